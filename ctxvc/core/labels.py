@@ -1,0 +1,55 @@
+"""Labels: what a row says of its block in a few words, safe to print anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctxvc.core import text, wire
+
+WIDTH = 80
+#: No label looks further into a body than this many bytes.
+_HEAD = 4096
+#: The argument that tells most about a call, in the order in which they are looked for.
+_TELLING = (
+    "command", "cmd", "file_path", "path", "pattern", "query", "url", "name", "description", "prompt", "title", "input",
+)  # fmt: skip
+
+
+def label(kind: str, body: bytes, ext: str = "txt", *, tool: str = "", media: str = "") -> str:
+    """One line of at most 80 characters.
+
+    A call: its tool and most telling argument. An image or document: its media type. A result of several parts: its
+    first text. Anything else: the first words of its text.
+    """
+    if kind == "tool_use":
+        return text.one_line(f"{tool}: {_argument(body, ext)}", WIDTH)
+    if kind in ("image", "document") and ext != "json":
+        return text.one_line(media or ext, WIDTH)
+    if ext == "json" and kind == "tool_result":
+        return text.one_line(_first_text(body), WIDTH)
+    return text.one_line(text.decode(body[:_HEAD]), WIDTH)
+
+
+def _argument(body: bytes, ext: str) -> str:
+    if ext == "json" and len(body) <= 1024 * 1024:
+        value = wire.parse(body)
+        for name in _TELLING:
+            match value.get(name):
+                case str(found) if found.strip():
+                    return found
+                case [str(), *_] as words:
+                    return " ".join(str(word) for word in words)
+    return text.decode(body[:_HEAD])
+
+
+def _first_text(body: bytes) -> str:
+    if len(body) > 1024 * 1024:
+        return text.decode(body[:_HEAD])
+    value: Any = wire.parse(body)
+    if isinstance(value, list):
+        for item in value:
+            match item:
+                case {"type": "text", "text": str(found)}:
+                    return found
+        return ", ".join(str(item.get("type")) for item in value if isinstance(item, dict))
+    return text.decode(body[:_HEAD])

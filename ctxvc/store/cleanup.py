@@ -1,0 +1,45 @@
+"""What a killed `git fast-import` leaves behind, and its removal. Only under the store's exclusive lock.
+
+Each of these was seen to stop all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep` of the
+same name as the next (the replay is deterministic), temporary packs, crash reports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
+    return list(_leftovers(path))
+
+
+def remove(path: Path) -> list[str]:
+    """Removes them; gives their paths in the store."""
+    removed = []
+    for found in _leftovers(path):
+        found.unlink(missing_ok=True)
+        removed.append(str(found.relative_to(path)))
+    return removed
+
+
+def _leftovers(path: Path) -> Iterator[Path]:
+    for name in ("HEAD.lock", "packed-refs.lock", "config.lock"):
+        if (path / name).exists():
+            yield path / name
+    for folder, _, files in os.walk(path / "refs"):
+        yield from (Path(folder, name) for name in files if name.endswith(".lock") or name.startswith("."))
+    for found in sorted((path / "objects" / "pack").iterdir()):
+        if found.name.startswith(("tmp_", ".tmp-")) or (found.suffix == ".keep" and _ours(found)):
+            yield found
+    yield from path.glob("fast_import_crash_*")
+
+
+def _ours(keep: Path) -> bool:
+    """Whether fast-import made it; git's own `receive-pack` and people make others, with another text."""
+    try:
+        return keep.read_bytes().strip() in (b"fast-import", b"")
+    except OSError:
+        return False

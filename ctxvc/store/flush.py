@@ -1,0 +1,145 @@
+"""Journal → commits: which records become which commit, and what its message says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ctxvc.core.ledger import Counters, Ledger
+from ctxvc.core.numbering import Body
+from ctxvc.core.text import human_bytes
+from ctxvc.store.journal import Change
+
+_SEQ = re.compile(r"^Ctxvc-Seq: (\S+)/(\d+)$", re.MULTILINE)
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A change of one scope that is acknowledged and in no commit yet."""
+
+    seq: int
+    change: Change
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit to be made: the ledger after it, the bodies that are new with it, its message."""
+
+    after: Ledger
+    bodies: tuple[Body, ...]
+    message: str
+    actor: str
+    time: str
+    seq: int
+    origin: str = ""
+    merge: str = ""
+
+
+def apply(ledger: Ledger, change: Change) -> Ledger:
+    """The ledger after `change`."""
+    if change.inherit is not None:
+        ledger = _inherited(ledger, frozenset(change.inherit))
+    meta = msgspec.structs.replace(ledger.meta, **change.meta, counters=_newest(ledger.meta.counters, change.counters))
+    return ledger.with_rows(change.rows).with_groups(change.groups).with_meta(meta)
+
+
+def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[list[Planned], list[Pending]]:
+    """The commits that `pending` makes on top of `committed`, and what stays: the open step and verbs made meanwhile.
+
+    A step is one commit, with all its records; a verb is one, after the step that was open when it was made.
+    """
+    planned: list[Planned] = []
+    step: list[Pending] = []
+    deferred: list[Pending] = []
+    newest = 0
+
+    def emit(part: Sequence[Pending]) -> None:
+        nonlocal committed, newest
+        for item in part:
+            committed = apply(committed, item.change)
+            newest = max(newest, item.seq)
+        planned.append(_planned(part, committed, f"{journal}/{newest}"))
+
+    for item in pending:
+        if item.change.op != "step":
+            deferred.append(item)
+        else:
+            step.append(item)
+            if not item.change.done:
+                continue
+            emit(step)
+        if not step or step[-1].change.done:
+            for verb in deferred:
+                emit([verb])
+            step, deferred = [], []
+    return planned, sorted([*step, *deferred], key=lambda item: item.seq)
+
+
+def covered(message: str, journal: str) -> int:
+    """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
+    return max((int(seq) for name, seq in _SEQ.findall(message) if name == journal), default=0)
+
+
+def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
+    """A commit message whose last paragraph is git trailers."""
+    lines = [f"{name}: {' '.join(value.split())}" for name, value in trailers.items() if value]
+    return "\n\n".join(part for part in (subject, body, "\n".join(lines)) if part) + "\n"
+
+
+def trailers_of(text: str) -> dict[str, str]:
+    """The trailers of a commit message of ours."""
+    last = text.rstrip("\n").rsplit("\n\n", 1)[-1]
+    pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
+    return dict(pairs)
+
+
+def step_subject(step: int, blocks: int, size: int) -> str:
+    """`step 12: 3 blocks, 6.1 kB`."""
+    return f"step {step}: {blocks} block{'' if blocks == 1 else 's'}, {human_bytes(size)}"
+
+
+def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
+    """What the provider says that a call used, as a trailer; none where nothing is known."""
+    words = [f"{name}={count}" for name, count in usage.items()]
+    return {"Ctxvc-Usage": " ".join(words)} if words else {}
+
+
+def _planned(items: Sequence[Pending], after: Ledger, seq: str) -> Planned:
+    first, last = items[0].change, items[-1].change
+    rows = [row for item in items for row in item.change.rows]
+    subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
+    trailers = {"Ctxvc-Op": last.op, "Ctxvc-Actor": last.actor, "Ctxvc-Seq": seq}
+    if last.op == "step":
+        models = [item.change.meta["model"] for item in items if "model" in item.change.meta]
+        trailers["Ctxvc-Model"] = models[-1] if models else ""
+    for item in items:
+        trailers.update(item.change.trailers)
+    return Planned(
+        after=after,
+        bodies=tuple(body for item in items for body in item.change.bodies),
+        message=message(subject, trailers),
+        actor=last.actor,
+        time=last.time,
+        seq=int(seq.rsplit("/", 1)[1]),
+        origin=first.origin,
+        merge=last.merge,
+    )
+
+
+def _newest(left: Counters, right: Counters) -> Counters:
+    return Counters(
+        block=max(left.block, right.block),
+        group=max(left.group, right.group),
+        msg=max(left.msg, right.msg),
+        step=max(left.step, right.step),
+        turn=max(left.turn, right.turn),
+    )
+
+
+def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
+    """The part of `ledger` that a new scope inherits."""
+    segments = {
+        key: rows for key, held in ledger.segments.items() if (rows := tuple(row for row in held if row.id in kept))
+    }
+    groups = {name: group for name, group in ledger.groups.items() if kept.issuperset(group.members)}
+    return Ledger(meta=ledger.meta, segments=segments, groups=groups)

@@ -1,0 +1,128 @@
+"""Ledger ⇄ bytes and paths: format 1 of a scope's tree. Pure functions; the specification is docs/format.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import msgspec
+
+from ctxvc.core.blocks import block_number
+from ctxvc.core.ledger import SEGMENT, Group, Meta, Row
+from ctxvc.errors import Damaged, Refused
+
+FORMAT = 1
+
+META = "ctxvc.json"
+GROUPS = "ledger/groups.jsonl"
+ATTRIBUTES = ".gitattributes"
+
+#: No conversion of any kind; calls through a textconv where one is configured (`hooks/git`).
+ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
+
+_row_encoder = msgspec.json.Encoder()
+_row_decoder = msgspec.json.Decoder(Row)
+_group_decoder = msgspec.json.Decoder(Group)
+_meta_decoder = msgspec.json.Decoder(Meta)
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+def folder(number: int) -> str:
+    """The two folder names of block `number`: 64 numbers share the second, 64 of those the first."""
+    segment = number // SEGMENT
+    return f"{segment // SEGMENT:02x}/{segment % SEGMENT:02x}"
+
+
+def segment_path(segment: int) -> str:
+    return f"ledger/{segment // SEGMENT:02x}/{segment % SEGMENT:02x}.jsonl"
+
+
+def segment_number(path: str) -> int:
+    """The segment that a ledger file holds. Raises: ValueError if `path` is none."""
+    top, high, low = path.removesuffix(".jsonl").split("/")
+    if top != "ledger":
+        raise ValueError(path)
+    return int(high, 16) * SEGMENT + int(low, 16)
+
+
+def body_path(row: Row) -> str:
+    """Where the body lies: under `blocks/` while it stands in the prompt, under `archive/` while not."""
+    return f"{_top(row)}/{folder(row.number)}/{row.id}.{row.ext}"
+
+
+def paths(row: Row) -> Iterator[str]:
+    """Where the body and its siblings lie."""
+    yield body_path(row)
+    for suffix in row.files:
+        yield file_path(row, suffix)
+
+
+def file_path(row: Row, suffix: str) -> str:
+    """Where a sibling lies: `B18-1.png` for suffix `1.png`."""
+    return f"{_top(row)}/{folder(row.number)}/{row.id}-{suffix}"
+
+
+def block_of_path(path: str) -> str:
+    """The block whose body (or sibling) lies at `path`; empty if none does."""
+    if not path.startswith(("blocks/", "archive/")):
+        return ""
+    name = path.rsplit("/", 1)[-1].split(".", 1)[0].split("-", 1)[0]
+    try:
+        block_number(name)
+    except ValueError:
+        return ""
+    return name
+
+
+def _top(row: Row) -> str:
+    return "blocks" if row.present else "archive"
+
+
+def encode_rows(rows: Iterable[Row]) -> bytes:
+    """One JSON object a line, keys in the order of `Row`'s fields, fields at their default left out."""
+    return _row_encoder.encode_lines(list(rows))
+
+
+def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
+    """The rows of a segment. Raises: Damaged where a line is no row or the numbers are not in order."""
+    try:
+        rows = tuple(_row_decoder.decode_lines(data))
+        numbers = [block_number(row.id) for row in rows]
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+    if any(left >= right for left, right in pairwise(numbers)):
+        raise Damaged(f"{where}: the rows are out of order", hint="run `ctxvc verify`")
+    return rows
+
+
+def encode_groups(groups: Iterable[Group]) -> bytes:
+    return _row_encoder.encode_lines(sorted(groups, key=lambda group: int(group.id[1:])))
+
+
+def decode_groups(data: bytes, where: str) -> dict[str, Group]:
+    """The groups by id. Raises: Damaged."""
+    try:
+        return {group.id: group for group in _group_decoder.decode_lines(data)}
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: not a list of groups: {error}", hint="run `ctxvc verify`") from error
+
+
+def encode_meta(meta: Meta) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
+
+
+def decode_meta(data: bytes, where: str) -> Meta:
+    """What `ctxvc.json` says. Raises: Refused for a newer format, Damaged where it cannot be read."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
+    if version > FORMAT:
+        raise Refused(f"{where} has format {version}; this ctxvc reads formats up to {FORMAT}", hint="update ctxvc")
+    try:
+        return _meta_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error

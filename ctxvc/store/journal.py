@@ -1,0 +1,279 @@
+"""The journal of a session: what was acknowledged and is not yet in a pack. One file, appended to under a lock.
+
+A frame is `magic, length, sequence number, checksum of the payload, checksum of these four`, then the payload
+(MessagePack). The first frame (number 0) is the head. docs/format.md has the bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger import Counters, Group, Row
+from ctxvc.core.numbering import Body
+from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.store import durable
+
+MAGIC = b"CXJ1"
+_FRAME = struct.Struct("<4sIQI")
+_CRC = struct.Struct("<I")
+FRAME_SIZE = _FRAME.size + _CRC.size
+FORMAT = 1
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """`base` is the newest record that became a commit; `block` and `group` are the session's last numbers by then."""
+
+    format: int
+    journal: str
+    base: int
+    block: int
+    group: int
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What one operation does to one scope: rows and groups as they are after it, never how to compute them.
+
+    `step` is the step that appended rows belong to (0 for a verb), `done` that it is complete with them. `meta` sets
+    fields of `ctxvc.json`; counters only ever grow. A new scope names the commit it starts from as `origin`, and the
+    blocks that it `inherit`s from there (None: all). `merge` is a second parent.
+    """
+
+    scope: str
+    op: str
+    actor: str
+    counters: Counters
+    time: str = ""
+    step: int = 0
+    done: bool = False
+    rows: tuple[Row, ...] = ()
+    bodies: tuple[Body, ...] = ()
+    groups: tuple[Group, ...] = ()
+    meta: dict[str, Any] = {}
+    subject: str = ""
+    trailers: dict[str, str] = {}
+    origin: str = ""
+    inherit: tuple[str, ...] | None = None
+    merge: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One operation: its changes, one a scope, and the scope that HEAD moves to afterwards (empty: stays)."""
+
+    changes: tuple[Change, ...]
+    head: str = ""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    seq: int
+    start: int
+    end: int
+    payload: bytes
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """What stands after the last whole frame: nothing, or what a crash (or a worse thing) left."""
+
+    start: int
+    size: int
+    complete: bool  # a whole frame whose checksum is wrong: not what a crash in the middle of a write leaves
+
+
+_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(Record)
+_head_decoder = msgspec.msgpack.Decoder(Head)
+
+
+def encode_head(head: Head) -> bytes:
+    return frame(0, _encoder.encode(head))
+
+
+def encode_record(seq: int, record: Record) -> bytes:
+    return frame(seq, _encoder.encode(record))
+
+
+def frame(seq: int, payload: bytes) -> bytes:
+    fields = _FRAME.pack(MAGIC, len(payload), seq, zlib.crc32(payload))
+    return b"".join((fields, _CRC.pack(zlib.crc32(fields)), payload))
+
+
+def parse(data: bytes, where: str, start: int = 0) -> tuple[list[Frame], Tail]:
+    """The frames of a journal and what stands after them.
+
+    Raises: Damaged where something unreadable is followed by a whole frame: a crash cannot do that.
+    """
+    frames: list[Frame] = []
+    at = start
+    while at < len(data):
+        found = _frame_at(data, at)
+        if found is None:
+            later = _next_frame(data, at + 1)
+            if later is not None:
+                after = f"record {frames[-1].seq}" if frames else "its beginning"
+                raise Damaged(
+                    f"{where}: {later - at} bytes after {after} (at byte {at}) are damaged, and records follow",
+                    hint="`ctxvc verify` names what is hit; restore the file from a backup, or move it aside",
+                )
+            break
+        frames.append(found)
+        at = found.end
+    return frames, Tail(at, len(data) - at, _complete(data, at))
+
+
+def _frame_at(data: bytes, at: int) -> Frame | None:
+    fields = _fields(data, at)
+    if fields is None:
+        return None
+    length, seq, checksum = fields
+    start = at + FRAME_SIZE
+    payload = data[start : start + length]
+    if len(payload) < length or zlib.crc32(payload) != checksum:
+        return None
+    return Frame(seq, at, start + length, payload)
+
+
+def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
+    """Length, number and checksum, where the head of a frame stands whole at `at`."""
+    if len(data) - at < FRAME_SIZE:
+        return None
+    magic, length, seq, checksum = _FRAME.unpack_from(data, at)
+    (own,) = _CRC.unpack_from(data, at + _FRAME.size)
+    if magic != MAGIC or own != zlib.crc32(data[at : at + _FRAME.size]):
+        return None
+    return length, seq, checksum
+
+
+def _next_frame(data: bytes, at: int) -> int | None:
+    while (at := data.find(MAGIC, at)) != -1:
+        if _frame_at(data, at) is not None:
+            return at
+        at += 1
+    return None
+
+
+def _complete(data: bytes, at: int) -> bool:
+    """Whether a frame of full length stands at the end, its checksum wrong, and not because zeros were never filled."""
+    fields = _fields(data, at)
+    if fields is None:
+        return len(data) - at > 0 and data[at : at + 4] == MAGIC and len(data) - at >= FRAME_SIZE
+    return at + FRAME_SIZE + fields[0] <= len(data) and not data.endswith(b"\0" * 16)
+
+
+class Journal:
+    """One open journal file. Not locked here: the session's lock is the caller's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+        self._inode = 0
+        self.size = 0
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def moved(self) -> bool:
+        """Whether another process has put a new file in this one's place since it was read."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return self._inode != 0
+
+    def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
+        """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
+
+        Raises: Damaged, Refused for a newer format.
+        """
+        try:
+            with open(self.path, "rb") as stream:
+                self._inode = os.fstat(stream.fileno()).st_ino
+                stream.seek(start)
+                data = stream.read()
+        except FileNotFoundError:
+            self._inode = 0
+            return None, [], [], Tail(0, 0, False)
+        except OSError as error:
+            raise CtxvcError(f"cannot read {self.path}: {error.strerror}") from error
+        where = f"journal {self.path.name}"
+        frames, tail = parse(data, where)
+        self.size = start + tail.start
+        head = None
+        if start == 0:
+            if not frames:
+                if data:
+                    raise Damaged(f"{where}: the head cannot be read", hint="run `ctxvc verify`")
+                return None, [], [], tail
+            head = _decode_head(frames[0], where)
+            frames = frames[1:]
+        return head, [(found.seq, _decode(found, where)) for found in frames], frames, tail
+
+    def append(self, frames: Sequence[bytes]) -> None:
+        """The frames are on the disk when this returns; after an error the file is as it was. Raises: OSError."""
+        handle = self._open()
+        try:
+            durable.write_all(handle, b"".join(frames))
+            durable.sync(handle)
+        except OSError:
+            # What was not acknowledged must not come back. If even this fails, the next reader cuts the torn tail.
+            try:
+                os.ftruncate(handle, self.size)
+            except OSError:
+                self.close()
+            raise
+        self.size += sum(map(len, frames))
+
+    def cut_tail(self, tail: Tail) -> None:
+        """Removes what a crash left behind the last whole record; a whole but unreadable record is kept aside."""
+        if not tail.size:
+            return
+        if tail.complete:
+            with open(self.path, "rb") as stream:
+                stream.seek(self.size)
+                durable.replace(self.path.with_name(f"{self.path.name}.unreadable-{self.size}"), stream.read())
+        handle = self._open()
+        os.ftruncate(handle, self.size)
+        durable.sync(handle)
+
+    def rewrite(self, head: Head, frames: Iterable[bytes]) -> None:
+        """The file holds `head` and `frames`, whole and on the disk; before that it holds what it held."""
+        data = b"".join((encode_head(head), *frames))
+        self.close()
+        durable.replace(self.path, data)
+        self._inode = self.path.stat().st_ino
+        self.size = len(data)
+
+    def _open(self) -> int:
+        if self._handle is not None and os.fstat(self._handle).st_ino != self._inode:
+            self.close()
+        if self._handle is None:
+            self._handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return self._handle
+
+
+def raw(found: Frame) -> bytes:
+    """The frame as it stood in the file."""
+    return frame(found.seq, found.payload)
+
+
+def _decode_head(found: Frame, where: str) -> Head:
+    try:
+        head = _head_decoder.decode(found.payload)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: the head makes no sense: {error}") from error
+    if head.format > FORMAT:
+        raise Refused(f"{where} has format {head.format}; this ctxvc reads up to {FORMAT}", hint="update ctxvc")
+    return head
+
+
+def _decode(found: Frame, where: str) -> Record:
+    try:
+        return _record_decoder.decode(found.payload)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: record {found.seq} makes no sense: {error}") from error

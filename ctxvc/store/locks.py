@@ -1,0 +1,58 @@
+"""Locks between processes: `flock` on a file, freed by the system with the last process that holds it.
+
+Order, so that nobody waits in a circle: a session's lock first, then the store's.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ctxvc.errors import Conflict, CtxvcError, Refused
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterator[int]:
+    """The lock on `path` is held inside; gives its file descriptor, for a child that must hold it too.
+
+    Raises: Conflict after `timeout` seconds; Refused on a file system without locks.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CtxvcError(
+            f"cannot open the lock {path}: {error.strerror}", hint="check who owns the store and its permissions"
+        ) from error
+    try:
+        _take(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, path: Path, kind: int, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    wait = 0.0005
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
+                raise Refused(
+                    f"{path}: this file system has no locks", hint="keep the store on a local disk (CTXVC_STORE)"
+                ) from error
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
+                raise
+        if time.monotonic() > deadline:
+            raise Conflict(
+                f"another process holds {path.name} for more than {timeout:.0f} s",
+                hint="wait for it, or see `ctxvc doctor`",
+            )
+        time.sleep(wait)
+        wait = min(wait * 2, 0.05)

@@ -1,0 +1,243 @@
+"""Commits in bulk: one pack, written by `git fast-import`.
+
+Why this program and these flags: docs/decisions/0003-fast-import.md. The stream begins with `feature done`, so that
+one cut short moves no ref; a ref moves only from the tip that we read (`from`), else git refuses.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.numbering import Body
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.store import format as fmt
+from ctxvc.store import git
+
+#: Commits whose blobs are sorted together. More gives better deltas, fewer bound the memory.
+BATCH = 256
+#: Blobs are marked above this, commits below, so that a commit's name is known before its blobs are written.
+_BLOB_MARKS = 1 << 32
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit to write: the ledger before and after it; the files follow from the two.
+
+    `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
+    what this writer wrote last to `ref`, or begins a history. `files` are paths besides the ledger's own.
+    """
+
+    ref: str
+    before: Ledger | None
+    after: Ledger
+    message: str
+    actor: str
+    time: int
+    now: int
+    bodies: tuple[Body, ...] = ()
+    files: tuple[tuple[str, bytes], ...] = ()
+    parent: str = ""
+    merge: str = ""
+
+
+class PackWriter:
+    """A running `git fast-import`. Leave the `with` block normally and all refs have moved; else none has."""
+
+    def __init__(self, git_dir: Path, *, inherit: Sequence[int] = (), config: Sequence[str] = ()) -> None:
+        self._git_dir = git_dir
+        self._inherit = tuple(inherit)
+        self._config = config
+        self._batch: list[tuple[int, Commit]] = []
+        self._mark = 0
+        self._blob = _BLOB_MARKS
+        self._tips: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
+
+    def __enter__(self) -> PackWriter:
+        self._errors = tempfile.TemporaryFile()
+        # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
+        self._process = subprocess.Popen(
+            git.command(
+                self._git_dir, "fast-import", "--quiet", "--depth=50", "--date-format=raw", config=self._config
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=git.environment(),
+            pass_fds=self._inherit,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in: IO[bytes] = self._process.stdin
+        self._out: IO[bytes] = self._process.stdout
+        try:
+            self._in.write(b"feature done\n")
+        except OSError:
+            self._fail()
+        return self
+
+    def commit(self, commit: Commit) -> str:
+        """Takes `commit`; gives the name (`:n`) that later commits of this writer may use for it."""
+        self._mark += 1
+        self._batch.append((self._mark, commit))
+        if len(self._batch) >= BATCH:
+            try:
+                self._write_batch()
+            except OSError:
+                self._fail()
+        return f":{self._mark}"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+            self._release()
+            return
+        try:
+            self._write_batch()
+            for ref, mark in self._tips.items():
+                self._in.write(b"get-mark :%d\n" % mark)
+                self._in.flush()
+                self.ids[ref] = self._out.readline().decode("ascii").strip()
+            self._in.write(b"done\n")
+            self._in.close()
+        except OSError:
+            self._fail()
+        if self._process.wait() != 0 or not all(self.ids.values()):
+            self._fail()
+        self._release()
+
+    def _fail(self) -> None:
+        self._process.wait()
+        self._errors.seek(0)
+        words = self._errors.read().decode("utf-8", "replace").strip()
+        self._release()
+        if "does not contain" in words or "Not updating" in words:
+            raise Conflict(
+                f"a scope was moved by something else: {words[-500:]}",
+                hint="run the command again; `git log` shows what moved it",
+            )
+        raise CtxvcError(f"git fast-import failed: {words[-1000:] or 'it was killed'}")
+
+    def _release(self) -> None:
+        for stream in (self._in, self._out, self._errors):
+            try:
+                stream.close()
+            except OSError:
+                pass  # the other end of the pipe is gone
+        self._process.wait()
+
+    def _write_batch(self) -> None:
+        batch, self._batch = self._batch, []
+        blobs = _Blobs(self._blob)
+        edits = [list(_edits(commit, blobs)) for _, commit in batch]
+        self._blob = blobs.write(self._in)
+        for (mark, commit), edit in zip(batch, edits, strict=True):
+            self._write_commit(mark, commit, edit)
+        self._in.flush()
+
+    def _write_commit(self, mark: int, commit: Commit, edits: Iterable[str]) -> None:
+        message = commit.message.encode("utf-8", "replace")
+        who = commit.actor.translate(_NOT_IN_A_NAME)
+        out = [
+            f"commit {commit.ref}\nmark :{mark}\n",
+            f"author {who} <{who.replace(':', '.').replace(' ', '-')}@ctxvc> {commit.time} +0000\n",
+            f"committer ctxvc <ctxvc@ctxvc> {commit.now} +0000\n",
+            f"data {len(message)}\n",
+            message.decode("utf-8"),
+            "\n",
+        ]
+        if commit.parent and commit.ref not in self._tips:
+            out.append(f"from {commit.parent}\n")
+        if commit.merge:
+            out.append(f"merge {commit.merge}\n")
+        out += [*edits, "\n"]
+        self._in.write("".join(out).encode("utf-8"))
+        self._tips[commit.ref] = mark
+
+
+_NOT_IN_A_NAME = str.maketrans("<>\n\0", "    ")
+
+
+class _Blobs:
+    """The blobs of a batch, ordered for delta compression: git compares each blob only with the one before it."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._bodies: list[tuple[int, bytes]] = []
+        self._versions: dict[str, list[tuple[int, bytes]]] = {}
+
+    def body(self, data: bytes) -> int:
+        self._last += 1
+        self._bodies.append((self._last, data))
+        return self._last
+
+    def version(self, path: str, data: bytes) -> int:
+        """A blob that is one of several versions of the file at `path`."""
+        self._last += 1
+        self._versions.setdefault(path, []).append((self._last, data))
+        return self._last
+
+    def write(self, stream: IO[bytes]) -> int:
+        """Writes them and returns the last mark used."""
+        for blobs in (self._bodies, *self._versions.values()):
+            for mark, data in blobs:
+                stream.write(b"blob\nmark :%d\ndata %d\n" % (mark, len(data)))
+                stream.write(data)
+                stream.write(b"\n")
+        return self._last
+
+
+def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
+    """The lines that turn the tree of `commit.before` into that of `commit.after`."""
+    before, after = commit.before, commit.after
+    old_segments = before.segments if before else {}
+    changed = [key for key, rows in after.segments.items() if old_segments.get(key) is not rows]
+    gone = [key for key in old_segments if key not in after.segments]
+    old_rows = {row.id: row for key in (*changed, *gone) for row in old_segments.get(key, ())}
+    rows = {row.id: row for key in changed for row in after.segments[key]}
+    for block_id, old in old_rows.items():
+        if block_id not in rows:
+            yield from (f"D {path}\n" for path in fmt.paths(old))
+    for block_id, row in rows.items():
+        previous = old_rows.get(block_id)
+        if previous is not None and previous.present != row.present:
+            yield from (f"R {old} {new}\n" for old, new in zip(fmt.paths(previous), fmt.paths(row), strict=True))
+    for block_id, suffix, data in commit.bodies:
+        row = rows[block_id]
+        path = fmt.file_path(row, suffix) if suffix else fmt.body_path(row)
+        yield f"M 100644 :{blobs.body(data)} {path}\n"
+    for path, data in commit.files:
+        yield f"M 100644 :{blobs.body(data)} {path}\n"
+    for key in gone:
+        yield f"D {fmt.segment_path(key)}\n"
+    for key in changed:
+        path = fmt.segment_path(key)
+        yield f"M 100644 :{blobs.version(path, fmt.encode_rows(after.segments[key]))} {path}\n"
+    if after.groups != (before.groups if before else {}):
+        if after.groups:
+            yield f"M 100644 :{blobs.version(fmt.GROUPS, fmt.encode_groups(after.groups.values()))} {fmt.GROUPS}\n"
+        else:
+            yield f"D {fmt.GROUPS}\n"
+    if before is None or after.meta != before.meta:
+        yield f"M 100644 :{blobs.version(fmt.META, fmt.encode_meta(after.meta))} {fmt.META}\n"
+
+
+def epoch(time: str, default: int) -> int:
+    """Seconds since 1970 of an ISO 8601 time; `default` where it is none or out of what git can hold."""
+    try:
+        moment = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    except ValueError:
+        return default
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    seconds = int(moment.timestamp())
+    return seconds if 0 <= seconds < 1 << 32 else default

@@ -1,0 +1,417 @@
+"""A recording becomes commits: events in, one commit a step out, in one pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ctxvc.core import names
+from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
+from ctxvc.core.numbering import Body, Numbering
+from ctxvc.core.units import Compaction, Fork, Gatherer, Step, Unit
+from ctxvc.errors import BadInput, Refused
+from ctxvc.store import format as fmt
+from ctxvc.store.flush import message, step_subject, usage_trailers
+from ctxvc.store.packs import Commit, PackWriter, epoch
+from ctxvc.store.refs import ref_of
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+
+class Recorded(msgspec.Struct, kw_only=True):
+    """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
+
+    session: str
+    created: bool
+    units: int = 0
+    blocks: int = 0
+    waiting: int = 0
+    scopes: tuple[str, ...] = ()
+    warnings: list[Warned] = []
+
+
+def record(store: Store, events: Iterable[Event], *, name: str = "", final: bool = False) -> Recorded:
+    """Imports a recording, or what is new in it since the last time; gives what was done.
+
+    `name` is for a session that does not exist yet. `final` takes the open step at the end as it is; without it, it
+    waits for a later import where the recording says that it grows.
+    Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported.
+    """
+    stream = iter(events)
+    warnings: list[Warned] = []
+    opened, rest = _opening(stream, warnings)
+    session_name = store.session_of(opened.format, opened.source)
+    created = not session_name
+    if created:
+        taken = set(store.sessions())
+        session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+        store.create_session(
+            session_name,
+            model=opened.model,
+            source=_source(opened),
+            system=opened.system,
+            tools=opened.tools,
+            time=opened.time,
+        )
+    with store.session(session_name) as session, session.bulk() as (writer, counters):
+        recorder = _Recorder(session, writer, counters, store.source_of(session_name) or _source(opened))
+        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    if recorder.gatherer.current != store.current_scope(session_name) and result.units:
+        store.set_current_scope(session_name, recorder.gatherer.current)
+    store.merge_packs()
+    result.created = created
+    return result
+
+
+def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
+    """The first `Opened` and the events behind it, once it is certain that there is something to record."""
+    opened: Opened | None = None
+    for event in stream:
+        match event:
+            case Opened():
+                opened = event if opened is None else _known(opened, event)
+            case Warned():
+                warnings.append(event)
+            case _:
+                if opened is None:
+                    raise BadInput("the recording begins without saying what it is")
+
+                def rest(first: Event = event) -> Iterator[Event]:
+                    yield first
+                    yield from stream
+
+                return opened, rest()
+    raise BadInput("there is no message in it", hint="is it the right file, and the right --format?")
+
+
+def _known(old: Opened, new: Opened) -> Opened:
+    """`old` with what `new` knows and it does not, and the newest title and model."""
+    newest = {"model": new.model or old.model, "title": new.title or old.title}
+    first = {
+        name: getattr(old, name) or getattr(new, name)
+        for name in ("source", "name", "cwd", "branch", "time", "agent", "system", "tools", "missing")
+    }
+    return msgspec.structs.replace(old, **newest, **first, grows=old.grows or new.grows)
+
+
+def _source(opened: Opened) -> Source:
+    return Source(
+        format=opened.format,
+        id=opened.source,
+        title=opened.title,
+        agent=opened.agent,
+        cwd=opened.cwd,
+        branch=opened.branch,
+        started=opened.time,
+        missing=opened.missing,
+    )
+
+
+def _free(wish: str, taken: set[str]) -> str:
+    """`wish` as a valid name, with a number behind it where it is taken."""
+    name = names.slug(wish)
+    lower = {other.lower() for other in taken}
+    number = 2
+    free = name
+    while free.lower() in lower:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A scope while commits are made on it. `parent` is what its next commit builds on."""
+
+    ledger: Ledger
+    numbering: Numbering
+    parent: str
+    before: Ledger | None
+    epochs: list[Ledger] = field(default_factory=list)  # as it stood before each compaction
+
+
+@dataclass(slots=True)
+class _Recorder:
+    session: Session
+    writer: PackWriter
+    counters: Counters  # the session's newest block and group
+    source: Source
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    scopes: dict[str, _Scope] = field(default_factory=dict)
+    # unit → its commit, the scope's counters there, and how many compactions the scope had had
+    made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
+    model: str = ""
+    blocks: int = 0
+
+    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
+        done, end = self.source.units, 0
+        finals = list(self.source.finals)
+        self.model = opened.model
+        for event in events:
+            match event:
+                case Opened():
+                    opened = _known(opened, event)
+                    self._knows(opened)
+                case Warned():
+                    warnings.append(event)
+                case Said() | Closed() | Compacted() | Forked():
+                    while finals and event.end > finals[0]:
+                        finals.pop(0)
+                        self._commit_all(self.gatherer.finish(), done)
+                    self._commit_all(self.gatherer.feed(event), done)
+                    end = event.end
+        # The past finals at the very end of a file that has not grown since.
+        if finals and end >= finals[-1]:
+            self._commit_all(self.gatherer.finish(), done)
+        waiting = self.gatherer.rest()
+        if final and waiting:
+            self.source = msgspec.structs.replace(self.source, finals=(*self.source.finals, end))
+            self._commit_all(self.gatherer.finish(), done)
+            waiting = 0
+        if self.gatherer.number < done:
+            warnings.append(
+                Warned(text=f"the file holds less than was imported before ({self.gatherer.number}/{done})")
+            )
+        return Recorded(
+            session=self.session.name,
+            created=False,
+            units=max(0, self.gatherer.number - done),
+            blocks=self.blocks,
+            waiting=waiting,
+            scopes=tuple(self.scopes),
+            warnings=warnings,
+        )
+
+    def _knows(self, opened: Opened) -> None:
+        self.model = opened.model or self.model
+        self.source = msgspec.structs.replace(
+            self.source,
+            title=opened.title or self.source.title,
+            branch=self.source.branch or opened.branch,
+            cwd=self.source.cwd or opened.cwd,
+            agent=self.source.agent or opened.agent,
+        )
+
+    def _commit_all(self, units: Iterable[Unit], done: int) -> None:
+        """Commits the units that are new; those up to `done` are in the store from earlier imports."""
+        for unit in units:
+            number = self.gatherer.number
+            if number > done:
+                self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
+                match unit:
+                    case Step():
+                        self._step(unit, number)
+                    case Compaction():
+                        self._compaction(unit, number)
+                    case Fork():
+                        self._fork(unit, number)
+            elif number == done and unit.end != self.source.offset:
+                raise Refused(
+                    "the file is not the one that was imported: what was taken up to byte "
+                    f"{self.source.offset} ends at byte {unit.end} now",
+                    hint="it was edited since; import it under another name with --as-new",
+                )
+
+    def _step(self, unit: Step, number: int) -> None:
+        scope = self._scope(unit.scope)
+        numbering = self._numbered(scope)
+        entries = [entry for said in unit.messages for entry in numbering.add(said)]
+        rows = [row for entry in entries for row in entry.rows]
+        bodies = tuple(body for entry in entries for body in entry.bodies)
+        models = [entry.model for entry in entries if entry.model]
+        usage = [entry.usage for entry in entries if entry.usage]
+        times = [entry.time for entry in entries if entry.time]
+        self.model = models[-1] if models else self.model
+        trailers = {
+            "Ctxvc-Op": "step",
+            "Ctxvc-Actor": "agent",
+            "Ctxvc-Model": models[-1] if models else "",
+            **usage_trailers(usage[-1] if usage else {}),
+        }
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            scope.ledger.with_rows(rows),
+            message(step_subject(numbering.step, len(rows), sum(row.bytes for row in rows)), trailers),
+            bodies=bodies,
+            actor="agent",
+            time=times[-1] if times else "",
+        )
+
+    def _compaction(self, unit: Compaction, number: int) -> None:
+        """What left becomes a group whose stub is the recorded summary, where the host put it; nothing of ours."""
+        scope, event = self._scope(unit.scope), unit.event
+        scope.epochs.append(scope.ledger)
+        gone, before = _leaving(scope.ledger, event.kept, event.before)
+        numbering = self._numbered(scope)
+        placed = [numbering.aside(said) for said in event.summary]
+        summary = [row for rows, _ in placed for row in rows]
+        bodies: tuple[Body, ...] = tuple(body for _, each in placed for body in each)
+        ledger = scope.ledger.with_rows(summary)
+        subject = f"compaction by the host: {len(gone)} blocks left"
+        if gone:
+            self.counters = msgspec.structs.replace(self.counters, group=self.counters.group + 1)
+            group = _host_group(scope.ledger, f"G{self.counters.group}", gone, summary, before)
+            nested = [
+                msgspec.structs.replace(scope.ledger.groups[member], group=group.id)
+                for member in group.members
+                if member.startswith("G")
+            ]
+            left = [
+                msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
+                for row in gone
+            ]
+            ledger = ledger.with_rows(left).with_groups([group, *nested])
+            subject += f" as {group.id}"
+        detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
+        trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
+        self._commit(
+            unit.scope, scope, number, ledger, message(subject, trailers), bodies=bodies, actor="host", time=event.time
+        )
+
+    def _fork(self, unit: Fork, number: int) -> None:
+        parent, ledger = self._at(unit.origin, unit.unit)
+        meta = msgspec.structs.replace(ledger.meta, scope=unit.scope, parent=unit.origin)
+        scope = _Scope(ledger=ledger.with_meta(meta), numbering=Numbering.of(ledger, 0), parent=parent, before=ledger)
+        self.scopes[unit.scope] = scope
+        trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}
+        subject = f"scope {unit.scope} from {unit.origin}, step {ledger.meta.counters.step}"
+        self._commit(unit.scope, scope, number, scope.ledger, message(subject, trailers), actor="host", time=unit.time)
+
+    def _commit(
+        self,
+        name: str,
+        scope: _Scope,
+        number: int,
+        ledger: Ledger,
+        text: str,
+        *,
+        actor: str,
+        time: str,
+        bodies: tuple[Body, ...] = (),
+    ) -> None:
+        self.counters = msgspec.structs.replace(self.counters, block=max(self.counters.block, scope.numbering.block))
+        meta = msgspec.structs.replace(
+            ledger.meta,
+            counters=msgspec.structs.replace(scope.numbering.counters(self.counters.group), block=self.counters.block),
+            model=self.model or ledger.meta.model,
+            source=self.source,
+        )
+        ledger = ledger.with_meta(meta)
+        now = self.session.store.now()
+        commit = Commit(
+            ref=ref_of(self.session.name, name),
+            before=scope.before,
+            after=ledger,
+            bodies=bodies,
+            message=text,
+            actor=actor,
+            time=epoch(time, now),
+            now=now,
+            parent=scope.parent,
+        )
+        scope.parent = self.writer.commit(commit)
+        scope.ledger = scope.before = ledger
+        self.blocks += sum(not suffix for _, suffix, _ in bodies)
+        self.made[number] = (scope.parent, meta.counters, len(scope.epochs))
+
+    def _numbered(self, scope: _Scope) -> Numbering:
+        scope.numbering.block = self.counters.block
+        return scope.numbering
+
+    def _scope(self, name: str) -> _Scope:
+        """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
+        if name not in self.scopes:
+            if name in self.session.scopes():
+                ledger, tip = self.session.ledger(name), self.session.tip(name)
+                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger)
+            else:
+                self.scopes[name] = self._sub_agent(name)
+        return self.scopes[name]
+
+    def _sub_agent(self, name: str) -> _Scope:
+        """A scope that begins empty, on top of what its parent had reached."""
+        origin = self._scope(self.gatherer.current)
+        meta = Meta(
+            format=fmt.FORMAT,
+            session=self.session.name,
+            scope=name,
+            parent=self.gatherer.current,
+            model=self.model,
+            source=self.source,
+        )
+        empty = Ledger(meta=meta)
+        now = self.session.store.now()
+        parent = self.writer.commit(
+            Commit(
+                ref=ref_of(self.session.name, name),
+                before=origin.before,
+                after=empty,
+                message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
+                actor="host",
+                time=epoch(self.source.started, now),
+                now=now,
+                parent=origin.parent,
+            )
+        )
+        return _Scope(empty, Numbering(block=0), parent, empty)
+
+    def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
+        """The commit of a unit, and its ledger. Unit 0 is the commit that the session began with."""
+        if unit in self.made:
+            commit, counters, epoch_number = self.made[unit]
+            held = self.scopes[scope]
+            ledger = held.epochs[epoch_number] if epoch_number < len(held.epochs) else held.ledger
+            return commit, _as_of(ledger, counters)
+        # Made by an earlier import: the commit whose ctxvc.json counts as many units.
+        store = self.session.store
+        for commit in store.first_parents(self.session.tip(scope)):
+            source = store.reader.meta(commit).source
+            if source is None or source.units <= unit:
+                return commit, store.reader.ledger(commit)
+        raise BadInput(f"unit {unit} of scope {scope} is in no commit")
+
+
+def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
+    """`ledger` without the rows that came later; between two compactions rows are only ever added."""
+    segments = {
+        key: rows
+        for key, held in ledger.segments.items()
+        if (rows := tuple(row for row in held if row.number <= counters.block))
+    }
+    meta = msgspec.structs.replace(ledger.meta, counters=counters)
+    return Ledger(meta=meta, segments=segments, groups=ledger.groups)
+
+
+def _leaving(ledger: Ledger, kept: frozenset[str], before: str) -> tuple[list[Row], str]:
+    """The rows in the prompt that are not of a kept message, and the first row of the message `before`."""
+    gone: list[Row] = []
+    stays: set[int] = set()
+    place = ""
+    for row in ledger.rows():
+        key = row.extra.get("ctxvc", {}).get("key", "")
+        if key and key in kept:
+            stays.add(row.msg)
+        if key and key == before:
+            place = row.id
+        if row.present and row.msg not in stays:
+            gone.append(row)
+    return gone, place
+
+
+def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], before: str) -> Group:
+    """The group of what left; groups that stood in the prompt before are members of it as they are."""
+    outer = [group.id for group in ledger.groups.values() if not group.group]
+    level = 1 + max((ledger.groups[group].level for group in outer), default=0)
+    return Group(
+        id=name,
+        members=(*outer, *(row.id for row in gone)),
+        level=level,
+        label=f"{len(gone)} blocks, compacted by the host",
+        summary=tuple(row.id for row in summary),
+        before=before,
+        removed_by="host",
+    )

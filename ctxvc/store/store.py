@@ -1,0 +1,389 @@
+"""A store: one bare git repository that holds many sessions."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import time as clock
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pygit2
+
+from ctxvc.core import names, wire
+from ctxvc.core.ledger import Ledger, Meta, Source
+from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.store import cleanup, durable, git
+from ctxvc.store import format as fmt
+from ctxvc.store.flush import message
+from ctxvc.store.locks import locked
+from ctxvc.store.packs import Commit, PackWriter, epoch
+from ctxvc.store.reading import Reader
+from ctxvc.store.refs import HEADS, head_ref, ref_of, scope_of
+from ctxvc.store.session import Session
+
+FOLDER = ".ctxvc"
+#: More packs than this are merged after a flush: every lookup goes through all of them.
+MOST_PACKS = 32
+_SETTINGS = {
+    "ctxvc.format": str(fmt.FORMAT),
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "core.autocrlf": "false",
+    "core.fsync": "all",
+    "core.sharedRepository": "0600",
+    # Commits are never rewritten but by a purge, which would have to clear reflogs: there are none.
+    "core.logAllRefUpdates": "false",
+    "receive.denyNonFastForwards": "true",
+    "transfer.fsckObjects": "true",
+}
+
+
+class Store:
+    """An open store. Cheap to open; nothing is read before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged."""
+        self.path = path
+        self.repository = git.open_repository(path)
+        settings = git.config(self.repository)
+        _check_settings(path, settings)
+        self.reader = Reader(self.repository)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.repository.free()
+
+    # --- names and places
+
+    def journal_path(self, session: str) -> Path:
+        return self.path / "ctxvc" / "journal" / session
+
+    def lock_path(self, session: str) -> Path:
+        return self.path / "ctxvc" / "lock" / session
+
+    @property
+    def cache_path(self) -> Path:
+        """Where what can be computed again is kept."""
+        return self.path / "ctxvc" / "cache"
+
+    def sessions(self) -> list[str]:
+        """The names of all sessions."""
+        return sorted({found[0] for ref in self._refs() if (found := scope_of(ref))})
+
+    def tips(self, session: str) -> dict[str, str]:
+        """scope → full id of its newest commit."""
+        prefix = f"{HEADS}{session}/"
+        references = self.repository.references
+        return {ref.removeprefix(prefix): str(references[ref].target) for ref in self._refs() if ref.startswith(prefix)}
+
+    def _refs(self) -> list[str]:
+        # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
+        return [ref for ref in self.repository.listall_references() if ref.startswith(HEADS)]
+
+    def current_session(self) -> str:
+        """The session of HEAD. Raises: NotFound where the store has none."""
+        target = self._symbolic("HEAD")
+        found = scope_of(target) if target else None
+        known = self.sessions()
+        if found and found[0] in known:
+            return found[0]
+        if not known:
+            raise NotFound(f"no session in {self.path} yet", hint="`ctxvc import` brings in recorded ones")
+        return known[-1]
+
+    def current_scope(self, session: str) -> str:
+        """Where a new writer of the session starts."""
+        target = self._symbolic(head_ref(session))
+        found = scope_of(target) if target else None
+        tips = self.tips(session)
+        if found and found[0] == session and found[1] in tips:
+            return found[1]
+        return "main" if "main" in tips or not tips else sorted(tips)[0]
+
+    def set_current_scope(self, session: str, scope: str) -> None:
+        """HEAD and the session's own HEAD point to the scope."""
+        for name in (head_ref(session), "HEAD"):
+            if self._symbolic(name) != ref_of(session, scope):
+                self._set_symbolic(name, ref_of(session, scope))
+
+    def _symbolic(self, name: str) -> str:
+        try:
+            target = self.repository.references[name].raw_target
+        except KeyError:
+            return ""
+        return target.decode() if isinstance(target, bytes) else ""
+
+    def _set_symbolic(self, name: str, target: str) -> None:
+        # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.replace(path, f"ref: {target}\n".encode())
+
+    def session(self, name: str = "", scope: str = "") -> Session:
+        """The session, open for reading and writing; the current one if no name is given.
+
+        Raises: NotFound.
+        """
+        name = name or self.current_session()
+        if names.problem(name) or name not in self.sessions():
+            near = ", ".join(self.sessions()[:8]) or "none yet"
+            raise NotFound(f"no session {name!r} in {self.path}", hint=f"there are: {near}")
+        return Session(self, name, scope)
+
+    # --- time and chance
+
+    def now(self) -> int:
+        """Seconds since 1970."""
+        return int(clock.time())
+
+    def now_iso(self) -> str:
+        return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def new_id(self) -> str:
+        """A name for a journal that no other journal has."""
+        return secrets.token_hex(8)
+
+    # --- recordings
+
+    def source_of(self, session: str) -> Source | None:
+        """The recording that the session was imported from, with the newest of what its scopes say."""
+        found = [meta.source for tip in self.tips(session).values() if (meta := self.reader.meta(tip)).source]
+        return max(found, key=lambda source: source.units if source else -1, default=None)
+
+    def session_of(self, format: str, source: str) -> str:
+        """The session that was imported from this recording; empty if none was."""
+        for session in self.sessions():
+            held = self.source_of(session)
+            if held and (held.format, held.id) == (format, source):
+                return session
+        return ""
+
+    # --- writing
+
+    def create_session(
+        self,
+        name: str,
+        *,
+        model: str = "",
+        source: Source | None = None,
+        system: Any = None,
+        tools: Any = None,
+        time: str = "",
+        make_current: bool = True,
+    ) -> str:
+        """A new session with an empty scope `main`; gives its name.
+
+        `system` and `tools` are what the provider is given besides the messages.
+        Raises: BadName; Refused where it exists.
+        """
+        taken = set(self.sessions())
+        names.check(name, "session", taken)
+        meta = Meta(format=fmt.FORMAT, session=name, scope="main", model=model, source=source)
+        with locked(self.lock_path(name)) as handle:
+            if self.tips(name):
+                raise Refused(f"a session {name!r} exists already", hint="choose another name with --session")
+            what = f" from {source.format} {source.id}" if source else ""
+            commit = Commit(
+                ref=ref_of(name, "main"),
+                before=None,
+                after=Ledger(meta=meta),
+                message=message(f"session {name}{what}", {"Ctxvc-Op": "session", "Ctxvc-Actor": "user"}),
+                actor="user",
+                time=epoch(time, self.now()),
+                now=self.now(),
+                files=((fmt.ATTRIBUTES, fmt.ATTRIBUTES_TEXT), *_request_files(system, tools)),
+            )
+            self.write([commit], handle)
+            if make_current:
+                self.set_current_scope(name, "main")
+        return name
+
+    def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
+        """The commits are in a pack and their refs have moved when this returns; gives ref → new tip.
+
+        `lock` is the file descriptor of the session's lock, which the caller holds. What a killed writer left in the
+        way is removed once. Raises: Conflict, CtxvcError; then no ref has moved.
+        """
+        try:
+            ids = self._write(commits, lock)
+        except CtxvcError:
+            if not self.clean_up():
+                raise
+            ids = self._write(commits, lock)
+        self.merge_packs()
+        return ids
+
+    def _write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
+        with self.pack_writer(lock) as writer:
+            for commit in commits:
+                writer.commit(commit)
+        return writer.ids
+
+    @contextmanager
+    def pack_writer(self, lock: int, config: Sequence[str] = ()) -> Iterator[PackWriter]:
+        """A running pack writer, under the store's shared lock. `lock` is the session's, as for `write`."""
+        with locked(self._store_lock, shared=True) as shared:
+            with PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
+                yield writer
+
+    def clean_up(self) -> list[str]:
+        """Removes what killed writers left behind; gives what was removed. Waits for writers that live."""
+        if not cleanup.leftovers(self.path):
+            return []
+        with self.exclusive():
+            return cleanup.remove(self.path)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Inside, no process of ours writes packs or refs."""
+        with locked(self._store_lock):
+            yield
+
+    @property
+    def _store_lock(self) -> Path:
+        return self.path / "ctxvc" / "store.lock"
+
+    def merge_packs(self) -> None:
+        """Few packs, so that lookups stay fast: above the limit the small ones become one."""
+        if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > MOST_PACKS:
+            with self.exclusive():
+                git.run(self.path, "repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+
+    def first_parents(self, commit: str) -> Iterator[str]:
+        """The commit's own id and those of its first parents, newest first."""
+        at: str | None = commit
+        while at is not None:
+            yield at
+            found = self.repository[at]
+            assert isinstance(found, pygit2.Commit)
+            at = str(found.parent_ids[0]) if found.parent_ids else None
+
+    def message(self, commit: str) -> str:
+        """The message of a commit."""
+        found = self.repository[commit]
+        assert isinstance(found, pygit2.Commit)
+        return found.message
+
+
+def create(path: Path) -> Store:
+    """A new store at `path` (by convention `.ctxvc` in a project's root), private to this user.
+
+    Raises: Refused where something else is there, CtxvcError where it cannot be written.
+    """
+    if path.exists() and any(path.iterdir()):
+        raise Refused(
+            f"{path} exists and is not empty", hint="`ctxvc status` if it is a store; else choose another place"
+        )
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise CtxvcError(f"cannot make {path}: {error.strerror}", hint="check the folder's permissions") from error
+    try:
+        git.run(
+            None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
+        )
+        for name, value in _SETTINGS.items():
+            git.run(path, "config", name, value)
+        for folder in ("ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "info"):
+            (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (path / ".gitignore").write_text("*\n")
+        (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
+        for name in ("config", ".gitignore", "info/attributes"):
+            (path / name).chmod(0o600)
+        _exclude(path)
+        return Store(path)
+    except (OSError, CtxvcError):
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def find(start: Path) -> Path:
+    """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
+
+    Raises: NotFound.
+    """
+    for folder in (start, *start.parents):
+        if _is_store(folder / FOLDER):
+            return folder / FOLDER
+        if folder.name == FOLDER and _is_store(folder):
+            return folder
+    main = _main_worktree(start)
+    if main and _is_store(main / FOLDER):
+        return main / FOLDER
+    raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
+
+
+def _is_store(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
+
+
+def _main_worktree(start: Path) -> Path | None:
+    """The main worktree's root, where `start` lies in a linked one."""
+    for folder in (start, *start.parents):
+        dot_git = folder / ".git"
+        if dot_git.is_file():
+            pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
+            common = Path(folder, pointer).resolve().parent.parent  # <main>/.git/worktrees/<name>
+            return common.parent if common.name == ".git" else None
+        if dot_git.is_dir():
+            return None
+    return None
+
+
+def _exclude(path: Path) -> None:
+    """Keeps the store out of the project's `git status` without touching a tracked file."""
+    try:
+        answer = subprocess.run(
+            [git.program(), "rev-parse", "--git-common-dir"],
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            env=git.environment(),
+            check=False,
+        )
+        if answer.returncode:
+            return  # no project repository around it
+        exclude = Path(path.parent, answer.stdout.strip()) / "info" / "exclude"
+        line = f"{path.name}/"
+        held = exclude.read_text() if exclude.exists() else ""
+        if line not in held.splitlines():
+            exclude.parent.mkdir(exist_ok=True)
+            exclude.write_text(held + ("" if not held or held.endswith("\n") else "\n") + line + "\n")
+    except OSError:
+        return  # the .gitignore inside does the same
+
+
+def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
+    found = settings.get("ctxvc.format")
+    if found is None:
+        raise Refused(f"{path} is a git repository, but no ctxvc store", hint="run `ctxvc init` elsewhere")
+    if not found.isdigit() or int(found) > fmt.FORMAT:
+        raise Refused(f"the store {path} has format {found}; this ctxvc reads up to {fmt.FORMAT}", hint="update ctxvc")
+    for name in settings:
+        if name.startswith("extensions.") and name != "extensions.worktreeconfig":
+            raise Refused(
+                f"the store {path} uses {name}, which is not supported", hint="clone it with plain git settings"
+            )
+
+
+def _request_files(system: Any, tools: Any) -> tuple[tuple[str, bytes], ...]:
+    files = []
+    if isinstance(system, str):
+        files.append(("request/system.txt", system.encode("utf-8", "surrogatepass")))
+    elif system:
+        files.append(("request/system.json", wire.compact(system)))
+    if tools:
+        files.append(("request/tools.json", wire.compact(tools)))
+    return tuple(files)
