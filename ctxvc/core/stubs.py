@@ -1,0 +1,44 @@
+"""Stubs: the short text that stands where a block or a group left the prompt. Written once, kept in the row."""
+
+from __future__ import annotations
+
+from ctxvc.core import text
+from ctxvc.core.ledger import Group, Row
+
+#: Characters of a call's arguments, and of an index text, that a stub shows at most.
+ARGUMENTS = 160
+INDEX = 200
+
+
+def escaped(value: str, width: int) -> str:
+    """One line of recorded text inside a stub: it cannot end the stub or look like another."""
+    return text.one_line(value, width).replace("[", "(").replace("]", ")")
+
+
+def stub(row: Row, *, tokens: int | None = None, index: str = "", call: str = "", cut: bool = False) -> str:
+    """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
+
+    `tokens` is the size where somebody counted (else bytes are given), `call` the arguments of a result's call, `cut`
+    says that the recorded output was cut by the tool or the host.
+    """
+    size = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(row.bytes)
+    what = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
+    words = [f"archived {row.handle}: {what}, {size}"]
+    if call:
+        words.append(f"arguments {escaped(call, ARGUMENTS)}")
+    if cut:
+        words.append("the recorded output was cut")
+    if index or row.label:
+        words.append(escaped(index or row.label, INDEX))
+    words.append(f"recover {row.id}")
+    return f"[{'; '.join(words)}]"
+
+
+def group_stub(group: Group, *, blocks: int, tokens: int | None, size: int, digest: str, index: str = "") -> str:
+    """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
+    amount = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(size)
+    words = [f"archived {group.id}@{digest[:6]}: {blocks} blocks, {amount}, level {group.level}"]
+    if index or group.label:
+        words.append(escaped(index or group.label, INDEX))
+    words.append(f"recover {group.id}")
+    return f"[{'; '.join(words)}]"
