@@ -33,37 +33,55 @@ class Recorded(msgspec.Struct, kw_only=True):
     warnings: list[Warned] = []
 
 
-def record(store: Store, events: Iterable[Event], *, name: str = "", final: bool = False) -> Recorded:
+def record(
+    store: Store,
+    events: Iterable[Event],
+    *,
+    name: str = "",
+    suffix: str = "",
+    into: str = "",
+    source: str = "",
+    final: bool = False,
+    as_new: bool = False,
+) -> Recorded:
     """Imports a recording, or what is new in it since the last time; gives what was done.
 
-    `name` is for a session that does not exist yet. `final` takes the open step at the end as it is; without it, it
-    waits for a later import where the recording says that it grows.
+    `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
+    the session that a sub-agent's own recording belongs to, with `source` to tell it from the others. `final` takes the
+    open step at the end as it is; without it, it waits for a later import where the recording says that it grows.
     Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported.
     """
-    stream = iter(events)
     warnings: list[Warned] = []
-    opened, rest = _opening(stream, warnings)
-    session_name = store.session_of(opened.format, opened.source)
+    opened, rest = _opening(iter(events), warnings)
+    identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
+    opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
+    session_name = into or ("" if as_new else store.session_of(opened.format, opened.source))
     created = not session_name
     if created:
-        taken = set(store.sessions())
-        session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
-        store.create_session(
-            session_name,
-            model=opened.model,
-            source=_source(opened),
-            system=opened.system,
-            tools=opened.tools,
-            time=opened.time,
-        )
+        session_name = _create(store, opened, name)
     with store.session(session_name) as session, session.bulk() as (writer, counters):
-        recorder = _Recorder(session, writer, counters, store.source_of(session_name) or _source(opened))
+        known = store.source_of(session_name, opened.source) or _source(opened)
+        recorder = _Recorder(session, writer, counters, known)
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
-    if recorder.gatherer.current != store.current_scope(session_name) and result.units:
+    if result.units and not into:
         store.set_current_scope(session_name, recorder.gatherer.current)
     store.merge_packs()
     result.created = created
     return result
+
+
+def _create(store: Store, opened: Opened, name: str) -> str:
+    """A new session for the recording; gives its name."""
+    taken = set(store.sessions())
+    free = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+    return store.create_session(
+        free,
+        model=opened.model,
+        source=_source(opened),
+        system=opened.system,
+        tools=opened.tools,
+        time=opened.time,
+    )
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:

@@ -156,16 +156,16 @@ class Store:
 
     # --- recordings
 
-    def source_of(self, session: str) -> Source | None:
-        """The recording that the session was imported from, with the newest of what its scopes say."""
-        found = [meta.source for tip in self.tips(session).values() if (meta := self.reader.meta(tip)).source]
-        return max(found, key=lambda source: source.units if source else -1, default=None)
+    def source_of(self, session: str, source: str) -> Source | None:
+        """How far the recording with that id was imported into the session; None where it was not."""
+        found = [held for tip in self.tips(session).values() if (held := self.reader.meta(tip).source)]
+        return max((held for held in found if held.id == source), key=lambda held: held.units, default=None)
 
     def session_of(self, format: str, source: str) -> str:
         """The session that was imported from this recording; empty if none was."""
         for session in self.sessions():
-            held = self.source_of(session)
-            if held and (held.format, held.id) == (format, source):
+            held = self.source_of(session, source)
+            if held and held.format == format:
                 return session
         return ""
 

@@ -1,0 +1,145 @@
+"""`ctxvc demo`: a recorded session becomes a store; its context is cut to a budget, and nothing is lost. No key needed."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ctxvc import importers
+from ctxvc.cli.measure import Meter
+from ctxvc.core import labels, text
+from ctxvc.core.archiving import archived, old_results
+from ctxvc.core.events import Said
+from ctxvc.core.ledger import Row
+from ctxvc.core.view import dashboard
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.importers.reading import Recording
+from ctxvc.importing import import_paths
+from ctxvc.store import check, git, revisions
+from ctxvc.store.session import Session
+from ctxvc.store.store import FOLDER, Store, create
+
+SESSION = Path(__file__).parents[1] / "data" / "demo" / "claude-code-session.jsonl.gz"
+WINDOW = 32_000
+ACTOR = "policy:oldest"
+
+Say = Callable[[str], None]
+
+
+def run(say: Say, folder: Path | None = None) -> Path:
+    """Does all of it, telling `say` what it does, and gives the folder with the store."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="ctxvc-demo-"))
+    if folder.exists() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty", hint="give an empty or new folder")
+    began = time.monotonic()
+    with create(folder / FOLDER) as store:
+        name = _import(store, say)
+        with store.session(name) as session, Meter(store) as meter:
+            _growth(store, session, meter, say)
+            freed = _cut_to_budget(session, meter, say)
+            _recover(session, freed, say)
+        _check(store, name, say)
+    _further(folder, name, say)
+    say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
+    return folder
+
+
+def _import(store: Store, say: Say) -> str:
+    say("1. A recorded Claude Code session is imported (MIT, from github.com/entireio/cli).")
+    (done,) = import_paths(store, [SESSION], name="demo", final=True)
+    if done.error:
+        raise done.error
+    say(f"   {done.blocks} blocks, each a blob with a checksum; {done.units} steps, each a commit.\n")
+    return done.session
+
+
+def _growth(store: Store, session: Session, meter: Meter, say: Say) -> None:
+    say(f"2. How its context grew, against a budget of {WINDOW:,} tokens:")
+    moments = [revisions.at(store, commit) for commit in store.first_parents(session.tip())][::-1]
+    live = sys.stdout.isatty()
+    for moment in moments[1:]:
+        view = dashboard(moment.ledger, meter.costs(moment), WINDOW)
+        last = moment.ledger.last()
+        line = f"   step {moment.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {last.label if last else ''}"
+        say(text.one_line(line, 100) if not live else line)
+        if live:
+            time.sleep(0.05)
+    say("")
+
+
+def _cut_to_budget(session: Session, meter: Meter, say: Say) -> list[Row]:
+    """Archives the oldest results until the view fits; the simplest rule there is."""
+    say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
+    moment = revisions.now(session)
+    costs = dict(meter.costs(moment))
+    used = sum(cost.shown for cost in costs.values())
+    left: list[Row] = []
+    for row in old_results(moment.ledger):
+        if used <= WINDOW * 6 // 10:
+            break
+        call = _arguments(moment, row)
+        try:
+            gone = archived(row, tokens=costs[row.id].body, count=meter.count, actor=ACTOR, call=call)
+        except Refused:
+            continue  # its stub would cost more than it does
+        used += meter.count(gone.stub) - costs[row.id].shown
+        left.append(gone)
+    for row in left[:2]:
+        say(f"   {row.stub}")
+    ids = ", ".join(row.id for row in left)
+    session.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
+    view = dashboard(session.ledger(), meter.costs(revisions.now(session)), WINDOW)
+    say(f"   … {len(left)} results left; the prompt is {view.used:,} tokens now {view.bar} {view.percent} %\n")
+    return left
+
+
+def _arguments(moment: revisions.Snapshot, row: Row) -> str:
+    call = moment.ledger.get(row.parent) if row.parent else None
+    return labels.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool) if call else ""
+
+
+def _recover(session: Session, left: Iterable[Row], say: Say) -> None:
+    """Compares an archived body with the file that the session was recorded in."""
+    row = max(left, key=lambda each: each.bytes)
+    body = session.body(row)
+    recorded = next(
+        part.body
+        for _, events in importers.conversations(Recording(SESSION), "claude-code")
+        for event in events
+        if isinstance(event, Said)
+        for part in event.message.parts
+        if part.kind == "tool_result" and part.call == row.call
+    )
+    if body != recorded:
+        raise CtxvcError(f"{row.id} was not recovered as it was recorded")
+    say(f"4. {row.handle} is recovered: {len(body):,} bytes, the same as in the recording, byte for byte.\n")
+
+
+def _check(store: Store, name: str, say: Say) -> None:
+    say("5. The store is checked, by ctxvc and by git itself:")
+    report = check.verify(store)
+    if damage := [finding for finding in report.findings if finding.level == "damage"]:
+        raise CtxvcError(f"the demo's store is damaged: {damage[0].what}")
+    say(f"   ctxvc verify: {report.blocks} blocks in {report.commits} commits are what was recorded")
+    git.run(store.path, "fsck", "--full", "--strict")
+    say("   git fsck --full --strict: clean")
+    graph = git.run(store.path, "log", "--graph", "--format=%h %an: %s", "-6", f"{name}/main").decode("utf-8", "replace")
+    say("\n" + "\n".join(f"   {line}" for line in graph.splitlines()) + "\n")
+
+
+def _further(folder: Path, name: str, say: Say) -> None:
+    say("Look further:")
+    for words, why in (
+        ("status", "the dashboard"),
+        ("log", "every change of the prompt"),
+        ("prompt step:5", "what the model saw then"),
+        ("diff step:5 HEAD", "what entered and left since"),
+        ("show B11", "a block that left the prompt"),
+    ):
+        say(f"   ctxvc -C {folder} {words:<18} {why}")
+    say(f"   git --git-dir {folder / FOLDER} log --stat {name}/main")
+
+

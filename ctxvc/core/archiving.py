@@ -1,0 +1,35 @@
+"""Archiving a block: its body leaves the prompt, a stub stands in its place, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ctxvc.core import actions, stubs
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.errors import Refused
+
+
+def archived(row: Row, *, tokens: int, count: Callable[[str], int], actor: str, call: str = "") -> Row:
+    """`row` out of the prompt, with its stub. `tokens` is what its body costs, `call` the arguments it answers.
+
+    Raises: Refused where its state does not allow it, where a human wrote it, or where the stub would cost as much.
+    """
+    state = actions.after(row.state, "archive")
+    if state is None or row.state == "archived":
+        raise Refused(f"cannot archive {row.id}: it is {row.state}", hint=f"`ctxvc show {row.id}` tells more")
+    if row.role == "user" and row.origin == "human" and actor != "user":
+        raise Refused(f"cannot archive {row.id}: a human wrote it", hint="only a person may")
+    stub = stubs.stub(row, tokens=tokens, call=call)
+    if count(stub) >= tokens:
+        raise Refused(f"no saving: the stub of {row.id} would cost as much as the block", hint="archive it in a group")
+    return msgspec.structs.replace(row, state=state, stub=stub, removed_by=actor)
+
+
+def old_results(ledger: Ledger, keep_steps: int = 1) -> Iterator[Row]:
+    """The tool results in the prompt, oldest first, but for those of the newest `keep_steps` steps."""
+    newest = ledger.meta.counters.step
+    for row in ledger.rows():
+        if row.kind == "tool_result" and row.state == "visible" and row.step <= newest - keep_steps:
+            yield row
