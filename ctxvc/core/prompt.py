@@ -19,6 +19,7 @@ INTERRUPTED = "[no result was recorded: the call was interrupted]"
 MASK_SHOWN = 400
 
 Show = Literal["body", "mask", "text"]
+_NOT_TEXT = frozenset({"tool_use", "tool_result", "thinking", "image", "document", "other"})
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -95,12 +96,15 @@ def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
 
 
 def sendable(content: Iterable[Piece]) -> list[Piece]:
-    """`content` without what the Messages API refuses: empty and white texts."""
-    return [
-        piece
-        for piece in content
-        if piece.kind in ("tool_use", "tool_result", "thinking", "image", "document", "other") or piece.body.strip()
-    ]
+    """`content` as it may be sent: without the empty and white texts that the Messages API refuses, and with a word
+    for the model where a call has no result."""
+    sent: list[Piece] = []
+    for piece in content:
+        if piece.kind == "tool_result" and piece.error and not piece.body:
+            sent.append(msgspec.structs.replace(piece, body=text.encode(INTERRUPTED)))
+        elif piece.kind in _NOT_TEXT or piece.body.strip():
+            sent.append(piece)
+    return sent
 
 
 def _in_prompt_order(ledger: Ledger) -> Iterator[Row]:
@@ -165,10 +169,8 @@ def _stands(call: Row | None, shown: Mapping[str, Slot]) -> bool:
 def _answer(call: Row, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
-        return Slot(call, "text", "user", "tool_result", INTERRUPTED, call.call)
+        return Slot(call, "text", "user", "tool_result", "", call.call)
     slot = shown.get(result.id)
-    if _interrupted(result) and slot is not None and slot.show == "body":
-        return Slot(result, "text", "user", "tool_result", INTERRUPTED, call.call)
     if slot is None:
         where = f" in {result.group}" if result.group else ""
         return Slot(result, "text", "user", "tool_result", f"[{result.state} {result.id}{where}]", call.call)
@@ -188,7 +190,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         message=row.msg, role=slot.role, kind=slot.kind, body=b"", call=slot.call, tool=row.tool, error=row.error
     )
     if slot.show == "text":
-        failed = slot.kind == "tool_result" and (row.error or slot.text == INTERRUPTED)
+        failed = slot.kind == "tool_result" and (row.error or not slot.text)
         return msgspec.structs.replace(piece, body=text.encode(slot.text), error=failed)
     body = bodies.body(row)
     if slot.show == "mask":

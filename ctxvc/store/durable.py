@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -34,8 +35,9 @@ def write_all(handle: int, data: bytes) -> None:
 
 def replace(path: Path, data: bytes) -> None:
     """The file at `path` holds `data`, whole and on the disk; before that it holds what it held. Raises: OSError."""
-    temporary = path.with_name(f".{path.name}.new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # A name of its own: two processes may replace one file at the same moment, under different locks.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
             write_all(handle, data)

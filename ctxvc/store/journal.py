@@ -113,7 +113,7 @@ def parse(data: bytes, where: str, start: int = 0) -> tuple[list[Frame], Tail]:
     while at < len(data):
         found = _frame_at(data, at)
         if found is None:
-            later = _next_frame(data, at + 1)
+            later = _next_frame(data, _behind(data, at))
             if later is not None:
                 after = f"record {frames[-1].seq}" if frames else "its beginning"
                 raise Damaged(
@@ -149,6 +149,12 @@ def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
     return length, seq, checksum
 
 
+def _behind(data: bytes, at: int) -> int:
+    """Where the next frame may begin behind an unreadable one: not inside its payload, which may quote a journal."""
+    fields = _fields(data, at)
+    return at + 1 if fields is None else at + FRAME_SIZE + fields[0]
+
+
 def _next_frame(data: bytes, at: int) -> int | None:
     while (at := data.find(MAGIC, at)) != -1:
         if _frame_at(data, at) is not None:
@@ -158,11 +164,10 @@ def _next_frame(data: bytes, at: int) -> int | None:
 
 
 def _complete(data: bytes, at: int) -> bool:
-    """Whether a frame of full length stands at the end, its checksum wrong, and not because zeros were never filled."""
+    """Whether more stands at `at` than a torn write: one leaves the beginning of a frame, or zeros never filled."""
     fields = _fields(data, at)
-    if fields is None:
-        return len(data) - at > 0 and data[at : at + 4] == MAGIC and len(data) - at >= FRAME_SIZE
-    return at + FRAME_SIZE + fields[0] <= len(data) and not data.endswith(b"\0" * 16)
+    size = FRAME_SIZE + (fields[0] if fields else 0)
+    return at + size <= len(data) and not data.endswith(b"\0" * 16)
 
 
 class Journal:
@@ -170,21 +175,26 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._handle: int | None = None
+        self._reading: int | None = None
+        self._writing: int | None = None
         self._inode = 0
         self.size = 0
 
     def close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        """Lets go of the file; the next reading starts anew."""
+        for handle in (self._reading, self._writing):
+            if handle is not None:
+                os.close(handle)
+        self._reading = self._writing = None
+        self._inode = -1
 
     def moved(self) -> bool:
-        """Whether another process has put a new file in this one's place since it was read."""
+        """Whether the file is no longer the one that was read: another in its place, or a shorter one."""
         try:
-            return self.path.stat().st_ino != self._inode
+            found = self.path.stat()
         except FileNotFoundError:
             return self._inode != 0
+        return found.st_ino != self._inode or found.st_size < self.size
 
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
         """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
@@ -192,15 +202,19 @@ class Journal:
         Raises: Damaged, Refused for a newer format.
         """
         try:
-            with open(self.path, "rb") as stream:
-                self._inode = os.fstat(stream.fileno()).st_ino
+            if start == 0:
+                self._hold()
+            assert self._reading is not None
+            with open(self._reading, "rb", buffering=0, closefd=False) as stream:
                 stream.seek(start)
-                data = stream.read()
+                data = stream.readall()
         except FileNotFoundError:
-            self._inode = 0
+            self._inode = self.size = 0
             return None, [], [], Tail(0, 0, False)
         except OSError as error:
-            raise CtxvcError(f"cannot read {self.path}: {error.strerror}") from error
+            raise CtxvcError(
+                f"cannot read {self.path}: {error.strerror}", hint="check who owns the store and its permissions"
+            ) from error
         where = f"journal {self.path.name}"
         frames, tail = parse(data, where)
         self.size = start + tail.start
@@ -246,15 +260,19 @@ class Journal:
         data = b"".join((encode_head(head), *frames))
         self.close()
         durable.replace(self.path, data)
-        self._inode = self.path.stat().st_ino
+        self._hold()
         self.size = len(data)
 
+    def _hold(self) -> None:
+        """The file is open: as long as it is, the system gives its inode's number to no other, and `moved` can tell."""
+        self.close()
+        self._reading = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._inode = os.fstat(self._reading).st_ino
+
     def _open(self) -> int:
-        if self._handle is not None and os.fstat(self._handle).st_ino != self._inode:
-            self.close()
-        if self._handle is None:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        return self._handle
+        if self._writing is None:
+            self._writing = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return self._writing
 
 
 def raw(found: Frame) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -59,10 +59,15 @@ def record(
     created = not session_name
     if created:
         session_name = _create(store, opened, name)
-    with store.session(session_name) as session, session.bulk() as (writer, counters):
-        known = store.source_of(session_name, opened.source) or _source(opened)
-        recorder = _Recorder(session, writer, counters, known)
-        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    try:
+        with store.session(session_name) as session, session.bulk() as (writer, counters):
+            known = store.source_of(session_name, opened.source) or _source(opened)
+            recorder = _Recorder(session, writer, counters, known)
+            result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    except BaseException:
+        if created:
+            store.drop_session(session_name)
+        raise
     if result.units and not into:
         store.set_current_scope(session_name, recorder.gatherer.current)
     store.merge_packs()
@@ -147,6 +152,7 @@ class _Scope:
     numbering: Numbering
     parent: str
     before: Ledger | None
+    covers: str = ""  # of the journal, as the tip in the store says
     epochs: list[Ledger] = field(default_factory=list)  # as it stood before each compaction
 
 
@@ -253,7 +259,8 @@ class _Recorder:
             scope,
             number,
             scope.ledger.with_rows(rows),
-            message(step_subject(numbering.step, len(rows), sum(row.bytes for row in rows)), trailers),
+            step_subject(numbering.step, len(rows), sum(row.bytes for row in rows)),
+            trailers,
             bodies=bodies,
             actor="agent",
             time=times[-1] if times else "",
@@ -286,9 +293,7 @@ class _Recorder:
             subject += f" as {group.id}"
         detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
         trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
-        self._commit(
-            unit.scope, scope, number, ledger, message(subject, trailers), bodies=bodies, actor="host", time=event.time
-        )
+        self._commit(unit.scope, scope, number, ledger, subject, trailers, bodies=bodies, actor="host", time=event.time)
 
     def _fork(self, unit: Fork, number: int) -> None:
         parent, ledger = self._at(unit.origin, unit.unit)
@@ -297,7 +302,7 @@ class _Recorder:
         self.scopes[unit.scope] = scope
         trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}
         subject = f"scope {unit.scope} from {unit.origin}, step {ledger.meta.counters.step}"
-        self._commit(unit.scope, scope, number, scope.ledger, message(subject, trailers), actor="host", time=unit.time)
+        self._commit(unit.scope, scope, number, scope.ledger, subject, trailers, actor="host", time=unit.time)
 
     def _commit(
         self,
@@ -305,7 +310,8 @@ class _Recorder:
         scope: _Scope,
         number: int,
         ledger: Ledger,
-        text: str,
+        subject: str,
+        trailers: Mapping[str, str],
         *,
         actor: str,
         time: str,
@@ -325,7 +331,7 @@ class _Recorder:
             before=scope.before,
             after=ledger,
             bodies=bodies,
-            message=text,
+            message=message(subject, {**trailers, "Ctxvc-Seq": scope.covers}),
             actor=actor,
             time=epoch(time, now),
             now=now,
@@ -345,7 +351,7 @@ class _Recorder:
         if name not in self.scopes:
             if name in self.session.scopes():
                 ledger, tip = self.session.ledger(name), self.session.tip(name)
-                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger)
+                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
             else:
                 self.scopes[name] = self._sub_agent(name)
         return self.scopes[name]

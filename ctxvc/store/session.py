@@ -110,6 +110,11 @@ class Session:
             return self.store.reader.path(held.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
         return self._uncommitted(held, row, suffix)
 
+    def covers(self, scope: str = "") -> str:
+        """What the scope's newest commit covers of the journal, as its successors must say too; empty if nothing."""
+        held = self._scope(scope)
+        return f"{self._head.journal}/{held.covered}" if self._head and held.covered else ""
+
     def waiting(self) -> int:
         """How many records are acknowledged and in no commit yet."""
         return sum(len(held.pending) for held in self._scopes.values())

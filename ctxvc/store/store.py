@@ -54,6 +54,7 @@ class Store:
         settings = git.config(self.repository)
         _check_settings(path, settings)
         self.reader = Reader(self.repository)
+        self._sources: dict[str, Source | None] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -158,7 +159,7 @@ class Store:
 
     def source_of(self, session: str, source: str) -> Source | None:
         """How far the recording with that id was imported into the session; None where it was not."""
-        found = [held for tip in self.tips(session).values() if (held := self.reader.meta(tip).source)]
+        found = [held for tip in self.tips(session).values() if (held := self._source_at(tip))]
         return max((held for held in found if held.id == source), key=lambda held: held.units, default=None)
 
     def session_of(self, format: str, source: str) -> str:
@@ -168,6 +169,11 @@ class Store:
             if held and held.format == format:
                 return session
         return ""
+
+    def _source_at(self, commit: str) -> Source | None:
+        if commit not in self._sources:
+            self._sources[commit] = self.reader.meta(commit).source
+        return self._sources[commit]
 
     # --- writing
 
@@ -208,6 +214,16 @@ class Store:
             if make_current:
                 self.set_current_scope(name, "main")
         return name
+
+    def drop_session(self, name: str) -> None:
+        """Undoes `create_session`, for a caller that could not fill the session."""
+        with locked(self.lock_path(name)):
+            for scope in self.tips(name):
+                self.repository.references.delete(ref_of(name, scope))
+            (self.path / head_ref(name)).unlink(missing_ok=True)
+            self.journal_path(name).unlink(missing_ok=True)
+        if self._symbolic("HEAD") == ref_of(name, "main") and self.sessions():
+            self.set_current_scope(self.sessions()[-1], "main")
 
     def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
         """The commits are in a pack and their refs have moved when this returns; gives ref → new tip.

@@ -1,0 +1,140 @@
+"""Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from ctxvc.core.ledger import Group, Row
+from ctxvc.errors import NotFound
+from ctxvc.store import revisions
+from ctxvc.store.revisions import Snapshot
+from ctxvc.store.session import Session
+
+_ADDRESS = re.compile(
+    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:]+):)?"
+    r"(?P<id>[BG][1-9][0-9]{0,11})(?:-(?P<file>[A-Za-z0-9.]{1,20}))?(?:@(?P<checksum>[0-9a-f]{4,64}))?"
+)
+_MOST = 8  # candidates that an error lists
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a block or group stands. Empty fields say nothing: any checksum, the scope one is in."""
+
+    id: str
+    session: str = ""
+    scope: str = ""
+    checksum: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.session}/{self.scope}:" if self.session else f"{self.scope}:" if self.scope else ""
+        file = f"-{self.file}" if self.file else ""
+        return f"{where}{self.id}{file}" + (f"@{self.checksum}" if self.checksum else "")
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address leads to: a block's row or a group, and the moment of the scope that it stands in."""
+
+    moment: Snapshot
+    row: Row | None = None
+    group: Group | None = None
+    file: str = ""
+
+
+def parse(words: str) -> Address | None:
+    """The address that `words` are; None where they are none, but perhaps a revision."""
+    match = _ADDRESS.fullmatch(words)
+    if not match or (match["file"] and match["id"].startswith("G")):
+        return None
+    return Address(**{name: value or "" for name, value in match.groupdict().items()})
+
+
+def find(session: Session, address: Address) -> Found:
+    """What stands at the address, for reading.
+
+    An address without a scope is that of the scope one is in; where that has no such block, of the session's only
+    one. Raises: NotFound, with the candidates where there are several.
+    """
+    if address.session and address.session != session.name:
+        # Not closed: a reader does not flush what others wrote.
+        session = session.store.session(address.session, address.scope)
+    if address.scope:
+        return _in_scope(session, address, address.scope)
+    here = _found(revisions.now(session), address)
+    if here and _matches(here, address):
+        return here
+    others = [found for scope in session.scopes() if (found := _found(revisions.now(session, scope), address))]
+    return _only([found for found in others if _matches(found, address)], others, session, address)
+
+
+def _in_scope(session: Session, address: Address, scope: str) -> Found:
+    found = _found(revisions.now(session, scope), address)
+    if found is None:
+        last = session.ledger(scope).meta.counters
+        raise NotFound(
+            f"no {_what(address)} {address.id} in {session.name}/{scope}",
+            hint=f"`ctxvc status --all` lists them; the session's newest are B{last.block} and G{last.group}",
+        )
+    if not _matches(found, address):
+        raise NotFound(f"{address}: the checksum is another", hint=f"there is {_named(found)}")
+    return found
+
+
+def _only(matching: list[Found], others: list[Found], session: Session, address: Address) -> Found:
+    """The one of `matching`, where all are the same block."""
+    if len({_identity(found) for found in matching}) == 1:
+        return matching[0]
+    if matching or others:
+        what = "stands for several blocks" if matching else "has another checksum"
+        named = ", ".join(_first(_named(found) for found in matching or others))
+        raise NotFound(f"{address} {what} in session {session.name}", hint=f"there is {named}")
+    raise NotFound(
+        f"no {_what(address)} {address} in session {session.name}", hint="`ctxvc status --all` lists this scope's"
+    )
+
+
+def _found(moment: Snapshot, address: Address) -> Found | None:
+    if address.id.startswith("G"):
+        group = moment.ledger.groups.get(address.id)
+        return Found(moment=moment, group=group) if group else None
+    row = moment.ledger.get(address.id)
+    return Found(moment=moment, row=row, file=address.file) if row else None
+
+
+def _matches(found: Found, address: Address) -> bool:
+    if address.file and not (found.row and address.file in found.row.files):
+        return False
+    return _checksum(found).startswith(address.checksum)
+
+
+def _checksum(found: Found) -> str:
+    """A block's checksum; of a group, what its stub says of its members'."""
+    if found.row:
+        return found.row.sha256
+    assert found.group is not None
+    said = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", found.group.stub)
+    return said[1] if said else ""
+
+
+def _identity(found: Found) -> object:
+    return found.row.sha256 if found.row else found.group
+
+
+def _named(found: Found) -> str:
+    """The whole address of what was found."""
+    checksum = _checksum(found)[:6]
+    block = found.row or found.group
+    assert block is not None
+    return f"{found.moment.session}/{found.moment.scope}:{block.id}" + (f"@{checksum}" if checksum else "")
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    listed = list(names)
+    return listed if len(listed) <= _MOST else [*listed[:_MOST], f"{len(listed) - _MOST} more"]
+
+
+def _what(address: Address) -> str:
+    return "block" if address.id.startswith("B") else "group"
