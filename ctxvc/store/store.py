@@ -24,7 +24,7 @@ from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.reading import Reader
-from ctxvc.store.refs import HEADS, head_ref, ref_of, scope_of
+from ctxvc.store.refs import head_ref, ref_of, scope_of
 from ctxvc.store.session import Session
 
 FOLDER = ".ctxvc"
@@ -80,17 +80,20 @@ class Store:
 
     def sessions(self) -> list[str]:
         """The names of all sessions."""
-        return sorted({found[0] for ref in self._refs() if (found := scope_of(ref))})
+        return sorted(self.all_tips())
 
     def tips(self, session: str) -> dict[str, str]:
         """scope → full id of its newest commit."""
-        prefix = f"{HEADS}{session}/"
-        references = self.repository.references
-        return {ref.removeprefix(prefix): str(references[ref].target) for ref in self._refs() if ref.startswith(prefix)}
+        return self.all_tips().get(session, {})
 
-    def _refs(self) -> list[str]:
+    def all_tips(self) -> dict[str, dict[str, str]]:
+        """session → scope → full id of its newest commit."""
+        found: dict[str, dict[str, str]] = {}
         # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
-        return [ref for ref in self.repository.listall_references() if ref.startswith(HEADS)]
+        for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
+            if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
+                found.setdefault(named[0], {})[named[1]] = str(reference.target)
+        return found
 
     def current_session(self) -> str:
         """The session of HEAD. Raises: NotFound where the store has none."""
@@ -159,16 +162,19 @@ class Store:
 
     def source_of(self, session: str, source: str) -> Source | None:
         """How far the recording with that id was imported into the session; None where it was not."""
-        found = [held for tip in self.tips(session).values() if (held := self._source_at(tip))]
-        return max((held for held in found if held.id == source), key=lambda held: held.units, default=None)
+        return self._newest(self.tips(session), source)
 
     def session_of(self, format: str, source: str) -> str:
         """The session that was imported from this recording; empty if none was."""
-        for session in self.sessions():
-            held = self.source_of(session, source)
+        for session, tips in sorted(self.all_tips().items()):
+            held = self._newest(tips, source)
             if held and held.format == format:
                 return session
         return ""
+
+    def _newest(self, tips: Mapping[str, str], source: str) -> Source | None:
+        found = [held for tip in tips.values() if (held := self._source_at(tip))]
+        return max((held for held in found if held.id == source), key=lambda held: held.units, default=None)
 
     def _source_at(self, commit: str) -> Source | None:
         if commit not in self._sources:
