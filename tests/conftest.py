@@ -1,0 +1,36 @@
+"""What all tests share: a store in a temporary folder, a home of its own, and where the recordings lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxvc.store.store import Store, create
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the settings, recordings or stores of whoever runs it."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in list(os.environ):
+        if name.startswith(("GIT_", "CLAUDE_", "CODEX_")) or name in ("CTXVC_STORE", "NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with create(tmp_path / "project" / ".ctxvc") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    """The folder with `transcripts/` and `trajectories/`, named by CTXVC_TEST_DATA."""
+    folder = os.environ.get("CTXVC_TEST_DATA", "")
+    if not folder or not Path(folder, "transcripts").is_dir():
+        pytest.skip("CTXVC_TEST_DATA does not name a folder with recordings")
+    return Path(folder)

@@ -1,0 +1,342 @@
+"""Recordings → sessions → the same messages again; a file that grows, is cut, or is rewritten."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ctxvc import exporters
+from ctxvc.core.blocks import Message
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.prompt import Bodies, outline, pieces
+from ctxvc.core.wire import part
+from ctxvc.errors import BadInput, Refused
+from ctxvc.importing import Outcome, import_paths
+from ctxvc.store import git, revisions
+from ctxvc.store.store import Store, create
+
+DAY = 24 * 3600
+
+
+def take(store: Store, path: Path, **options: Any) -> Outcome:
+    (outcome,) = import_paths(store, [path], **options)
+    if outcome.error:
+        raise outcome.error
+    return outcome
+
+
+def settled(path: Path) -> Path:
+    """The file, as if nobody had touched it for a day."""
+    stamp = path.stat().st_mtime - DAY
+    os.utime(path, (stamp, stamp))
+    return path
+
+
+def exported(store: Store, session: str, scope: str = "", *, everything: bool = False) -> list[dict[str, Any]]:
+    """The scope's messages; with `everything`, those that a host's compaction took out of the prompt too."""
+    with store.session(session, scope) as opened:
+        moment = revisions.now(opened)
+        ledger = _uncompacted(moment.ledger) if everything else moment.ledger
+        bodies = Bodies(opened.body, opened.file)
+        prompt = exporters.Prompt(pieces=pieces(outline(ledger), bodies), system=moment.system)
+        messages: list[dict[str, Any]] = exporters.anthropic(prompt)["messages"]
+        return messages
+
+
+def _uncompacted(ledger: Ledger) -> Ledger:
+    rows = [msgspec.structs.replace(row, state="visible", group="") for row in ledger.rows()]
+    return ledger.with_rows(rows).with_groups(
+        [msgspec.structs.replace(group, members=()) for group in ledger.groups.values()]
+    )
+
+
+def line(kind: str, uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
+    """A line of a Claude Code transcript."""
+    message: dict[str, Any] = {"role": kind, "content": content}
+    if kind == "assistant":
+        message |= {"id": more.pop("reply", f"msg_{uuid}"), "model": "claude-opus-5-5", "type": "message"}
+    return {
+        "parentUuid": parent,
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/work",
+        "sessionId": "11111111-2222-3333-4444-555555555555",
+        "version": "2.1.329",
+        "gitBranch": "main",
+        "type": kind,
+        "message": message,
+        "uuid": uuid,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        **more,
+    }
+
+
+def text(words: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": words}]
+
+
+def call(name: str) -> list[dict[str, Any]]:
+    return [{"type": "tool_use", "id": f"toolu_{name}", "name": "Bash", "input": {"command": name}}]
+
+
+def result(name: str, words: str = "done") -> list[dict[str, Any]]:
+    return [{"type": "tool_result", "tool_use_id": f"toolu_{name}", "content": words}]
+
+
+def write(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return path
+
+
+CONVERSATION = (
+    line("user", "u1", None, "find the bug"),
+    line("assistant", "a1", "u1", text("I look."), reply="m1"),
+    line("assistant", "a2", "a1", call("ls"), reply="m1"),
+    line("user", "r1", "a2", result("ls", "one\r\ntwo")),
+    line("assistant", "a3", "r1", text("Found."), reply="m2"),
+    line("user", "u2", "a3", "mend it"),
+    line("assistant", "a4", "u2", call("sed"), reply="m3"),
+    line("assistant", "a5", "a4", call("make"), reply="m3"),
+    line("user", "r2", "a4", result("sed")),
+    line("user", "r3", "a5", result("make")),
+    line("assistant", "a6", "r3", text("Mended."), reply="m4"),
+)
+
+
+def tips_and_trees(store: Store) -> dict[str, list[str]]:
+    """scope → subjects and trees of its commits, oldest first."""
+    scopes = {}
+    for session, tips in store.all_tips().items():
+        for scope, tip in tips.items():
+            said = git.run(store.path, "log", "--reverse", "--first-parent", "--format=%T %s", tip).decode()
+            scopes[f"{session}/{scope}"] = said.splitlines()
+    return scopes
+
+
+def test_a_session_is_one_commit_a_step(store: Store, tmp_path: Path) -> None:
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *CONVERSATION)))
+
+    assert (outcome.session, outcome.units, outcome.blocks, outcome.waiting) == ("claude-11111111", 4, 11, 0)
+    subjects = [words.split(" ", 1)[1] for words in tips_and_trees(store)["claude-11111111/main"]]
+    assert [subject.split(":")[0] for subject in subjects[1:]] == ["step 1", "step 2", "step 3", "step 4"]
+    with store.session("claude-11111111") as session:
+        rows = {row.id: row for row in session.ledger().rows()}
+    assert [rows["B4"].parent, rows["B4"].tool, rows["B4"].step] == ["B3", "Bash", 1]
+    assert [row.turn for row in rows.values()] == [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
+    assert rows["B9"].msg == rows["B10"].msg  # parallel results are one message
+
+
+@pytest.mark.parametrize("cut", range(1, len(CONVERSATION)))
+def test_a_grown_file_gives_the_same_history_as_the_finished_one(tmp_path: Path, store: Store, cut: int) -> None:
+    path = tmp_path / "grows.jsonl"
+    first = take(store, write(path, *CONVERSATION[:cut]))
+    again = take(store, settled(write(path, *CONVERSATION)))
+
+    assert first.units + again.units == 4
+    with create(tmp_path / "other" / ".ctxvc") as other:
+        take(other, path)
+        assert tips_and_trees(other) == tips_and_trees(store)
+    assert take(store, path).units == 0
+
+
+def test_an_unfinished_step_of_a_file_that_may_grow_is_not_taken(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", *CONVERSATION[:8])
+
+    outcome = take(store, path)
+
+    assert (outcome.units, outcome.waiting) == (2, 3)
+    with store.session(outcome.session) as session:
+        source = session.ledger().meta.source
+    assert source is not None
+    assert source.offset == sum(len(json.dumps(each)) + 1 for each in CONVERSATION[:5])
+
+
+def test_final_takes_the_open_step_and_a_later_result_is_not_lost(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", *CONVERSATION[:8])
+    assert take(store, path, final=True).units == 3
+
+    write(path, *CONVERSATION)
+    outcome = take(store, path, final=True)
+
+    assert outcome.units == 1
+    assert take(store, path, final=True).units == 0
+    messages = exported(store, outcome.session)
+    results = [block for message in messages for block in message["content"] if block["type"] == "tool_result"]
+    assert [block["tool_use_id"] for block in results] == ["toolu_ls", "toolu_sed", "toolu_make"]
+    assert results[1]["content"] == text("done")
+
+
+def test_a_rewind_goes_to_a_scope_of_its_own(store: Store, tmp_path: Path) -> None:
+    lines = [
+        *CONVERSATION,
+        line("user", "u3", "a3", "no, mend it otherwise"),
+        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
+    ]
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *lines)))
+
+    assert outcome.units == 6
+    assert store.current_scope(outcome.session) == "rewind-1"
+    assert exported(store, outcome.session, "main")[-1]["content"] == text("Mended.")
+    rewound = exported(store, outcome.session, "rewind-1")
+    assert [message["content"][0].get("text") for message in rewound[-3:]] == [
+        "Found.",
+        "no, mend it otherwise",
+        "Otherwise, then.",
+    ]
+    log = git.run(store.path, "rev-list", "--count", f"{outcome.session}/main..{outcome.session}/rewind-1")
+    assert log.strip() == b"2"
+
+
+@pytest.mark.parametrize("cut", [12, 13])
+def test_a_rewind_in_a_growing_file_gives_the_same_refs(store: Store, tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = [
+        *CONVERSATION,
+        line("user", "u3", "a3", "no, mend it otherwise"),
+        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
+        line("user", "u4", "a7", "and once more"),
+        line("assistant", "a8", "u4", text("Once more."), reply="m6"),
+        line("user", "u5", "a3", "a third way"),
+        line("assistant", "a9", "u5", text("Third."), reply="m7"),
+    ]
+    take(store, write(path, *lines[:cut]))
+    take(store, settled(write(path, *lines)))
+
+    with create(tmp_path / "other" / ".ctxvc") as other:
+        take(other, path)
+        assert tips_and_trees(other) == tips_and_trees(store)
+        assert other.current_scope("claude-11111111") == store.current_scope("claude-11111111") == "rewind-2"
+
+
+def test_a_retried_prompt_stands_in_both_scopes(store: Store, tmp_path: Path) -> None:
+    lines = [*CONVERSATION, line("assistant", "a7", "u2", text("A second answer."), reply="m5")]
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *lines)))
+
+    rewound = exported(store, outcome.session, "rewind-1")
+    assert [message["content"][0].get("text") for message in rewound[-2:]] == ["mend it", "A second answer."]
+
+
+def test_a_compaction_is_one_commit_whose_summary_stands_for_what_left(store: Store, tmp_path: Path) -> None:
+    boundary = {
+        **line("user", "c1", None, ""),
+        "type": "system",
+        "subtype": "compact_boundary",
+        "logicalParentUuid": "a6",
+        "content": "Conversation compacted",
+        "compactMetadata": {"trigger": "auto", "preTokens": 1000, "preservedMessages": {"uuids": ["a6"]}},
+    }
+    boundary.pop("message")
+    summary = line("user", "c2", "c1", "This session is being continued.", isCompactSummary=True)
+    lines = [*CONVERSATION, boundary, summary, line("user", "u9", "c2", "go on")]
+    lines.append(line("assistant", "a9", "u9", text("I go on."), reply="m9"))
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *lines)))
+
+    prompt = exported(store, outcome.session)
+    words = [block["text"] for message in prompt for block in message["content"]]
+    assert words == ["This session is being continued.", "Mended.", "go on", "I go on."]
+    with store.session(outcome.session) as session:
+        ledger = session.ledger()
+    (group,) = ledger.groups.values()
+    assert (group.removed_by, group.stub, len(group.members)) == ("host", "", 10)
+    assert [row.state for row in ledger.rows()].count("archived") == 10
+    before = exported(store, outcome.session, everything=True)
+    assert before[0]["content"] == text("find the bug")
+
+
+def test_sub_agents_get_scopes_of_their_own(store: Store, tmp_path: Path) -> None:
+    path = settled(write(tmp_path / "11111111-2222-3333-4444-555555555555.jsonl", *CONVERSATION))
+    folder = tmp_path / "11111111-2222-3333-4444-555555555555" / "subagents"
+    folder.mkdir(parents=True)
+    side = [
+        {**line("user", "s1", None, "look into it"), "isSidechain": True, "agentId": "abc123"},
+        {**line("assistant", "s2", "s1", text("Looked."), reply="ms"), "isSidechain": True, "agentId": "abc123"},
+    ]
+    settled(write(folder / "agent-abc123.jsonl", *side))
+
+    outcomes = list(import_paths(store, [path]))
+
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    (scope,) = [name for name in store.tips("claude-11111111") if name != "main"]
+    assert scope.startswith("agent-")
+    assert [message["content"] for message in exported(store, "claude-11111111", scope)] == [
+        text("look into it"),
+        text("Looked."),
+    ]
+    assert store.current_scope("claude-11111111") == "main"
+    assert [outcome.units for outcome in import_paths(store, [path])] == [0, 0]
+
+
+def test_a_rewritten_file_is_refused_and_can_be_taken_as_new(store: Store, tmp_path: Path) -> None:
+    path = settled(write(tmp_path / "s.jsonl", *CONVERSATION))
+    take(store, path)
+    settled(write(path, line("user", "u1", None, "find another bug"), *CONVERSATION[1:]))
+
+    with pytest.raises(Refused, match="not the one that was imported"):
+        take(store, path)
+    assert take(store, path, as_new=True).session == "claude-11111111-2"
+
+
+def test_a_file_that_cannot_be_read_leaves_no_session_behind(store: Store, tmp_path: Path) -> None:
+    packed = gzip.compress("".join(json.dumps(each) + "\n" for each in CONVERSATION * 50).encode())
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+
+    with pytest.raises(BadInput, match="cut or damaged"):
+        take(store, path)
+    assert store.sessions() == []
+
+
+def test_a_folder_is_taken_file_by_file_past_a_bad_one(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "recordings"
+    (folder / "deeper").mkdir(parents=True)
+    settled(write(folder / "good.jsonl", *CONVERSATION))
+    (folder / "notes.json").write_text('{"not": "a transcript"}')
+    (folder / "deeper" / "bad.jsonl.gz").write_bytes(gzip.compress(json.dumps(CONVERSATION[0]).encode())[:-9])
+
+    outcomes = {outcome.path.name: outcome for outcome in import_paths(store, [folder])}
+
+    assert outcomes.keys() >= {"good.jsonl"}
+    assert outcomes["good.jsonl"].error is None
+    assert "notes.json" not in outcomes
+
+
+def test_a_recorded_session_can_be_continued_live(store: Store, tmp_path: Path) -> None:
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *CONVERSATION)))
+    with store.session(outcome.session) as session:
+        ids = session.append(
+            Message(role="user", parts=(part("one more", "user", "human"),)),
+            Message(role="assistant", parts=(part("yes", "assistant", "model"),)),
+        )
+        rows = [session.ledger()[block] for block in ids]
+    assert [(row.id, row.step, row.turn) for row in rows] == [("B12", 5, 3), ("B13", 5, 3)]
+
+
+def test_every_trajectory_comes_out_as_it_went_in(store: Store, recordings: Path) -> None:
+    files = sorted((recordings / "trajectories").glob("*.jsonl.gz"), key=lambda path: path.stat().st_size)
+    for path in files[::6]:
+        outcome = take(store, path)
+        _, *lines = [json.loads(each) for each in gzip.open(path, "rt", encoding="utf-8")]
+        messages = [{"role": each["role"], "content": each["content"]} for each in lines]
+        while messages[0]["role"] == "system":
+            messages.pop(0)
+        wanted = exporters.normalise_anthropic(messages)
+        for message in wanted:
+            for block in message["content"]:
+                block.pop("synthetic", None)
+        assert exported(store, outcome.session, everything=True) == wanted, path.name
+    assert git.run(store.path, "fsck", "--full", "--strict") == b""
+
+
+def test_every_known_transcript_is_taken(store: Store, recordings: Path) -> None:
+    known = ("claude-code", "codex", "pi", "openai-chat")
+    for folder in known:
+        for outcome in import_paths(store, [recordings / "transcripts" / folder]):
+            assert outcome.error is None, (outcome.path, outcome.error)
+            assert outcome.blocks > 5
+    assert git.run(store.path, "fsck", "--full", "--strict") == b""
