@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,9 +13,10 @@ from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Wa
 from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.numbering import Body, Numbering
 from ctxvc.core.units import Compaction, Fork, Gatherer, Step, Unit
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import BadInput, Conflict, Refused
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message, step_subject, usage_trailers
+from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.refs import ref_of
 from ctxvc.store.session import Session
@@ -58,35 +60,38 @@ def record(
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source))
     created = not session_name
     if created:
-        session_name = _create(store, opened, name)
-    try:
-        with store.session(session_name) as session, session.bulk() as (writer, counters):
-            known = store.source_of(session_name, opened.source) or _source(opened)
-            recorder = _Recorder(session, writer, counters, known)
-            result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
-    except BaseException:
-        if created:
-            store.drop_session(session_name)
-        raise
-    if result.units and not into:
+        taken = set(store.sessions())
+        session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+    with _recorder(store, session_name, opened, created) as recorder:
+        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    if (created or result.units) and not into:
         store.set_current_scope(session_name, recorder.gatherer.current)
     store.merge_packs()
     result.created = created
     return result
 
 
-def _create(store: Store, opened: Opened, name: str) -> str:
-    """A new session for the recording; gives its name."""
-    taken = set(store.sessions())
-    free = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
-    return store.create_session(
-        free,
-        model=opened.model,
-        source=_source(opened),
-        system=opened.system,
-        tools=opened.tools,
-        time=opened.time,
+@contextmanager
+def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterator[_Recorder]:
+    """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
+    if not created:
+        with store.session(name) as session, session.bulk() as (writer, counters):
+            known = store.source_of(name, opened.source) or _source(opened)
+            yield _Recorder(store, name, writer, counters, known, session)
+        return
+    source = _source(opened)
+    first = store.first_commit(
+        name, model=opened.model, source=source, system=opened.system, tools=opened.tools, time=opened.time
     )
+    with locked(store.lock_path(name)) as lock:
+        if store.tips(name):
+            raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
+        with store.pack_writer(lock) as writer:
+            recorder = _Recorder(store, name, writer, Counters(), source)
+            commit = writer.commit(first)
+            recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
+            recorder.made[0] = (commit, Counters(), 0)
+            yield recorder
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
@@ -158,10 +163,12 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Recorder:
-    session: Session
+    store: Store
+    name: str
     writer: PackWriter
     counters: Counters  # the session's newest block and group
     source: Source
+    session: Session | None = None  # as it stood before; None where it is new
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
     # unit → its commit, the scope's counters there, and how many compactions the scope had had
@@ -199,7 +206,7 @@ class _Recorder:
                 Warned(text=f"the file holds less than was imported before ({self.gatherer.number}/{done})")
             )
         return Recorded(
-            session=self.session.name,
+            session=self.name,
             created=False,
             units=max(0, self.gatherer.number - done),
             blocks=self.blocks,
@@ -325,9 +332,9 @@ class _Recorder:
             source=self.source,
         )
         ledger = ledger.with_meta(meta)
-        now = self.session.store.now()
+        now = self.store.now()
         commit = Commit(
-            ref=ref_of(self.session.name, name),
+            ref=ref_of(self.name, name),
             before=scope.before,
             after=ledger,
             bodies=bodies,
@@ -349,7 +356,7 @@ class _Recorder:
     def _scope(self, name: str) -> _Scope:
         """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
         if name not in self.scopes:
-            if name in self.session.scopes():
+            if self.session and name in self.session.scopes():
                 ledger, tip = self.session.ledger(name), self.session.tip(name)
                 self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
             else:
@@ -361,17 +368,17 @@ class _Recorder:
         origin = self._scope(self.gatherer.current)
         meta = Meta(
             format=fmt.FORMAT,
-            session=self.session.name,
+            session=self.name,
             scope=name,
             parent=self.gatherer.current,
             model=self.model,
             source=self.source,
         )
         empty = Ledger(meta=meta)
-        now = self.session.store.now()
+        now = self.store.now()
         parent = self.writer.commit(
             Commit(
-                ref=ref_of(self.session.name, name),
+                ref=ref_of(self.name, name),
                 before=origin.before,
                 after=empty,
                 message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
@@ -391,11 +398,10 @@ class _Recorder:
             ledger = held.epochs[epoch_number] if epoch_number < len(held.epochs) else held.ledger
             return commit, _as_of(ledger, counters)
         # Made by an earlier import: the commit whose ctxvc.json counts as many units.
-        store = self.session.store
-        for commit in store.first_parents(self.session.tip(scope)):
-            source = store.reader.meta(commit).source
+        for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
+            source = self.store.reader.meta(commit).source
             if source is None or source.units <= unit:
-                return commit, store.reader.ledger(commit)
+                return commit, self.store.reader.ledger(commit)
         raise BadInput(f"unit {unit} of scope {scope} is in no commit")
 
 

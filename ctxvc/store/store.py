@@ -199,37 +199,32 @@ class Store:
         `system` and `tools` are what the provider is given besides the messages.
         Raises: BadName; Refused where it exists.
         """
-        taken = set(self.sessions())
-        names.check(name, "session", taken)
-        meta = Meta(format=fmt.FORMAT, session=name, scope="main", model=model, source=source)
+        names.check(name, "session", set(self.sessions()))
         with locked(self.lock_path(name)) as handle:
             if self.tips(name):
                 raise Refused(f"a session {name!r} exists already", hint="choose another name with --session")
-            what = f" from {source.format} {source.id}" if source else ""
-            commit = Commit(
-                ref=ref_of(name, "main"),
-                before=None,
-                after=Ledger(meta=meta),
-                message=message(f"session {name}{what}", {"Ctxvc-Op": "session", "Ctxvc-Actor": "user"}),
-                actor="user",
-                time=epoch(time, self.now()),
-                now=self.now(),
-                files=((fmt.ATTRIBUTES, fmt.ATTRIBUTES_TEXT), *_request_files(system, tools)),
-            )
-            self.write([commit], handle)
+            first = self.first_commit(name, model=model, source=source, system=system, tools=tools, time=time)
+            self.write([first], handle)
             if make_current:
                 self.set_current_scope(name, "main")
         return name
 
-    def drop_session(self, name: str) -> None:
-        """Undoes `create_session`, for a caller that could not fill the session."""
-        with locked(self.lock_path(name)):
-            for scope in self.tips(name):
-                self.repository.references.delete(ref_of(name, scope))
-            (self.path / head_ref(name)).unlink(missing_ok=True)
-            self.journal_path(name).unlink(missing_ok=True)
-        if self._symbolic("HEAD") == ref_of(name, "main") and self.sessions():
-            self.set_current_scope(self.sessions()[-1], "main")
+    def first_commit(
+        self, name: str, *, model: str = "", source: Source | None = None, system: Any, tools: Any, time: str = ""
+    ) -> Commit:
+        """The commit that a session begins with: an empty scope `main`."""
+        what = f" from {source.format} {source.id}" if source else ""
+        now = self.now()
+        return Commit(
+            ref=ref_of(name, "main"),
+            before=None,
+            after=Ledger(meta=Meta(format=fmt.FORMAT, session=name, scope="main", model=model, source=source)),
+            message=message(f"session {name}{what}", {"Ctxvc-Op": "session", "Ctxvc-Actor": "user"}),
+            actor="user",
+            time=epoch(time, now),
+            now=now,
+            files=((fmt.ATTRIBUTES, fmt.ATTRIBUTES_TEXT), *_request_files(system, tools)),
+        )
 
     def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
         """The commits are in a pack and their refs have moved when this returns; gives ref → new tip.
