@@ -51,7 +51,7 @@ def import_paths(
     name: str = "",
     final: bool = False,
     as_new: bool = False,
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, a folder's known files one by one; yields what became of each conversation.
 

@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True):
 class Recording:
     """A transcript file, opened for reading. `progress` is told how many raw bytes were read since the last time."""
 
-    def __init__(self, path: Path, progress: Callable[[int], None] = lambda count: None) -> None:
+    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
         self.path = path
         self._progress = progress
 

@@ -1,0 +1,392 @@
+"""Sessions of the pi coding agent (`<time>_<uuid>.jsonl`) → events.
+
+Since version 2 every entry names its parent, so that a file is a tree: going back and on from there is a new branch.
+Version 1 is a plain sequence. Entries that are no messages (a model change, a label, an extension's state) are knots of
+the tree all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import names, text, wire
+from ctxvc.core.blocks import Message, Origin, Part
+from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.reading import Line, Recording
+
+FORMAT = "pi"
+
+_MISSING = ("the system prompt", "the tool definitions", "pi's own words around summaries")
+
+_USAGE = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cacheRead": "cache_read_input_tokens",
+    "cacheWrite": "cache_creation_input_tokens",
+}
+#: Entries that say nothing to the model.
+_SILENT = frozenset({"thinking_level_change", "custom", "label"})
+_ROLES = frozenset(
+    {
+        "user",
+        "assistant",
+        "toolResult",
+        "bashExecution",
+        "custom",
+        "hookMessage",
+        "branchSummary",
+        "compactionSummary",
+        "custom_message",
+        "branch_summary",
+        "compaction",
+    }
+)
+_USUAL_STOPS = frozenset({"", "stop", "toolUse"})
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a pi session."""
+    try:
+        header = wire.parse(head.lstrip().split(b"\n", 1)[0])
+    except ValueError:
+        return False
+    return (
+        isinstance(header, dict)
+        and header.get("type") == "session"
+        and all(isinstance(header.get(key), str) for key in ("id", "timestamp", "cwd"))
+    )
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
+    """Where pi keeps the sessions of `project`, an absolute path.
+
+    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` tells them apart.
+    """
+    base = Path(env["PI_CODING_AGENT_DIR"]) if env.get("PI_CODING_AGENT_DIR") else home / ".pi" / "agent"
+    encoded = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", str(project)))
+    found = [base / "sessions" / f"--{encoded}--"]
+    if env.get("PI_CODING_AGENT_SESSION_DIR"):
+        found.append(Path(env["PI_CODING_AGENT_SESSION_DIR"]))
+    return found
+
+
+def is_of_project(head: bytes, project: str) -> bool:
+    """Whether the session that begins with `head` was held in the folder `project` or below it."""
+    if not sniff(head):
+        return False
+    cwd, root = _text(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project.rstrip("/\\")
+    return cwd.rstrip("/\\") == root or cwd.startswith((root + "/", root + "\\"))
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """What the session tells, in file order. Raises: BadInput where the file cannot be read."""
+    session = _Session(recording.stem)
+    for line in recording.lines():
+        try:
+            entry = wire.parse(line.data)
+        except ValueError:
+            # A last line without a newline is still being written: what it is will be seen when it is whole.
+            if not line.whole:
+                continue
+            entry = None
+        try:
+            yield from session.read(entry if isinstance(entry, dict) else {}, line)
+        except RecursionError:
+            yield Warned(text="the line is nested too deep", line=line.number)
+
+
+class _Session:
+    """The tree so far. A position in it is the key of the newest message on the way there, empty before the first."""
+
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
+        self._opened = False
+        self._described = False
+        self._here = ""  # the position that the events so far have come to
+        self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
+        self._position = {"": ""}  # of every entry, by its id
+        self._above: dict[str, str] = {}  # the position that a message stands on, by its key
+        self._summaries: set[str] = set()  # keys of the messages that a compaction put in
+        self._warned: set[str] = set()
+
+    def read(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
+        kind = _text(entry, "type")
+        if kind == "session" or not self._opened:
+            yield from self._open(entry if kind == "session" else {})
+        if kind == "session":
+            return
+        if not kind:
+            yield Warned(text="the line is no entry of a session", line=line.number)
+            return
+        position, known = self._parent(entry)
+        if not known:
+            yield Warned(
+                text="the entry's parent is not in the file; it is put after the line before", line=line.number
+            )
+        key = _text(entry, "id")
+        while key in self._position:
+            # Version 1 has no ids, and an id may be there twice.
+            key = f"line:{line.number}" if not key.startswith("line:") else key + "~"
+        self._entries.append(key)
+        self._position[key] = position
+        if kind in _SILENT:
+            return
+        if kind == "model_change":
+            yield from _told_later(model=_text(entry, "modelId"))
+        elif kind == "session_info":
+            yield from _told_later(title=_text(entry, "name"))
+        elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
+            yield from self._unknown(f"entries of an unknown type are left out: {text.one_line(kind, 40)!r}", line)
+        else:
+            yield from self._spoken(entry, kind, key, line)
+
+    def _open(self, header: dict[str, Any]) -> Iterator[Event]:
+        if self._described or (self._opened and not header):
+            return
+        self._opened, self._described = True, bool(header)
+        yield _opened(header, self._stem)
+
+    def _parent(self, entry: dict[str, Any]) -> tuple[str, bool]:
+        """The position that the entry stands on, and whether the file says so itself."""
+        last = self._position[self._entries[-1]]
+        if "parentId" not in entry:
+            return last, True
+        match entry["parentId"]:
+            case None:
+                return "", True
+            case str(parent) if parent in self._position:
+                return self._position[parent], True
+        return last, False
+
+    def _unknown(self, reason: str, line: Line) -> Iterator[Event]:
+        if reason not in self._warned:
+            self._warned.add(reason)
+            yield Warned(text=reason, line=line.number)
+
+    def _spoken(self, entry: dict[str, Any], kind: str, key: str, line: Line) -> Iterator[Event]:
+        """An entry that stands in the prompt, at its place in the tree."""
+        time, said = _text(entry, "timestamp"), entry.get("message") if kind == "message" else entry
+        if not isinstance(said, dict):
+            yield Warned(text="the entry has no message", line=line.number)
+            return
+        role = _text(said, "role") if kind == "message" else kind
+        if role not in _ROLES:
+            yield from self._unknown(f"messages of an unknown role are left out: {text.one_line(role, 40)!r}", line)
+            return
+        position = self._position[key]
+        message = _message(said, role, key, time)
+        if message:
+            if position != self._here:
+                yield Forked(after=position, end=line.end, time=time)
+            self._position[key] = self._here = key
+            self._above[key] = position
+            yield self._compacted(entry, message, line) if kind == "compaction" else Said(message=message, end=line.end)
+        if role == "assistant" and self._position[key] == self._here and _is_final(said, message):
+            yield Closed(end=line.end)
+
+    def _compacted(self, compaction: dict[str, Any], summary: Message, line: Line) -> Compacted:
+        kept = self._kept(compaction, self._above[summary.key])
+        self._summaries.add(summary.key)
+        before = compaction.get("tokensBefore")
+        return Compacted(
+            summary=(summary,),
+            end=line.end,
+            kept=frozenset(kept),
+            before=kept[-1] if kept else "",
+            time=summary.time,
+            detail={"tokensBefore": before} if isinstance(before, int) else {},
+        )
+
+    def _kept(self, compaction: dict[str, Any], position: str) -> list[str]:
+        """Keys of the messages from the first kept entry to the compaction, newest first."""
+        first, number = compaction.get("firstKeptEntryId"), compaction.get("firstKeptEntryIndex")
+        if isinstance(number, int) and 0 <= number < len(self._entries):
+            first = self._entries[number]
+        if not isinstance(first, str) or first not in self._position:
+            return []
+        start = self._position[first]
+        kept = []
+        while position != start:
+            if not position:
+                # The first kept entry stands on another branch.
+                return []
+            kept.append(position)
+            position = self._above[position]
+        if start and start == first:
+            kept.append(start)
+        return [key for key in kept if key not in self._summaries]
+
+
+def _opened(header: dict[str, Any], stem: str) -> Opened:
+    source = _text(header, "id")
+    return Opened(
+        format=FORMAT,
+        source=source,
+        name=_name(source or stem),
+        model=_text(header, "modelId"),
+        cwd=_text(header, "cwd"),
+        time=_text(header, "timestamp"),
+        agent="pi",
+        missing=_MISSING,
+        grows=True,
+    )
+
+
+def _told_later(*, model: str = "", title: str = "") -> Iterator[Event]:
+    if model or title:
+        yield Opened(format=FORMAT, model=model, title=title, grows=True)
+
+
+def _name(source: str) -> str:
+    """A session name from an id; of a UUIDv7 the end, since its beginning is the time, the same for a whole minute."""
+    return "pi-" + names.slug(source[-8:] if source[14:15] == "7" else source[:8])
+
+
+def _message(said: dict[str, Any], role: str, key: str, time: str) -> Message | None:
+    """The message that an entry puts in the prompt; None where it puts in nothing."""
+    parts: tuple[Part, ...]
+    match role:
+        case "assistant":
+            parts = _reply(said)
+            model, usage = _text(said, "model"), _usage(said.get("usage"))
+            if not parts:
+                return None
+            return Message(role="assistant", parts=parts, reply=key, key=key, time=time, model=model, usage=usage)
+        case "toolResult":
+            parts = (_result(said),)
+        case "bashExecution":
+            parts = () if said.get("excludeFromContext") is True else (_command(said),)
+        case "compaction" | "branch_summary" | "compactionSummary" | "branchSummary":
+            summary = said.get("summary")
+            parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
+        case "user":
+            parts = tuple(_piece(block, _origin(block)) for block in _blocks(said))
+        case _:
+            parts = tuple(_piece(block, "client") for block in _blocks(said))
+    return Message(role="user", parts=parts, key=key, time=time) if parts else None
+
+
+def _is_final(said: dict[str, Any], message: Message | None) -> bool:
+    """Whether nothing more comes of a reply: pi runs no calls of one that was aborted or failed."""
+    if _text(said, "stopReason") in ("aborted", "error") or message is None:
+        return True
+    return all(part.kind != "tool_use" for part in message.parts)
+
+
+def _blocks(said: dict[str, Any]) -> list[Any]:
+    content = said.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else [] if content is None else [content]
+
+
+def _origin(block: Any) -> Origin:
+    """The client's is a skill that pi wrote out in place of its name; with a person's words behind it, it is theirs."""
+    said = _text(block, "text").strip() if isinstance(block, dict) else ""
+    return "client" if said.startswith("<skill name=") and said.endswith("</skill>") else "human"
+
+
+def _reply(said: dict[str, Any]) -> tuple[Part, ...]:
+    own_signatures = _text(said, "api").startswith("anthropic")
+    parts = [_model_part(block, own_signatures) for block in _blocks(said)]
+    if parts and (stop := _text(said, "stopReason")) not in _USUAL_STOPS:
+        noted = {"stopReason": stop, "errorMessage": _text(said, "errorMessage")}
+        parts[-1] = _noting(parts[-1], {key: value for key, value in noted.items() if value})
+    return tuple(parts)
+
+
+def _model_part(block: Any, own_signatures: bool) -> Part:
+    """A part of a reply; `own_signatures` tells that signatures are those of the Messages API."""
+    match block:
+        case {"type": "text", "text": str(value)}:
+            return _noting(wire.text_part(value, "assistant", "model"), _rest(block, "type", "text"))
+        case {"type": "thinking", "thinking": str(value)}:
+            rest = _rest(block, "type", "thinking")
+            if own_signatures and (signature := _text(rest, "thinkingSignature")):
+                del rest["thinkingSignature"]
+                if rest.pop("redacted", False) is True:
+                    return wire.part({"type": "redacted_thinking", "data": signature}, "assistant", "model")
+                return _noting(wire.text_part(value, "assistant", "model", kind="thinking", signature=signature), rest)
+            return _noting(wire.text_part(value, "assistant", "model", kind="thinking"), rest)
+        case {"type": "toolCall", "id": str(call), "name": str(name), "arguments": arguments}:
+            part = wire.call_part(name, call, wire.compact(arguments))
+            return _noting(part, _rest(block, "type", "id", "name", "arguments"))
+    return Part(kind="other", role="assistant", origin="model", body=wire.compact(block), ext="json")
+
+
+def _piece(block: Any, origin: Origin) -> Part:
+    match block:
+        case {"type": "text", "text": str(value)}:
+            return _noting(wire.text_part(value, "user", origin), _rest(block, "type", "text"))
+        case {"type": "image", "data": str(), "mimeType": str()}:
+            return wire.part(_image(block), "user", origin)
+    return Part(kind="other", role="user", origin=origin, body=wire.compact(block), ext="json")
+
+
+def _image(block: Mapping[str, Any]) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": block["mimeType"], "data": block["data"]}
+    return {"type": "image", "source": source}
+
+
+def _result(said: dict[str, Any]) -> Part:
+    call, tool, error = _text(said, "toolCallId"), _text(said, "toolName"), said.get("isError") is True
+    blocks = _blocks(said)
+    if not call:
+        return Part(kind="other", role="user", origin="tool", body=wire.compact(said), ext="json")
+    match blocks:
+        case [{"type": "text", "text": str(value)}]:
+            return wire.result_part(value, call, tool=tool, error=error)
+    content = []
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(value)}:
+                content.append({"type": "text", "text": value})
+            case {"type": "image", "data": str(), "mimeType": str()}:
+                content.append(_image(block))
+            case _:
+                return wire.result_part(wire.compact(blocks), call, tool=tool, error=error)
+    told = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error}
+    return msgspec.structs.replace(wire.part(told, "user", "tool"), tool=tool)
+
+
+def _command(said: dict[str, Any]) -> Part:
+    """What the model is shown of a command that a person ran."""
+    output, status = _text(said, "output"), said.get("exitCode")
+    shown = f"Ran `{_text(said, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    if said.get("cancelled") is True:
+        shown += "\n\n(command cancelled)"
+    elif isinstance(status, int) and status != 0:
+        shown += f"\n\nCommand exited with code {status}"
+    if said.get("truncated") is True and (path := _text(said, "fullOutputPath")):
+        shown += f"\n\n[Output truncated. Full output: {path}]"
+    return _noting(wire.text_part(shown, "user", "client"), {"role": "bashExecution"})
+
+
+def _usage(usage: Any) -> dict[str, int]:
+    """Token counts under the names of the Messages API; none where the call was not counted."""
+    if not isinstance(usage, dict):
+        return {}
+    counts = {ours: usage[theirs] for theirs, ours in _USAGE.items() if isinstance(usage.get(theirs), int)}
+    return counts if any(counts.values()) else {}
+
+
+def _noting(part: Part, noted: dict[str, Any]) -> Part:
+    """`part` with what only pi has beside it, kept out of what is sent."""
+    if not noted:
+        return part
+    own = part.extra.get("ctxvc", {})
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**own, "pi": {**own.get("pi", {}), **noted}}})
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in known}
