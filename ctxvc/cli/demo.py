@@ -1,4 +1,4 @@
-"""`ctxvc demo`: a recorded session becomes a store; its context is cut to a budget, and nothing is lost. No key needed."""
+"""`ctxvc demo`: a recorded session becomes a store, its context is cut to a budget, and nothing is lost. Needs no key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def run(say: Say, folder: Path | None = None) -> Path:
     began = time.monotonic()
     with create(folder / FOLDER) as store:
         name = _import(store, say)
-        with store.session(name) as session, Meter(store) as meter:
+        meter = Meter(store)
+        with store.session(name) as session:
             _growth(store, session, meter, say)
             freed = _cut_to_budget(session, meter, say)
             _recover(session, freed, say)
@@ -126,8 +127,8 @@ def _check(store: Store, name: str, say: Say) -> None:
     say(f"   ctxvc verify: {report.blocks} blocks in {report.commits} commits are what was recorded")
     git.run(store.path, "fsck", "--full", "--strict")
     say("   git fsck --full --strict: clean")
-    graph = git.run(store.path, "log", "--graph", "--format=%h %an: %s", "-6", f"{name}/main").decode("utf-8", "replace")
-    say("\n" + "\n".join(f"   {line}" for line in graph.splitlines()) + "\n")
+    graph = git.run(store.path, "log", "--graph", "--format=%h %an: %s", "-6", f"{name}/main")
+    say("\n" + "\n".join(f"   {line}" for line in text.decode(graph).splitlines()) + "\n")
 
 
 def _further(folder: Path, name: str, say: Say) -> None:
@@ -141,5 +142,3 @@ def _further(folder: Path, name: str, say: Say) -> None:
     ):
         say(f"   ctxvc -C {folder} {words:<18} {why}")
     say(f"   git --git-dir {folder / FOLDER} log --stat {name}/main")
-
-

@@ -12,7 +12,7 @@ from ctxvc.core.numbering import Body
 from ctxvc.core.text import human_bytes
 from ctxvc.store.journal import Change
 
-_SEQ = re.compile(r"^Ctxvc-Seq: (\S+)/(\d+)$", re.MULTILINE)
+_SEQ = re.compile(r"(\S+)/(\d+)")
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -77,7 +77,8 @@ def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[l
 
 def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
-    return max((int(seq) for name, seq in _SEQ.findall(message) if name == journal), default=0)
+    found = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
+    return int(found.group(2)) if found and found.group(1) == journal else 0
 
 
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:

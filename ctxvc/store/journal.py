@@ -17,7 +17,7 @@ import msgspec
 
 from ctxvc.core.ledger import Counters, Group, Row
 from ctxvc.core.numbering import Body
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
 from ctxvc.store import durable
 
 MAGIC = b"CXJ1"
@@ -28,13 +28,17 @@ FORMAT = 1
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """`base` is the newest record that became a commit; `block` and `group` are the session's last numbers by then."""
+    """`base` is the newest record by the last flush; `block` and `group` are the session's last numbers by then.
+
+    `moving` says that refs may be moving without records: whoever reads this looks at them again every time.
+    """
 
     format: int
     journal: str
     base: int
     block: int
     group: int
+    moving: bool = False
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -64,7 +68,10 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """One operation: its changes, one a scope, and the scope that HEAD moves to afterwards (empty: stays)."""
+    """One operation: its changes, and the scope that HEAD moves to afterwards (empty: stays).
+
+    The record has the number of its last change; the others have those before it.
+    """
 
     changes: tuple[Change, ...]
     head: str = ""
@@ -95,7 +102,11 @@ def encode_head(head: Head) -> bytes:
 
 
 def encode_record(seq: int, record: Record) -> bytes:
-    return frame(seq, _encoder.encode(record))
+    """The frame of a record. Raises: BadInput where a value in it has no bytes, as half a character has none."""
+    try:
+        return frame(seq, _encoder.encode(record))
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
+        raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or give it as text") from error
 
 
 def frame(seq: int, payload: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,8 +29,14 @@ class Unreadable(Exception):
 
 
 class Entry(NamedTuple):
+    """A file (mode 100644), a folder (40000), or something that no store has."""
+
     mode: bytes
     id: bytes
+
+
+#: The entries of one folder by name.
+Tree = Mapping[bytes, Entry]
 
 
 class Commit(NamedTuple):
@@ -43,7 +49,7 @@ class Commit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs between two trees at `path`: a file, or a folder below the depth that was asked for."""
+    """What differs between two trees at `path`."""
 
     path: str
     old: Entry | None
@@ -56,42 +62,41 @@ class Objects:
     def __init__(self, repository: pygit2.Repository) -> None:
         self._odb = repository.odb
         self.tree = lru_cache(4096)(self._tree)
-        self.blob = lru_cache(256)(self.big_blob)
+        self.version = lru_cache(128)(self.blob)
 
     def commit(self, id: bytes) -> Commit:
         """Raises: Unreadable."""
         head, _, message = self._read(id, "commit").partition(b"\n\n")
         fields = [line.partition(b" ")[::2] for line in head.split(b"\n")]
         try:
-            trees = [bytes.fromhex(value.decode()) for name, value in fields if name == b"tree"]
+            (tree,) = (bytes.fromhex(value.decode()) for name, value in fields if name == b"tree")
             parents = tuple(bytes.fromhex(value.decode()) for name, value in fields if name == b"parent")
-            committer = next(value for name, value in fields if name == b"committer")
-        except (ValueError, StopIteration):
+            (committer,) = (value for name, value in fields if name == b"committer")
+        except ValueError:
             raise Unreadable(id, "is no proper commit") from None
-        if [len(other) for other in (*trees, *parents)] != [20] * (1 + len(parents)):
+        if any(len(other) != 20 for other in (tree, *parents)):
             raise Unreadable(id, "is no proper commit")
         name = committer.rpartition(b">")[0] + b">"
-        return Commit(trees[0], parents, name.decode("utf-8", "replace"), message.decode("utf-8", "replace"))
+        return Commit(tree, parents, name.decode("utf-8", "replace"), message.decode("utf-8", "replace"))
+
+    def blob(self, id: bytes) -> bytes:
+        """The bytes of a blob; `version` is the same for a blob that is soon asked for again. Raises: Unreadable."""
+        return self._read(id, "blob")
 
     def _tree(self, id: bytes) -> dict[bytes, Entry]:
         """The entries of a tree by name. Raises: Unreadable."""
         raw = self._read(id, "tree")
         entries = {name: Entry(mode, other) for mode, name, other in _ENTRY.findall(raw)}
-        if sum(len(mode) + len(name) + 22 for name, (mode, _) in entries.items()) != len(raw):
+        if sum(len(entry.mode) + len(name) + 22 for name, entry in entries.items()) != len(raw):
             raise Unreadable(id, "is no proper tree")
         return entries
 
-    def big_blob(self, id: bytes) -> bytes:
-        """The bytes of a blob that is not kept. Raises: Unreadable."""
-        return self._read(id, "blob")
+    def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
+        """What differs between two trees that lie at `path`, down to files `depth` folders below.
 
-    def diff(self, old: bytes | None, new: bytes, path: str, depth: int, broken: list[str]) -> Iterator[Change]:
-        """What differs below two trees, `depth` folders deep; deeper ones are told as they are, never entered.
-
-        `path` is where the trees lie (empty: the root). Folders that cannot be read are added to `broken`; the error
-        of the first is raised at the end. Raises: Unreadable.
+        A folder deeper than that is told as a change and not entered: no store has one, and a hostile tree of a few
+        bytes can have more paths than there is memory. One that cannot be read is told as `Unbrowsed`.
         """
-        failed: Unreadable | None = None
         stack = [(old, new, path, depth)]
         while stack:
             before, after, at, levels = stack.pop()
@@ -99,20 +104,17 @@ class Objects:
                 left = self.tree(before) if before is not None else {}
                 right = self.tree(after) if after is not None else {}
             except Unreadable as error:
-                broken.append(at)
-                failed = failed or error
+                yield Unbrowsed(at, error)
                 continue
-            for name in _differing(left, right):
-                was, now = left.get(name), right.get(name)
-                where = f"{at}/{_name(name)}" if at else _name(name)
-                folders = _folder(was), _folder(now)
-                if levels and any(folders):
-                    stack.append((*folders, where, levels - 1))
-                    was, now = was if not folders[0] else None, now if not folders[1] else None
+            for name, was, now in differing(left, right):
+                where = f"{at}/{shown(name)}"
+                if levels:
+                    folders = folder(was), folder(now)
+                    if any(folders):
+                        stack.append((*folders, where, levels - 1))
+                    was, now = None if folders[0] else was, None if folders[1] else now
                 if was or now:
                     yield Change(where, was, now)
-        if failed:
-            raise failed
 
     def _read(self, id: bytes, type: str) -> bytes:
         try:
@@ -126,16 +128,38 @@ class Objects:
         return data
 
 
-def find(objects: Objects, commits: Iterable[tuple[bytes, Commit]], wanted: set[bytes]) -> dict[bytes, tuple[bytes, str]]:
-    """For each wanted object the first of the commits that holds it, and the path there (empty: itself, or its root)."""
+class Unbrowsed(NamedTuple):
+    """A folder of which it is not known what differs."""
+
+    path: str
+    error: Unreadable
+
+
+def differing(left: Tree, right: Tree) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+    """Name, entry before and entry after, of what two trees do not have in common."""
+    for name in sorted({name for name, _ in left.items() ^ right.items()}):
+        yield name, left.get(name), right.get(name)
+
+
+def folder(entry: Entry | None) -> bytes | None:
+    """The id of the tree, where the entry is a folder."""
+    return entry.id if entry is not None and entry.mode == TREE else None
+
+
+def shown(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def find(
+    objects: Objects, commits: Iterable[tuple[bytes, Commit]], wanted: frozenset[bytes]
+) -> dict[bytes, tuple[bytes, str]]:
+    """For each wanted object, the first of the commits that needs it and the path there (empty: itself or its root)."""
     found: dict[bytes, tuple[bytes, str]] = {}
     seen: set[bytes] = set()
     for id, commit in commits:
-        for parent in commit.parents:
-            if parent in wanted:
-                found.setdefault(parent, (id, ""))
-        if id in wanted:
-            found[id] = (id, "")
+        for need in (id, *commit.parents):
+            if need in wanted:
+                found.setdefault(need, (id, ""))
         stack = [(Entry(TREE, commit.tree), "")]
         while stack and len(found) < len(wanted):
             entry, path = stack.pop()
@@ -148,17 +172,5 @@ def find(objects: Objects, commits: Iterable[tuple[bytes, Commit]], wanted: set[
                 entries = objects.tree(entry.id)
             except Unreadable:
                 continue
-            stack += [(child, f"{path}/{_name(name)}".lstrip("/")) for name, child in entries.items()]
+            stack += [(child, f"{path}/{shown(name)}".lstrip("/")) for name, child in entries.items()]
     return found
-
-
-def _differing(left: dict[bytes, Entry], right: dict[bytes, Entry]) -> list[bytes]:
-    return sorted({name for name, _ in left.items() ^ right.items()})
-
-
-def _folder(entry: Entry | None) -> bytes | None:
-    return entry.id if entry is not None and entry.mode == TREE else None
-
-
-def _name(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

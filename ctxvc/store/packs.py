@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -62,25 +63,28 @@ class PackWriter:
         self.ids: dict[str, str] = {}
 
     def __enter__(self) -> PackWriter:
-        self._errors = tempfile.TemporaryFile()
-        # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
-        self._process = subprocess.Popen(
-            git.command(
-                self._git_dir, "fast-import", "--quiet", "--depth=50", "--date-format=raw", config=self._config
-            ),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=git.environment(),
-            pass_fds=self._inherit,
-        )
+        words = ("fast-import", "--quiet", "--depth=50", "--date-format=raw")
+        try:
+            with ExitStack() as failed:
+                self._errors = failed.enter_context(tempfile.TemporaryFile())
+                # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
+                self._process = subprocess.Popen(
+                    git.command(self._git_dir, *words, config=self._config),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    env=git.environment(),
+                    pass_fds=self._inherit,
+                )
+                failed.pop_all()
+        except OSError as error:
+            raise CtxvcError(
+                f"cannot start git: {error.strerror or error}", hint="check git, and the room in the temporary folder"
+            ) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
         self._out: IO[bytes] = self._process.stdout
-        try:
-            self._in.write(b"feature done\n")
-        except OSError:
-            self._fail()
+        self._in.write(b"feature done\n")  # buffered: a child that is gone already is noticed later
         return self
 
     def commit(self, commit: Commit) -> str:
@@ -120,12 +124,15 @@ class PackWriter:
         self._errors.seek(0)
         words = self._errors.read().decode("utf-8", "replace").strip()
         self._release()
-        if "does not contain" in words or "Not updating" in words:
+        if any(sign in words for sign in _MOVED):
             raise Conflict(
                 f"a scope was moved by something else: {words[-500:]}",
                 hint="run the command again; `git log` shows what moved it",
             )
-        raise CtxvcError(f"git fast-import failed: {words[-1000:] or 'it was killed'}")
+        raise CtxvcError(
+            f"git fast-import failed: {words[-1000:] or 'it was killed'}",
+            hint="no scope has moved; what was acknowledged is in the journal, and the next flush takes it",
+        )
 
     def _release(self) -> None:
         for stream in (self._in, self._out, self._errors):
@@ -164,6 +171,8 @@ class PackWriter:
         self._tips[commit.ref] = mark
 
 
+#: What git says where a ref is not at the commit that we read.
+_MOVED = ("Not updating", "does not contain", "reference already exists", "but expected")
 _NOT_IN_A_NAME = str.maketrans("<>\n\0", "    ")
 
 

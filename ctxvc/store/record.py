@@ -20,7 +20,7 @@ from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.refs import ref_of
 from ctxvc.store.session import Session
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, request_files
 
 
 class Recorded(msgspec.Struct, kw_only=True):
@@ -116,11 +116,11 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
 
 
 def _known(old: Opened, new: Opened) -> Opened:
-    """`old` with what `new` knows and it does not, and the newest title and model."""
-    newest = {"model": new.model or old.model, "title": new.title or old.title}
+    """`old` with what `new` knows and it does not, and the newest title, model and list of what is missing."""
+    newest = {name: getattr(new, name) or getattr(old, name) for name in ("model", "title", "missing")}
     first = {
         name: getattr(old, name) or getattr(new, name)
-        for name in ("source", "name", "cwd", "branch", "time", "agent", "system", "tools", "missing")
+        for name in ("source", "name", "cwd", "branch", "time", "agent", "system", "tools")
     }
     return msgspec.structs.replace(old, **newest, **first, grows=old.grows or new.grows)
 
@@ -175,6 +175,7 @@ class _Recorder:
     made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     model: str = ""
     blocks: int = 0
+    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that was told late
 
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
         done, end = self.source.units, 0
@@ -183,6 +184,8 @@ class _Recorder:
         for event in events:
             match event:
                 case Opened():
+                    if event.system and not opened.system:
+                        self.files = request_files(event.system, None)
                     opened = _known(opened, event)
                     self._knows(opened)
                 case Warned():
@@ -223,6 +226,7 @@ class _Recorder:
             branch=self.source.branch or opened.branch,
             cwd=self.source.cwd or opened.cwd,
             agent=self.source.agent or opened.agent,
+            missing=opened.missing or self.source.missing,
         )
 
     def _commit_all(self, units: Iterable[Unit], done: int) -> None:
@@ -338,6 +342,7 @@ class _Recorder:
             before=scope.before,
             after=ledger,
             bodies=bodies,
+            files=self.files,
             message=message(subject, {**trailers, "Ctxvc-Seq": scope.covers}),
             actor=actor,
             time=epoch(time, now),
@@ -345,6 +350,7 @@ class _Recorder:
             parent=scope.parent,
         )
         scope.parent = self.writer.commit(commit)
+        self.files = ()
         scope.ledger = scope.before = ledger
         self.blocks += sum(not suffix for _, suffix, _ in bodies)
         self.made[number] = (scope.parent, meta.counters, len(scope.epochs))

@@ -6,6 +6,7 @@ is acknowledged. A flush turns complete steps and verbs into commits. docs/archi
 
 from __future__ import annotations
 
+import errno
 import threading
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from ctxvc.core.numbering import Entry, Numbering
 from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import Pending, Planned, apply, covered, plan, usage_trailers
-from ctxvc.store.journal import Change, Frame, Head, Journal, Record, Tail, encode_record, raw
+from ctxvc.store.journal import FORMAT, Change, Frame, Head, Journal, Record, Tail, encode_record, raw
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.refs import ref_of
@@ -37,7 +38,7 @@ FLUSH_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Scope:
-    """A scope as this process knows it: the tip, the ledger there, and what the journal adds."""
+    """A scope as this process knows it: the tip (at first the origin's), the ledger there, what the journal adds."""
 
     tip: str
     committed: Ledger
@@ -45,6 +46,12 @@ class _Scope:
     covered: int = 0  # the newest record of this journal that the tip covers
     pending: list[Pending] = field(default_factory=list)
     numbering: Numbering | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a step has begun and is not complete."""
+        done = [item.change.done for item in self.pending if item.change.op == "step"]
+        return bool(done) and not done[-1]
 
 
 class Session:
@@ -62,14 +69,17 @@ class Session:
         self._seq = 0
         self._block = self._group = 0
         self._scopes: dict[str, _Scope] = {}
-        self._frames: list[tuple[int, bytes]] = []
+        self._frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
         self._flushed = clock.monotonic()
         self._moved_to = ""
         self._lock_handle = -1
+        #: Why the newest flush failed. What it would have committed is safe in the journal; the next one takes it.
+        self.flush_failure: CtxvcError | None = None
         self._tail = Tail(0, 0, complete=False)
         self._load()
         self.scope = scope or store.current_scope(name)
         if self.scope not in self._scopes:
+            self._journal.close()
             known = ", ".join(sorted(self._scopes)) or "none"
             raise NotFound(f"no scope {self.scope!r} in session {name!r}", hint=f"its scopes: {known}")
 
@@ -116,7 +126,7 @@ class Session:
         return f"{self._head.journal}/{held.covered}" if self._head and held.covered else ""
 
     def waiting(self) -> int:
-        """How many records are acknowledged and in no commit yet."""
+        """How many changes are acknowledged and in no commit yet."""
         return sum(len(held.pending) for held in self._scopes.values())
 
     def refresh(self) -> None:
@@ -137,10 +147,10 @@ class Session:
             held.numbering = None  # a failure below leaves it in the middle
             numbering.block = self._block
             entries = [entry for message in messages for entry in numbering.add(message)]
-            self._acknowledge([self._step_record(scope or self.scope, entry, numbering) for entry in entries])
+            self._acknowledge(Record(changes=tuple(self._step_change(scope, entry) for entry in entries)))
             held.numbering = numbering
             if entries and entries[-1].done and (self._due() or self._turn_ended(entries[-1])):
-                self._flush()
+                self._flush_if_possible()
             return [row.id for entry in entries for row in entry.rows]
 
     def change(
@@ -175,8 +185,8 @@ class Session:
                 subject=subject,
                 trailers=dict(trailers or {}),
             )
-            self._acknowledge([Record(changes=(change,))])
-            self._flush()
+            self._acknowledge(Record(changes=(change,)))
+            self._flush_if_possible()
 
     def finish(self, scope: str = "") -> None:
         """The open step is complete as it is; its missing results are marked interrupted."""
@@ -186,8 +196,10 @@ class Session:
             held.numbering = None
             numbering.block = self._block
             entries = numbering.interrupt(self.store.now_iso())
-            self._acknowledge([self._step_record(scope or self.scope, entry, numbering) for entry in entries])
-            self._flush()
+            if not entries and held.open:
+                entries = [Entry(step=numbering.step, rows=(), bodies=(), done=True)]
+            self._acknowledge(Record(changes=tuple(self._step_change(scope, entry) for entry in entries)))
+            self._flush_if_possible()
 
     @contextmanager
     def bulk(self, config: Sequence[str] = ()) -> Iterator[tuple[PackWriter, Counters]]:
@@ -198,17 +210,19 @@ class Session:
         """
         with self._writing():
             self._flush()
-            with self.store.pack_writer(self._lock_handle, config) as writer:
+            with self._moving(), self.store.pack_writer(self._lock_handle, config) as writer:
                 yield writer, Counters(block=self._block, group=self._group)
-            self._load()
 
     def flush(self) -> None:
-        """Complete steps and verbs become commits. An open step stays in the journal."""
+        """Complete steps and verbs become commits. An open step stays in the journal.
+
+        Raises: CtxvcError; then everything is still in the journal.
+        """
         with self._writing():
             self._flush()
 
     def close(self) -> None:
-        """Flushes and lets go of the files."""
+        """Flushes and lets go of the files. Raises: CtxvcError as `flush` does."""
         with self._mutex:
             try:
                 if any(held.pending for held in self._scopes.values()):
@@ -219,19 +233,41 @@ class Session:
     # --- the journal
 
     @contextmanager
-    def _writing(self) -> Iterator[Head]:
+    def _writing(self) -> Iterator[None]:
         with self._mutex, locked(self.store.lock_path(self.name)) as handle:
             self._lock_handle = handle
-            self._catch_up()
-            self._journal.cut_tail(self._tail)
-            self._tail = msgspec.structs.replace(self._tail, size=0)
-            if self._head is None:
-                self._head = Head(1, self.store.new_id(), 0, self._block, self._group)
-                self._journal.rewrite(self._head, [])
-            yield self._head
+            try:
+                self._catch_up()
+                self._journal.cut_tail(self._tail)
+                self._tail = msgspec.structs.replace(self._tail, size=0)
+                if self._head is None or self._head.moving:
+                    self._rewrite([data for _, _, data in self._frames])
+                yield
+            except OSError as error:
+                self._journal.close()
+                raise _unwritable(self.name, error) from error
+            except BaseException:
+                # How far it came stands on the disk: the next operation reads everything anew.
+                self._journal.close()
+                raise
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Inside, refs may move without a record. Other sessions look at the tips again, also after a crash in here."""
+        frames = [data for _, _, data in self._frames]
+        self._rewrite(frames, moving=True)
+        yield
+        self._load()
+        self._rewrite(frames)
+
+    def _rewrite(self, frames: Sequence[bytes], *, moving: bool = False) -> None:
+        """The journal is a new file, with these frames behind its head."""
+        journal = self._head.journal if self._head else self.store.new_id()
+        self._head = Head(FORMAT, journal, self._seq, self._block, self._group, moving)
+        self._journal.rewrite(self._head, frames)
 
     def _catch_up(self) -> None:
-        if self._journal.moved():
+        if self._head is None or self._journal.moved():
             self._load()
             return
         _, records, frames, self._tail = self._journal.read(self._journal.size)
@@ -252,6 +288,8 @@ class Session:
         self._block = max([counter.block for counter in counters] + [head.block if head else 0])
         self._group = max([counter.group for counter in counters] + [head.group if head else 0])
         self._take(records, frames)
+        if head and head.moving:
+            self._journal.close()
 
     def _at_tip(self, tip: str, ledger: Ledger | None = None) -> _Scope:
         ledger = ledger or self.store.reader.ledger(tip)
@@ -264,45 +302,49 @@ class Session:
 
     def _apply(self, seq: int, record: Record, frame_bytes: bytes) -> None:
         """Takes one record into what this process knows; a change that a commit already covers is skipped."""
+        first = seq - len(record.changes) + 1
         self._seq = max(self._seq, seq)
-        self._frames.append((seq, frame_bytes))
-        for change in record.changes:
+        self._frames.append((first, seq, frame_bytes))
+        for number, change in enumerate(record.changes, first):
             self._block = max(self._block, change.counters.block)
             self._group = max(self._group, change.counters.group)
             held = self._scopes.get(change.scope)
             if held is None:
                 before = self.store.reader.ledger(change.origin)
-                held = self._scopes[change.scope] = _Scope(tip="", committed=before, current=before)
-            elif seq <= held.covered:
+                held = self._scopes[change.scope] = _Scope(tip=change.origin, committed=before, current=before)
+            elif number <= held.covered:
                 continue
             held.current = apply(held.current, change)
-            held.pending.append(Pending(seq, change))
+            held.pending.append(Pending(number, change))
             held.numbering = None
-        if record.head:
+        if record.head and self._head and seq > self._head.base:
             self._moved_to = record.head
 
-    def _acknowledge(self, records: Sequence[Record]) -> None:
-        if not records:
+    def _acknowledge(self, record: Record) -> None:
+        """The record is on the disk, whole, and known here. Raises: CtxvcError; then it is nowhere."""
+        if not record.changes:
             return
-        numbered = list(enumerate(records, self._seq + 1))
-        frames = [encode_record(seq, record) for seq, record in numbered]
+        seq = self._seq + len(record.changes)
+        data = encode_record(seq, record)
         try:
-            self._journal.append(frames)
+            self._journal.append([data])
         except OSError as error:
-            self._load()
-            raise CtxvcError(
-                f"cannot write to the journal of {self.name!r}: {error.strerror}; nothing was added",
-                hint="free some space" if error.errno == 28 else "check the disk and the store's permissions",
-            ) from error
-        for (seq, record), data in zip(numbered, frames, strict=True):
-            self._apply(seq, record, data)
+            raise _unwritable(self.name, error, "; nothing was added") from error
+        self._apply(seq, record, data)
 
-    def _step_record(self, scope: str, entry: Entry, numbering: Numbering) -> Record:
-        change = Change(
-            scope=scope,
+    def _step_change(self, scope: str, entry: Entry) -> Change:
+        last = entry.rows[-1] if entry.rows else None
+        return Change(
+            scope=scope or self.scope,
             op="step",
             actor="agent",
-            counters=numbering.counters(self._group),
+            counters=Counters(
+                block=last.number if last else 0,
+                group=self._group,
+                msg=last.msg if last else 0,
+                step=entry.step,
+                turn=last.turn if last else 0,
+            ),
             time=entry.time or self.store.now_iso(),
             step=entry.step,
             done=entry.done,
@@ -311,13 +353,26 @@ class Session:
             meta={"model": entry.model} if entry.model else {},
             trailers=usage_trailers(entry.usage),
         )
-        return Record(changes=(change,))
 
     # --- the flush
 
     def _due(self) -> bool:
         done = sum(item.change.done for held in self._scopes.values() for item in held.pending)
-        return done >= FLUSH_STEPS or (done > 0 and clock.monotonic() - self._flushed > FLUSH_SECONDS)
+        waited = clock.monotonic() - self._flushed > FLUSH_SECONDS
+        return done > 0 and (waited or (done >= FLUSH_STEPS and self.flush_failure is None))
+
+    def _flush_if_possible(self) -> None:
+        """Flushes, after something was acknowledged: a failure must not pass for one of that, so it is only noted."""
+        try:
+            self._flush()
+        except OSError as error:
+            self.flush_failure = _unwritable(self.name, error)
+        except CtxvcError as error:
+            self.flush_failure = error
+        else:
+            return
+        self._flushed = clock.monotonic()
+        self._journal.close()
 
     def _flush(self) -> None:
         """Complete steps and verbs become commits, refs move, HEAD last, and the journal drops what is committed."""
@@ -331,15 +386,16 @@ class Session:
                 held = self._scopes[name]
                 held.tip, held.committed, held.covered = tip, planned[-1].after, planned[-1].seq
                 held.pending = rest
-        if self._moved_to:
-            self.store.set_current_scope(self.name, self._moved_to)
-            self._moved_to = ""
+        moved, self._moved_to = self._moved_to, ""
+        if moved:
+            self.store.set_current_scope(self.name, moved)
         left = {item.seq for held in self._scopes.values() for item in held.pending}
-        if len(left) < len(self._frames):
-            self._frames = [(seq, data) for seq, data in self._frames if seq in left]
-            self._head = Head(1, journal, self._seq, self._block, self._group)
-            self._journal.rewrite(self._head, [data for _, data in self._frames])
+        frames = [found for found in self._frames if not left.isdisjoint(range(found[0], found[1] + 1))]
+        if moved or len(frames) < len(self._frames):
+            self._frames = frames
+            self._rewrite([data for _, _, data in frames])
         self._flushed = clock.monotonic()
+        self.flush_failure = None
 
     def _write(self, plans: Mapping[str, Sequence[Planned]]) -> dict[str, str]:
         """The commits are in a pack and the refs have moved when this returns; gives the new tips."""
@@ -384,3 +440,11 @@ class Session:
     def _turn_ended(entry: Entry) -> bool:
         """The model stopped by itself: its reply called nothing."""
         return entry.done and any(row.role == "assistant" for row in entry.rows)
+
+
+def _unwritable(session: str, error: OSError, what: str = "") -> CtxvcError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return CtxvcError(
+        f"cannot write to the journal of {session!r}: {error.strerror or error}{what}",
+        hint="free some space" if full else "check the disk and the store's permissions",
+    )

@@ -223,7 +223,7 @@ class Store:
             actor="user",
             time=epoch(time, now),
             now=now,
-            files=((fmt.ATTRIBUTES, fmt.ATTRIBUTES_TEXT), *_request_files(system, tools)),
+            files=((fmt.ATTRIBUTES, fmt.ATTRIBUTES_TEXT), *request_files(system, tools)),
         )
 
     def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
@@ -395,7 +395,8 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
             )
 
 
-def _request_files(system: Any, tools: Any) -> tuple[tuple[str, bytes], ...]:
+def request_files(system: Any, tools: Any) -> tuple[tuple[str, bytes], ...]:
+    """The files, as (path, bytes), of what the provider is given besides the messages."""
     files = []
     if isinstance(system, str):
         files.append(("request/system.txt", system.encode("utf-8", "surrogatepass")))

@@ -1,0 +1,114 @@
+"""Which message a line goes on from: Claude Code's tree of lines, read as one conversation with few real forks.
+
+Lines hang together by `parentUuid`, but the tree says less than it seems to. Results of parallel calls hang from
+different calls, hooks and progress stand in between, and some parents were never written. So messages follow each
+other as they stand in the file, and only one that hangs from an earlier message than where its thread stands is a
+fork: a rewind, a prompt that was taken back, or another attempt at a reply.
+
+`last-prompt.leafUuid` decides nothing: it is written late, can be stale, and is not written for a rewind that
+nothing follows (which the host itself forgets on resume). A rewind shows in the parent of the next message.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Parent = str | msgspec.UnsetType | None
+
+
+class Thread:
+    """The conversation of one scope. Messages are named by their keys, the start of the conversation by ""."""
+
+    def __init__(self) -> None:
+        self.tip = ""
+        #: What the next message may hang from without being a fork: all messages since the newest prompt or reply.
+        self._open = {""}
+        self._early: set[str] = set()
+        self._previous: dict[str, str] = {}
+        self._place: dict[str, int] = {}  # when each message was added
+        self._nearest: dict[str, str | None] = {}  # a line → the message at or above it; None where nobody knows
+
+    def __contains__(self, line: str | None) -> bool:
+        return line in self._nearest
+
+    def hang(self, line: str, parent: Parent) -> None:
+        """Take up a line that is no message, but may be the parent of one."""
+        rootless = parent is None and self.tip != ""
+        self._nearest.setdefault(line, None if rootless else self._above(parent))
+
+    def hang_loose(self, line: str) -> None:
+        """Take up a line whose children go on where the thread stands, whatever it hangs from itself."""
+        self._nearest.setdefault(line, None)
+
+    def left_for(self, parent: Parent, *, at_root: bool) -> str | None:
+        """The message that a new one with this parent goes on from, if that is a fork; None where it simply follows.
+
+        Without a parent it is a rewind to before the first message only if `at_root` says that it can be one.
+        """
+        above = self._above(parent)
+        if above is None or above in self._open or (above == "" and not at_root):
+            return None
+        return above
+
+    def fork(self, after: str) -> None:
+        """Go on from the message `after`."""
+        self.tip = after
+        self._open = {after}
+
+    def add(self, key: str, line: str | None, *, starts: bool, early: bool = False) -> None:
+        """Add a message, written as `line`.
+
+        `starts` tells a prompt or a reply, after which nothing earlier is open; but a result that came `early`,
+        before its call, stays so.
+        """
+        self._previous[key] = self.tip
+        self._place[key] = len(self._place)
+        self.tip = key
+        if starts:
+            self._open, self._early = self._early, set()
+        self._open.add(key)
+        if early:
+            self._early.add(key)
+        if line is not None:
+            self._nearest[line] = key
+
+    def add_aside(self, key: str, line: str | None, parent: Parent) -> None:
+        """Add a message whose place in the tree proves nothing; what hangs from it is judged by its own parent."""
+        above = self._above(parent)
+        self.add(key, line, starts=False)
+        if line is not None and above is not None and above not in self._open:
+            self._nearest[line] = above
+
+    def keep(self, keys: frozenset[str]) -> None:
+        """After a compaction the kept messages are where the conversation may go on from."""
+        self._open |= keys
+
+    def known(self, keys: list[str]) -> frozenset[str]:
+        """Those of `keys` that are messages of this thread."""
+        return frozenset(key for key in keys if key in self._previous)
+
+    def first(self, keys: frozenset[str]) -> str:
+        """The one that was added first; empty for none."""
+        return min(keys, key=self._place.__getitem__, default="")
+
+    def since(self, message: str) -> frozenset[str]:
+        """The messages after `message` up to where the thread stands."""
+        return self._walk(self.tip, message)
+
+    def segment(self, head: str, tail: str) -> frozenset[str]:
+        """The messages from line `head` to line `tail`; none where they are not known, or not on one thread."""
+        before_head = self._previous.get(head, self._nearest.get(head))
+        last = self._nearest.get(tail)
+        return frozenset() if before_head is None or last is None else self._walk(last, before_head)
+
+    def _walk(self, key: str, stop: str) -> frozenset[str]:
+        walked = set()
+        while key not in (stop, ""):
+            walked.add(key)
+            key = self._previous[key]
+        return frozenset(walked) if key == stop else frozenset()
+
+    def _above(self, parent: Parent) -> str | None:
+        if isinstance(parent, msgspec.UnsetType):
+            return None
+        return "" if parent is None else self._nearest.get(parent)

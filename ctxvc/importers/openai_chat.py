@@ -1,0 +1,462 @@
+"""Recordings of OpenAI chat completions: messages, a request, a log of requests and responses, or a list of runs.
+
+What only this form of a message has goes to `extra["openai"]`, so that the exporter can give the message back:
+
+- of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had; `id`, the
+  one it had where ours differs (None: it had none); `parsed`, where a JSON value stood instead of a string.
+- of the first part of a message: `message`, its other keys; `role`, where ours does not tell it; `parts`, where its
+  content was a list.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import text, wire
+from ctxvc.core.blocks import Kind, Message, Origin, Part, Role
+from ctxvc.core.events import Event, Warned
+from ctxvc.importers.anthropic_messages import (
+    Log,
+    Record,
+    Turn,
+    digest,
+    has_role,
+    noted,
+    objects,
+    opening,
+    records,
+    text_of,
+    whole_messages,
+)
+from ctxvc.importers.reading import Recording
+
+FORMAT = "openai-chat"
+
+_ROLES: dict[str, tuple[Role, Origin]] = {
+    "system": ("system", "client"),
+    "developer": ("system", "client"),
+    "user": ("user", "human"),
+    "assistant": ("assistant", "model"),
+    "tool": ("user", "tool"),
+    "function": ("user", "tool"),
+}
+#: What a message says something in; one with nothing in any of them is empty.
+_SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
+_TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
+_PLAIN_CALL = {"type": "function", "function": {}}
+_YEAR_10000 = 253402300800
+_DATA_URL = re.compile("data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+def sniff(head: bytes) -> bool:
+    """Whether `head` tells messages, and something in them that only this form has."""
+    values = opening(head)
+    if values and _is_runs(values[0]):
+        values = [run["traj"] for run in values[0] if _is_run(run)][:1]
+    reader = _Reader()
+    turns = [turn for value in values for turn in reader.turns(value)]
+    messages = whole_messages(turns)
+    if not all(has_role(message) and message["role"] in _ROLES and "extra" not in message for message in messages):
+        return False  # `extra` is what mini-swe-agent adds
+    return (
+        any(turn.system or turn.reply for turn in turns)
+        or any(map(_is_ours, messages))
+        or any("function" in tool for value in values if isinstance(value, dict) for tool in _tools(value))
+    )
+
+
+def _is_ours(message: dict[str, Any]) -> bool:
+    if message["role"] in ("tool", "function", "developer") or not _TELLTALE.isdisjoint(message):
+        return True
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(item, dict) and item.get("type") in ("image_url", "input_audio", "file") for item in content
+    )
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """The events of the file's only conversation, or of its first. Raises: BadInput where the file holds no message."""
+    found = conversations(recording)
+    _, told = next(found)
+    yield from told
+    if others := sum(1 for _ in found):
+        yield Warned(text=f"this is the first of {others + 1} conversations in the file")
+
+
+def conversations(recording: Recording) -> Iterator[tuple[str, Iterator[Event]]]:
+    """Every conversation of the file with an ending for its name, empty where it is the only one. Raises: BadInput."""
+    found = records(recording)
+    first = next(found)
+    if isinstance(first, Record) and _is_runs(first.value):
+        endings: set[str] = set()
+        for number, run in enumerate(first.value, 1):
+            ending = _ending(run)
+            if not ending or ending in endings:
+                ending = f"run-{number}"
+            endings.add(ending)
+            traj = run["traj"] if _is_run(run) else run
+            yield ending, _events([Record(traj, first.line, first.end)], f"{recording.stem}-{ending}")
+    else:
+        yield "", _events(chain([first], found), recording.stem)
+
+
+def _events(found: Iterable[Record | Warned], source: str) -> Iterator[Event]:
+    reader = _Reader()
+    return Log(FORMAT, source, _fingerprint, reader.message).tell(found, reader.turns)
+
+
+def _is_runs(value: Any) -> bool:
+    return isinstance(value, list) and any(map(_is_run, value))
+
+
+def _is_run(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("traj"), list)
+
+
+def _ending(run: Any) -> str:
+    match run:
+        case {"task_id": int(task), "trial": int(trial)}:
+            return f"{task}-{trial}"
+    return ""
+
+
+class _Reader:
+    """Reads one conversation's messages, in order: calls get ids that are unique in it, results find their calls."""
+
+    def __init__(self) -> None:
+        self._ids = _CallIds()
+        self._begun = False
+
+    def turns(self, value: Any) -> Iterator[Turn]:
+        """What a value of the file says."""
+        if isinstance(value, list) and any(map(has_role, value)):
+            yield _request(value, {}, missing=("tool definitions",))
+        else:
+            for item in value if isinstance(value, list) else [value]:
+                yield from self._exchange(item) if isinstance(item, dict) else [Turn(messages=[item])]
+
+    def _exchange(self, value: dict[str, Any]) -> Iterator[Turn]:
+        request, response = value.get("request", value), value.get("response", value)
+        found = False
+        match request:
+            case {"messages": list(messages)} if "trajectory_format" not in request:
+                found = True
+                yield _request(messages, request)
+        match response:
+            case {"choices": [{"message": dict(message)}, *others]}:
+                found = True
+                yield Turn(
+                    messages=[message],
+                    model=text_of(response.get("model")),
+                    reply=text_of(response.get("id")),
+                    usage=_usage(response.get("usage")),
+                    time=_time(response.get("created")),
+                    missing=("what was sent",),
+                    left_out=f"{len(others)} more choices of the response" if others else "",
+                )
+        if not found:
+            # One message a line: only the first can still be the system prompt.
+            system, rest = (None, [value]) if self._begun else _instructions([value])
+            yield Turn(messages=rest, system=system, missing=("tool definitions",))
+        self._begun = True
+
+    def message(self, value: Any, key: str, turn: Turn) -> Message | str:
+        """A message in our terms, or why there is none."""
+        if not has_role(value):
+            return "it has no role"
+        role, origin = _ROLES.get(value["role"], ("user", "human"))
+        rest = {name: item for name, item in value.items() if name != "role"}
+        parts: list[Part] = []
+        if value["role"] in ("tool", "function"):
+            parts = self._result(rest)
+        elif value["role"] in _ROLES:
+            parts = [
+                *_field(rest, "reasoning_content", "thinking"),
+                *_content(rest, role, origin),
+                *_field(rest, "refusal", "assistant"),
+                *self._calls(rest),
+            ]
+        if parts:
+            parts[0] = _marked(parts[0], value, rest)
+        elif any(value.get(name) for name in _SAYING):
+            parts = [_verbatim(value, role, origin, "message")]
+        else:
+            return "it is empty"
+        return Message(
+            role=role,
+            parts=tuple(parts),
+            key=key,
+            reply=turn.reply,
+            model=turn.model if turn.reply else "",
+            usage=turn.usage,
+            time=turn.time,
+        )
+
+    def _result(self, rest: dict[str, Any]) -> list[Part]:
+        given = rest.pop("tool_call_id", None)
+        call, tool = self._ids.answered(given, text_of(rest.get("name")))
+        if not call:
+            return []
+        content = rest.pop("content", "")
+        notes = {} if given == call else {"id": given}
+        match content:
+            case str():
+                part = wire.result_part(content, call, tool=tool)
+            case None | []:
+                rest["content"] = content
+                part = wire.result_part("", call, tool=tool)
+            case list():
+                block = {"type": "tool_result", "tool_use_id": call, "content": [_block(item) for item in content]}
+                part = msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool)
+            case _:
+                notes["parsed"] = True
+                part = wire.result_part(wire.compact(content), call, tool=tool)
+        return [noted(part, "openai", notes) if notes else part]
+
+    def _calls(self, rest: dict[str, Any]) -> list[Part]:
+        parts: list[Part] = []
+        match rest.get("tool_calls"):
+            case [_, *_] as calls:
+                del rest["tool_calls"]
+                self._ids.begin()
+                parts += map(self._call, calls)
+        match rest.get("function_call"):
+            case {"name": str(name), "arguments": str(arguments), **other} if not other:
+                del rest["function_call"]
+                self._ids.begin()
+                notes = {"field": "function_call", "id": None}
+                parts.append(wire.call_part(name, self._ids.call(None, name), text.encode(arguments), openai=notes))
+        return parts
+
+    def _call(self, call: Any) -> Part:
+        match call:
+            case {"function": {"name": str(name), **inner}, **form}:
+                arguments, form["function"] = inner.pop("arguments", ""), inner
+            case {"custom": {"name": str(name), **inner}, **form}:
+                arguments, form["custom"] = inner.pop("input", ""), inner
+            case _:
+                return _verbatim(call, "assistant", "model", "tool_calls")
+        given = form.pop("id", None)
+        ours = self._ids.call(given, name)
+        notes: dict[str, Any] = {} if form == _PLAIN_CALL else {"call": form}
+        if given != ours:
+            notes["id"] = given
+        if not isinstance(arguments, str):
+            notes["parsed"] = True
+        body = text.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
+        part = wire.call_part(name, ours, body)
+        return noted(part, "openai", notes) if notes else part
+
+
+class _CallIds:
+    """Ids for calls, each used once, and which call a result answers: one of the latest reply's where it can be."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, str] = {}
+        self._uses: dict[str, int] = {}
+        self._latest: dict[str, str] = {}
+        self._open: dict[str, deque[str]] = {}
+
+    def begin(self) -> None:
+        """A new reply calls."""
+        self._open = {}
+
+    def call(self, given: Any, tool: str) -> str:
+        """A unique id for a call of `tool` with the id `given`, which may be no string, or empty."""
+        wanted = text_of(given) or f"call-{len(self._tools) + 1}"
+        ours = wanted
+        while ours in self._tools:
+            self._uses[wanted] = self._uses.get(wanted, 1) + 1
+            ours = f"{wanted}~{self._uses[wanted]}"
+        self._tools[ours] = tool
+        self._latest[wanted] = ours
+        # A result names its call by id; where calls have none, by the tool.
+        self._open.setdefault(text_of(given) or f"\0{tool}", deque()).append(ours)
+        return ours
+
+    def answered(self, given: Any, tool: str) -> tuple[str, str]:
+        """Our id and the tool of the call that a result answers; the id is empty where nobody can tell."""
+        name = text_of(given)
+        waiting = name or f"\0{tool}"
+        if waiting == "\0":
+            waiting = next(iter(self._open), waiting)
+        if waiting not in self._open:
+            ours = self._latest.get(name, name)
+        else:
+            ours = self._open[waiting].popleft()
+            if not self._open[waiting]:
+                del self._open[waiting]
+        return ours, self._tools.get(ours, "")
+
+
+def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, ...] = ()) -> Turn:
+    system, rest = _instructions(messages)
+    return Turn(
+        messages=rest,
+        whole=True,
+        model=text_of(_option(request, "model")),
+        system=system,
+        tools=[_tool(tool) for tool in _tools(request)],
+        missing=missing,
+    )
+
+
+def _option(request: dict[str, Any], name: str) -> Any:
+    """A field of a request; OpenHands logs keep some under `kwargs`."""
+    options = request.get("kwargs")
+    return request.get(name) or (options.get(name) if isinstance(options, dict) else None)
+
+
+def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
+    if tools := objects(_option(request, "tools")):
+        return tools
+    return [{"type": "function", "function": function} for function in objects(_option(request, "functions"))]
+
+
+def _instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
+    """The leading system prompt as a Messages API value, and the other messages."""
+    blocks: list[Any] = []
+    count = 0
+    for message in messages:
+        match message:
+            # One with a `name` is no instruction but a line of an example.
+            case {"role": "system" | "developer", "content": str(content), **other} if content and not other:
+                blocks.append({"type": "text", "text": content})
+            case {"role": "system" | "developer", "content": [*parts], **other} if (
+                all(map(_is_text, parts)) and not other
+            ):
+                blocks += parts
+            case _:
+                break
+        count += 1
+    if count == 1 and isinstance(messages[0]["content"], str):
+        return messages[0]["content"], messages[1:]
+    return blocks or None, messages[count:]
+
+
+def _is_text(part: Any) -> bool:
+    match part:
+        case {"type": "text", "text": str(value), **other}:
+            return bool(value) and other.keys() <= {"cache_control"}
+    return False
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function as a tool of the Messages API; any other kind of tool as it is."""
+    match tool:
+        case {"type": "function", "function": {"name": str()} as function}:
+            schema = function.get("parameters") or {"type": "object", "properties": {}}
+            kept = {key: value for key, value in function.items() if key != "parameters" and value is not None}
+            return {**kept, "input_schema": schema}
+    return tool
+
+
+def _field(rest: dict[str, Any], field: str, kind: Kind) -> list[Part]:
+    """The part that stands in a field of an assistant message; takes the field out of `rest`."""
+    match rest.get(field):
+        case str(value) if value:
+            del rest[field]
+            return [wire.text_part(value, "assistant", "model", kind=kind, openai={"field": field})]
+    return []
+
+
+def _content(rest: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
+    """The parts of a message's content, which is taken out of `rest` where it could be taken apart."""
+    match rest.get("content"):
+        case str(value) if value:
+            del rest["content"]
+            return [wire.text_part(value, role, origin)]
+        case [_, *_] as items:
+            del rest["content"]
+            return [_part(item, role, origin) for item in items]
+    return []
+
+
+def _part(item: Any, role: Role, origin: Origin) -> Part:
+    match item:
+        case {"type": "text", "text": str(value), **form}:
+            part = wire.text_part(value, role, origin)
+        case {"type": "image_url", "image_url": {"url": str(url), **inner}, **form}:
+            part = wire.part(_image(url), role, origin)
+            if inner:
+                form["image_url"] = inner
+        case _:
+            return _verbatim(item, role, origin, "content")
+    return noted(part, "openai", {"part": form}) if form else part
+
+
+def _block(item: Any) -> Any:
+    """A part of a result's content as the Messages API has it; one that says more than that API can stays as it is."""
+    match item:
+        case {"type": "image_url", "image_url": {"url": str(url), **inner}, **form} if not inner and not form:
+            return _image(url)
+    return item
+
+
+def _image(url: str) -> dict[str, Any]:
+    if match := _DATA_URL.fullmatch(url):
+        return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
+    body = wire.compact(value)
+    return Part(kind="other", role=role, origin=origin, body=body, ext="json", extra={"openai": {"field": field}})
+
+
+def _marked(part: Part, message: dict[str, Any], rest: dict[str, Any]) -> Part:
+    """`part`, the first of `message`, with what is true of the whole message."""
+    marks: dict[str, Any] = {"message": rest} if rest else {}
+    if message["role"] in ("developer", "function"):
+        marks["role"] = message["role"]
+    if message.get("content") and isinstance(message["content"], list) and "content" not in rest:
+        marks["parts"] = True
+    return noted(part, "openai", marks) if marks else part
+
+
+def _fingerprint(message: Any) -> bytes:
+    """Equal for a reply and the same as a later request repeats it, mostly without nulls and reasoning."""
+    if not isinstance(message, dict):
+        return digest(message)
+    content, calls = message.get("content"), message.get("tool_calls")
+    told = {name: message.get(name) for name in ("role", "name", "tool_call_id", "function_call", "refusal", "audio")}
+    told["content"] = [{"type": "text", "text": content}] if content and isinstance(content, str) else content
+    told["tool_calls"] = [_call_told(call) for call in calls] if isinstance(calls, list) else calls
+    return digest({name: value for name, value in told.items() if value})
+
+
+def _call_told(call: Any) -> Any:
+    return {name: call.get(name) for name in ("id", "function", "custom")} if isinstance(call, dict) else call
+
+
+def _usage(usage: Any) -> dict[str, int]:
+    """Token counts under the names of the Messages API, where `input_tokens` are those that no cache held."""
+    match usage:
+        case {"prompt_tokens": int(prompt), "completion_tokens": int(output)}:
+            written = usage.get("cache_creation_input_tokens")
+            match usage.get("prompt_tokens_details"):
+                case {"cached_tokens": int(cached)}:
+                    pass
+                case _:
+                    cached = 0
+            written = written if isinstance(written, int) else 0
+            return {
+                "input_tokens": prompt - cached - written,
+                "cache_creation_input_tokens": written,
+                "cache_read_input_tokens": cached,
+                "output_tokens": output,
+            }
+    return {}
+
+
+def _time(created: Any) -> str:
+    if isinstance(created, int | float) and 0 <= created < _YEAR_10000:
+        return datetime.datetime.fromtimestamp(created, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return ""

@@ -1,0 +1,119 @@
+"""Recordings in the neutral format `ctxvc-trajectory/1`: a header line, then a message a line, as in the Messages API.
+
+`meta` on a message says what the original recording told besides: time, model, usage, that the client put the message
+in (`injected`), and where the recorded agent's own compaction dropped what stands above (`compact_boundary`, with a
+`compact_summary` in its place or none).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ctxvc.core import names, wire
+from ctxvc.core.blocks import Message, Part, Role
+from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.anthropic_messages import counts, noted, origin, text_of
+from ctxvc.importers.reading import Line, Recording
+
+FORMAT = "ctxvc-trajectory"
+
+_VERSION = "ctxvc-trajectory/1"
+_HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
+
+#: What a converter had to leave out, by the header's word for it.
+_LEFT_OUT = {
+    "attachments_left_out": "reminders and attachments that the client showed the model",
+    "cut_before_message": "what came after the first part",
+    "images_left_out": "images",
+    "server_tools_left_out": "calls of the provider's own tools",
+}
+
+
+def sniff(head: bytes) -> bool:
+    """Whether the first line is the header."""
+    return _HEADER.match(head) is not None
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """Raises: BadInput where the first line is no header of a version we know."""
+    lines = recording.lines()
+    header = _header(recording, next(lines, None))
+    yield _opened(header)
+    system: list[Any] | None = []
+    for line in lines:
+        try:
+            value = wire.parse(line.data)
+        except ValueError as error:
+            yield Warned(text=f"not JSON: {error}", line=line.number)
+            continue
+        match value:
+            case {"role": "system", "content": [_, *_] as content} if system is not None:
+                system = [*system, *content]
+                yield Opened(format=FORMAT, system=system)
+            case {"role": "user" | "assistant" | "system" as role, "content": [_, *_] as content}:
+                system = None
+                meta = value.get("meta")
+                yield from _told(role, content, meta if isinstance(meta, dict) else {}, line)
+            case _:
+                yield Warned(text="no message with a role and content", line=line.number)
+
+
+def _header(recording: Recording, line: Line | None) -> dict[str, Any]:
+    try:
+        header = wire.parse(line.data) if line else None
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("format") != _VERSION:
+        raise BadInput(f"{recording.path}: the first line is no header of {_VERSION}")
+    return header
+
+
+def _opened(header: dict[str, Any]) -> Opened:
+    source = text_of(header.get("id"))
+    fixups = header.get("fixups")
+    unrecorded = ["system prompt"] if header.get("native_format") == "claude-code" else []
+    left_out = [words for name, words in _LEFT_OUT.items() if isinstance(fixups, dict) and name in fixups]
+    return Opened(
+        format=FORMAT,
+        source=source,
+        name=names.slug(source),
+        model=text_of(header.get("model")),
+        agent=text_of(header.get("agent")),
+        title=text_of(header.get("task")),
+        missing=(*unrecorded, "tool definitions", *left_out),
+    )
+
+
+def _told(role: Role, content: list[Any], meta: dict[str, Any], line: Line) -> Iterator[Event]:
+    summary = meta.get("compact_summary") is True
+    client = summary or meta.get("injected") is True or meta.get("native_role") == "developer"
+    parts = [_part(block, role, client=client) for block in content]
+    if notes := {name: value for name, value in meta.items() if name in ("native_role", "speaker")}:
+        parts[0] = noted(parts[0], "ctxvc", notes)
+    message = Message(
+        role=role,
+        parts=tuple(parts),
+        key=f"line:{line.number}",
+        time=text_of(meta.get("ts")),
+        model=text_of(meta.get("model")),
+        usage=counts(meta.get("usage")),
+    )
+    if meta.get("compact_boundary") is not True:
+        yield Said(message=message, end=line.end)
+    elif summary:
+        yield Compacted(summary=(message,), end=line.end, time=message.time)
+    else:
+        yield Compacted(summary=(), end=line.end, time=message.time)
+        yield Said(message=message, end=line.end)
+
+
+def _part(block: Any, role: Role, *, client: bool) -> Part:
+    match block:
+        case {"type": "tool_result", "synthetic": True}:
+            received = {name: value for name, value in block.items() if name != "synthetic"}
+            return noted(wire.part(received, role, "client"), "ctxvc", {"interrupted": True})
+    made_by = origin(block, role)
+    return wire.part(block, role, "client" if client and made_by == "human" else made_by)
