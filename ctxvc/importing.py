@@ -20,6 +20,10 @@ from ctxvc.store.store import Store
 SETTLED = 3600.0
 
 
+#: Each file makes a pack. Merging them costs more than looking things up in this many.
+MANY_PACKS = 256
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """What became of one file. `error` is set where it failed; then nothing of the conversation was taken."""
 
@@ -59,12 +63,14 @@ def import_paths(
     `name` names the new session, `as_new` takes a recording that is in the store already as another session, `progress`
     is told of raw bytes read.
     """
-    for path in paths:
-        if path.is_dir():
-            for each in files_below(path):
-                yield from _import_file(store, each, format, name, final, as_new, progress, known_only=True)
-        else:
-            yield from _import_file(store, path, format, name, final, as_new, progress, known_only=False)
+    try:
+        for path in paths:
+            known_only = path.is_dir()
+            for each in files_below(path) if known_only else [path]:
+                yield from _import_file(store, each, format, name, final, as_new, progress, known_only=known_only)
+                store.merge_packs(MANY_PACKS)
+    finally:
+        store.merge_packs()
 
 
 def _import_file(
@@ -79,25 +85,25 @@ def _import_file(
     known_only: bool,
 ) -> Iterator[Outcome]:
     recording = Recording(path, progress)
+    known = "" if format == "auto" else format
     try:
-        if format == "auto":
-            try:
-                format = importers.detect(recording)
-            except BadInput:
-                if known_only:
-                    return
-                raise
+        known = known or importers.detect(recording)
+    except BadInput as error:
+        if not known_only:
+            yield Outcome(path=path, error=error)
+        return
+    try:
         settled = final or clock.time() - path.stat().st_mtime > SETTLED
-        for suffix, events in importers.conversations(recording, format):
+        for suffix, events in importers.conversations(recording, known):
             wish = f"{name}{suffix}" if name else ""
             done = record(store, events, name=wish, suffix=suffix, final=settled, as_new=as_new)
-            yield _outcome(path, format, done)
-            yield from _beside(store, path, format, done.session, final, progress)
+            yield _outcome(path, known, done)
+            yield from _beside(store, path, known, done.session, final, progress)
     except OSError as error:
         failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
-        yield Outcome(path=path, format=format, error=failed)
+        yield Outcome(path=path, format=known, error=failed)
     except CtxvcError as error:
-        yield Outcome(path=path, format=format, error=error)
+        yield Outcome(path=path, format=known, error=error)
 
 
 def _beside(

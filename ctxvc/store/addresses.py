@@ -78,9 +78,7 @@ def _in_scope(session: Session, address: Address, scope: str) -> Found:
             f"no {_what(address)} {address.id} in {session.name}/{scope}",
             hint=f"`ctxvc status --all` lists them; the session's newest are B{last.block} and G{last.group}",
         )
-    if not _matches(found, address):
-        raise NotFound(f"{address}: the checksum is another", hint=f"there is {_named(found)}")
-    return found
+    return _only([found] if _matches(found, address) else [], [found], session, address)
 
 
 def _only(matching: list[Found], others: list[Found], session: Session, address: Address) -> Found:
@@ -88,9 +86,11 @@ def _only(matching: list[Found], others: list[Found], session: Session, address:
     if len({_identity(found) for found in matching}) == 1:
         return matching[0]
     if matching or others:
-        what = "stands for several blocks" if matching else "has another checksum"
+        why = (
+            "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
+        )
         named = ", ".join(_first(_named(found) for found in matching or others))
-        raise NotFound(f"{address} {what} in session {session.name}", hint=f"there is {named}")
+        raise NotFound(f"{address} in session {session.name}: {why}", hint=f"there is {named}")
     raise NotFound(
         f"no {_what(address)} {address} in session {session.name}", hint="`ctxvc status --all` lists this scope's"
     )
@@ -124,11 +124,14 @@ def _identity(found: Found) -> object:
 
 
 def _named(found: Found) -> str:
-    """The whole address of what was found."""
+    """The whole address of what was found, with its files."""
     checksum = _checksum(found)[:6]
     block = found.row or found.group
     assert block is not None
-    return f"{found.moment.session}/{found.moment.scope}:{block.id}" + (f"@{checksum}" if checksum else "")
+    files = (
+        f" ({', '.join(f'{found.row.id}-{file}' for file in found.row.files)})" if found.row and found.row.files else ""
+    )
+    return f"{found.moment.session}/{found.moment.scope}:{block.id}" + (f"@{checksum}" if checksum else "") + files
 
 
 def _first(names: Iterable[str]) -> list[str]:

@@ -17,7 +17,8 @@ FROM_A_COPY = "take the store back from a clone or a backup; the rest of it can 
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is hit. `block` is `B17`, or `B64-B127` for a file or folder that holds so many; `path` may be outside git."""
+    """What is hit. `block` is `B17` or `G3`, or `B64-B127` for a file or folder of so many; `path` is in the commit's
+    tree, or where there is no commit, in the store's folder."""
 
     session: str = ""
     scope: str = ""

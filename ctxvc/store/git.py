@@ -64,10 +64,22 @@ def command(git_dir: Path | None, *arguments: str, config: Sequence[str] = ()) -
     return [program(), *settings, *where, *arguments]
 
 
-def run(git_dir: Path | None, *arguments: str, data: bytes = b"", cwd: Path | None = None, check: bool = True) -> bytes:
+def run(
+    git_dir: Path | None,
+    *arguments: str,
+    data: bytes = b"",
+    cwd: Path | None = None,
+    check: bool = True,
+    config: Sequence[str] = (),
+) -> bytes:
     """What git prints. Raises: CtxvcError with git's own words where it fails and `check` is set."""
     answer = subprocess.run(
-        command(git_dir, *arguments), input=data, capture_output=True, env=environment(), cwd=cwd, check=False
+        command(git_dir, *arguments, config=config),
+        input=data,
+        capture_output=True,
+        env=environment(),
+        cwd=cwd,
+        check=False,
     )
     if check and answer.returncode:
         words = answer.stderr.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""git objects as a check reads them: raw, so that nothing is taken on trust, and with an error that names the object."""
+"""git objects as a check reads them: raw, nothing taken on trust, and with an error that names the object."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Entry(NamedTuple):
     id: bytes
 
 
-#: The entries of one folder by name.
-Tree = Mapping[bytes, Entry]
+#: A folder: name → mode and id, as in `Entry`.
+Tree = Mapping[bytes, tuple[bytes, bytes]]
 
 
 class Commit(NamedTuple):
@@ -83,13 +83,13 @@ class Objects:
         """The bytes of a blob; `version` is the same for a blob that is soon asked for again. Raises: Unreadable."""
         return self._read(id, "blob")
 
-    def _tree(self, id: bytes) -> dict[bytes, Entry]:
-        """The entries of a tree by name. Raises: Unreadable."""
+    def _tree(self, id: bytes) -> Tree:
+        """Raises: Unreadable."""
         raw = self._read(id, "tree")
-        entries = {name: Entry(mode, other) for mode, name, other in _ENTRY.findall(raw)}
-        if sum(len(entry.mode) + len(name) + 22 for name, entry in entries.items()) != len(raw):
+        found = _ENTRY.findall(raw)
+        if sum(22 + len(mode) + len(name) for mode, name, _ in found) != len(raw):
             raise Unreadable(id, "is no proper tree")
-        return entries
+        return {name: (mode, child) for mode, name, child in found}
 
     def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
         """What differs between two trees that lie at `path`, down to files `depth` folders below.
@@ -108,13 +108,12 @@ class Objects:
                 continue
             for name, was, now in differing(left, right):
                 where = f"{at}/{shown(name)}"
-                if levels:
-                    folders = folder(was), folder(now)
-                    if any(folders):
-                        stack.append((*folders, where, levels - 1))
-                    was, now = None if folders[0] else was, None if folders[1] else now
-                if was or now:
-                    yield Change(where, was, now)
+                folders = (folder(was), folder(now)) if levels else (None, None)
+                if any(folders):
+                    stack.append((*folders, where, levels - 1))
+                old_file, new_file = None if folders[0] else was, None if folders[1] else now
+                if old_file or new_file:
+                    yield Change(where, old_file, new_file)
 
     def _read(self, id: bytes, type: str) -> bytes:
         try:
@@ -136,17 +135,28 @@ class Unbrowsed(NamedTuple):
 
 
 def differing(left: Tree, right: Tree) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
-    """Name, entry before and entry after, of what two trees do not have in common."""
-    for name in sorted({name for name, _ in left.items() ^ right.items()}):
-        yield name, left.get(name), right.get(name)
+    """Name, entry before and entry after, of what two folders do not have in common."""
+    for name, found in right.items():
+        held = left.get(name)
+        if held != found:
+            yield name, Entry(*held) if held else None, Entry(*found)
+    for name in left.keys() - right.keys():
+        yield name, Entry(*left[name]), None
 
 
-def folder(entry: Entry | None) -> bytes | None:
+def entry(tree: Tree, name: bytes) -> Entry | None:
+    """What `name` is in a folder."""
+    found = tree.get(name)
+    return None if found is None else Entry(*found)
+
+
+def folder(found: Entry | None) -> bytes | None:
     """The id of the tree, where the entry is a folder."""
-    return entry.id if entry is not None and entry.mode == TREE else None
+    return found.id if found is not None and found.mode == TREE else None
 
 
 def shown(name: bytes) -> str:
+    """A file name for people; the format has only ASCII ones."""
     return name.decode("utf-8", "backslashreplace")
 
 
@@ -156,21 +166,21 @@ def find(
     """For each wanted object, the first of the commits that needs it and the path there (empty: itself or its root)."""
     found: dict[bytes, tuple[bytes, str]] = {}
     seen: set[bytes] = set()
-    for id, commit in commits:
-        for need in (id, *commit.parents):
+    for own, commit in commits:
+        for need in (own, *commit.parents):
             if need in wanted:
-                found.setdefault(need, (id, ""))
-        stack = [(Entry(TREE, commit.tree), "")]
+                found.setdefault(need, (own, ""))
+        stack = [(TREE, commit.tree, "")]
         while stack and len(found) < len(wanted):
-            entry, path = stack.pop()
-            if entry.id in wanted:
-                found.setdefault(entry.id, (id, path))
-            if entry.mode != TREE or entry.id in seen:
+            mode, child, path = stack.pop()
+            if child in wanted:
+                found.setdefault(child, (own, path))
+            if mode != TREE or child in seen:
                 continue
-            seen.add(entry.id)
+            seen.add(child)
             try:
-                entries = objects.tree(entry.id)
+                tree = objects.tree(child)
             except Unreadable:
                 continue
-            stack += [(child, f"{path}/{shown(name)}".lstrip("/")) for name, child in entries.items()]
+            stack += [(mode, below, f"{path}/{shown(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
     return found

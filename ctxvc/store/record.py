@@ -66,7 +66,6 @@ def record(
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
     if (created or result.units) and not into:
         store.set_current_scope(session_name, recorder.gatherer.current)
-    store.merge_packs()
     result.created = created
     return result
 

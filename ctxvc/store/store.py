@@ -117,9 +117,11 @@ class Store:
 
     def set_current_scope(self, session: str, scope: str) -> None:
         """HEAD and the session's own HEAD point to the scope."""
-        for name in (head_ref(session), "HEAD"):
-            if self._symbolic(name) != ref_of(session, scope):
-                self._set_symbolic(name, ref_of(session, scope))
+        target = ref_of(session, scope)
+        if self._symbolic(head_ref(session)) != target and scope != self.current_scope(session):
+            self._set_symbolic(head_ref(session), target)
+        if self._symbolic("HEAD") != target:
+            self._set_symbolic("HEAD", target)
 
     def _symbolic(self, name: str) -> str:
         try:
@@ -271,11 +273,13 @@ class Store:
     def _store_lock(self) -> Path:
         return self.path / "ctxvc" / "store.lock"
 
-    def merge_packs(self) -> None:
-        """Few packs, so that lookups stay fast: above the limit the small ones become one."""
-        if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > MOST_PACKS:
+    def merge_packs(self, most: int = MOST_PACKS) -> None:
+        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one."""
+        if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > most:
             with self.exclusive():
-                git.run(self.path, "repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+                # The deltas that are there are kept; looking for better ones is gc's work.
+                words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+                git.run(self.path, *words, config=("pack.window=0",))
 
     def first_parents(self, commit: str) -> Iterator[str]:
         """The commit's own id and those of its first parents, newest first."""

@@ -1,0 +1,153 @@
+"""Keeping a store small and quick: what it takes on the disk, and one well-packed pack out of many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import CtxvcError
+from ctxvc.store import cleanup, durable, git
+from ctxvc.store.journal import Journal
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store
+
+#: Objects that no ref reaches stay so long: someone may be about to point a ref at them (a push, a person's git).
+GRACE = timedelta(days=14)
+
+# On recorded sessions a window of 30 takes 12 % off what git's own 10 leaves, in 1.1 to 1.5 times the time; 250 takes
+# 6 % more in four times the time. The memory of one window is bounded, for stores with bodies of many megabytes.
+_COMPRESS = ("--window=30", "--depth=50", "--window-memory=128m")
+_REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store takes on the disk, in bytes; `total` is all of it, `packs` how many packs there are."""
+
+    packs: int
+    packed: int
+    loose: int
+    journal: int
+    cache: int
+    total: int
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gc did. `removed` are the leftovers of killed writers, as paths in the store."""
+
+    before_bytes: int
+    after_bytes: int
+    packs_before: int
+    packs_after: int
+    removed: tuple[str, ...]
+    seconds: float
+
+
+def sizes(store: Store) -> Sizes:
+    """What the store takes on the disk."""
+    packed = loose = journal = cache = total = 0
+    for folder, _, files in os.walk(store.path):
+        size = sum(_size(Path(folder, name)) for name in files)
+        total += size
+        match Path(folder).relative_to(store.path).parts:
+            case ("objects", "pack"):
+                packed += size
+            case ("objects", name) if len(name) == 2:
+                loose += size
+            case ("ctxvc", "journal"):
+                journal += size
+            case ("ctxvc", "cache", *_):
+                cache += size
+    return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
+
+
+def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
+    """Everything is in one pack, compressed well; nothing that a ref reaches is gone.
+
+    Complete steps are flushed first. Writers may go on while it compresses and wait only while packs are exchanged.
+    Killed at any moment, it leaves a whole store, which the next gc makes small.
+    Raises: CtxvcError; Conflict where a writer holds the store too long.
+    """
+    start = time.perf_counter()
+    before = sizes(store)
+    _flush(store)
+    marker = store.cache_path / "compact"
+    if _packs(store) != _marked(marker):
+        # Under the shared lock nobody takes our temporary files for a killed writer's.
+        with locked(store._store_lock, shared=True) as handle:
+            _git(store, handle, *_REPACK, "-a", "-f", *_COMPRESS)
+    with locked(store._store_lock) as handle:
+        removed = [*cleanup.remove(store.path), *_stale_packed_refs(store.path)]
+        expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ")
+        # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
+        _git(store, handle, *_REPACK, "-A", "-d", f"--unpack-unreachable={expiry}")
+        _git(store, handle, "prune", f"--expire={expiry}")
+        _git(store, handle, "pack-refs", "--all")
+        durable.replace(marker, "\n".join(_packs(store)).encode())
+    after = sizes(store)
+    return GcReport(
+        before_bytes=before.total,
+        after_bytes=after.total,
+        packs_before=before.packs,
+        packs_after=after.packs,
+        removed=tuple(removed),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _flush(store: Store) -> None:
+    """Makes commits of what the journals hold and is complete."""
+    for name in store.sessions():
+        journal = Journal(store.journal_path(name))
+        try:
+            _, records, _, _ = journal.read()
+        finally:
+            journal.close()
+        if records:
+            with store.session(name) as session:
+                session.flush()
+
+
+def _git(store: Store, lock: int, *arguments: str) -> None:
+    """Runs git with the lock in its hands: if this process dies, nobody comes in its way while it goes on."""
+    answer = subprocess.run(
+        git.command(store.path, *arguments), capture_output=True, env=git.environment(), pass_fds=(lock,), check=False
+    )
+    if answer.returncode:
+        words = answer.stderr.decode("utf-8", "replace").strip()
+        raise CtxvcError(
+            f"git {arguments[0]} failed: {words[-1000:] or 'it was killed'}",
+            hint="nothing is lost; `ctxvc verify` tells whether the store is damaged",
+        )
+
+
+def _stale_packed_refs(path: Path) -> list[str]:
+    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and no later one gets past."""
+    stale = path / "packed-refs.new"
+    if not stale.exists():
+        return []
+    stale.unlink()
+    return [stale.name]
+
+
+def _packs(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
+
+
+def _marked(marker: Path) -> list[str]:
+    """The packs that the last gc left; while they are the only ones there is nothing to compress."""
+    try:
+        return marker.read_text().split("\n")
+    except OSError:
+        return []
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0  # a writer's temporary file
