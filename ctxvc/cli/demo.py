@@ -1,4 +1,4 @@
-"""`ctxvc demo`: a recorded session becomes a store, its context is cut to a budget, and nothing is lost. Needs no key."""
+"""`ctxvc demo`: a recorded session becomes a store, its context is cut to a budget, nothing is lost. No key."""
 
 from __future__ import annotations
 

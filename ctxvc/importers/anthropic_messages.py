@@ -148,7 +148,7 @@ def _message(value: Any, key: str, turn: Turn) -> Message | str:
         parts=tuple(parts),
         key=key,
         reply=turn.reply,
-        model=turn.model if turn.reply else "",
+        model="" if turn.whole else turn.model,
         usage=turn.usage,
     )
 
@@ -292,8 +292,8 @@ def records(recording: Recording) -> Iterator[Record | Warned]:
             yield Warned(text=f"not JSON: {error}", line=line.number)
 
 
-# A string (its last quote missing where the text is cut inside it), or a mark of structure.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)|[{}\[\],]', re.DOTALL)
+# A string, whole or cut, or a mark of structure.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\],]', re.DOTALL)
 
 
 def opening(head: bytes) -> list[Any]:
@@ -316,11 +316,10 @@ def opening(head: bytes) -> list[Any]:
         elif mark == b",":
             cut, closing = token.start(), b"".join(reversed(stack))
         elif mark in (b"}", b"]"):
-            if not stack or stack.pop() != mark:
+            if not stack:
                 return []
+            stack.pop()
             cut, closing = token.end(), b"".join(reversed(stack))
-        elif not token[1]:
-            break
     try:
         return [wire.parse(head[:cut] + closing)]
     except ValueError:

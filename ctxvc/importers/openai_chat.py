@@ -2,8 +2,9 @@
 
 What only this form of a message has goes to `extra["openai"]`, so that the exporter can give the message back:
 
-- of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had; `id`, the
-  one it had where ours differs (None: it had none); `parsed`, where a JSON value stood instead of a string.
+- of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had, and `items`,
+  those of a result's items by their place; `id`, the one it had where ours differs (None: it had none); `parsed`, where
+  a JSON value stood instead of a string.
 - of the first part of a message: `message`, its other keys; `role`, where ours does not tell it; `parts`, where its
   content was a list.
 """
@@ -26,6 +27,7 @@ from ctxvc.importers.anthropic_messages import (
     Log,
     Record,
     Turn,
+    counts,
     digest,
     has_role,
     noted,
@@ -68,7 +70,7 @@ def sniff(head: bytes) -> bool:
     return (
         any(turn.system or turn.reply for turn in turns)
         or any(map(_is_ours, messages))
-        or any("function" in tool for value in values if isinstance(value, dict) for tool in _tools(value))
+        or any("function" in tool for value in values if isinstance(value, dict) and messages for tool in _tools(value))
     )
 
 
@@ -172,17 +174,19 @@ class _Reader:
         if not has_role(value):
             return "it has no role"
         role, origin = _ROLES.get(value["role"], ("user", "human"))
-        rest = {name: item for name, item in value.items() if name != "role"}
+        rest = _less(value, "role")
         parts: list[Part] = []
         if value["role"] in ("tool", "function"):
             parts = self._result(rest)
-        elif value["role"] in _ROLES:
+        elif value["role"] == "assistant":
             parts = [
                 *_field(rest, "reasoning_content", "thinking"),
                 *_content(rest, role, origin),
                 *_field(rest, "refusal", "assistant"),
                 *self._calls(rest),
             ]
+        elif value["role"] in _ROLES:
+            parts = _content(rest, role, origin)
         if parts:
             parts[0] = _marked(parts[0], value, rest)
         elif any(value.get(name) for name in _SAYING):
@@ -194,7 +198,7 @@ class _Reader:
             parts=tuple(parts),
             key=key,
             reply=turn.reply,
-            model=turn.model if turn.reply else "",
+            model="" if turn.whole else turn.model,
             usage=turn.usage,
             time=turn.time,
         )
@@ -213,8 +217,12 @@ class _Reader:
                 rest["content"] = content
                 part = wire.result_part("", call, tool=tool)
             case list():
-                block = {"type": "tool_result", "tool_use_id": call, "content": [_block(item) for item in content]}
-                part = msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool)
+                found = [_block(item) for item in content]
+                blocks = [item if block is None else block for item, (block, _) in zip(content, found, strict=True)]
+                if forms := {str(number): form for number, (_, form) in enumerate(found) if form}:
+                    notes["items"] = forms
+                received = {"type": "tool_result", "tool_use_id": call, "content": blocks}
+                part = msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)
             case _:
                 notes["parsed"] = True
                 part = wire.result_part(wire.compact(content), call, tool=tool)
@@ -260,6 +268,7 @@ class _CallIds:
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
+        self._given: set[str] = set()
         self._uses: dict[str, int] = {}
         self._latest: dict[str, str] = {}
         self._open: dict[str, deque[str]] = {}
@@ -270,30 +279,35 @@ class _CallIds:
 
     def call(self, given: Any, tool: str) -> str:
         """A unique id for a call of `tool` with the id `given`, which may be no string, or empty."""
-        wanted = text_of(given) or f"call-{len(self._tools) + 1}"
-        ours = wanted
-        while ours in self._tools:
-            self._uses[wanted] = self._uses.get(wanted, 1) + 1
-            ours = f"{wanted}~{self._uses[wanted]}"
+        name = text_of(given)
+        stem = name or f"call-{len(self._tools) + 1}"
+        ours = stem
+        while ours in self._tools or (ours != name and ours in self._given):
+            self._uses[stem] = self._uses.get(stem, 1) + 1
+            ours = f"{stem}~{self._uses[stem]}"
         self._tools[ours] = tool
-        self._latest[wanted] = ours
+        self._given.add(name)
+        if name:
+            self._latest[name] = ours
         # A result names its call by id; where calls have none, by the tool.
-        self._open.setdefault(text_of(given) or f"\0{tool}", deque()).append(ours)
+        self._open.setdefault(name or f"\0{tool}", deque()).append(ours)
         return ours
 
     def answered(self, given: Any, tool: str) -> tuple[str, str]:
         """Our id and the tool of the call that a result answers; the id is empty where nobody can tell."""
         name = text_of(given)
+        self._given.add(name)
         waiting = name or f"\0{tool}"
         if waiting == "\0":
             waiting = next(iter(self._open), waiting)
         if waiting not in self._open:
-            ours = self._latest.get(name, name)
+            # An id that no call was given is kept, unless it is one that we made up.
+            ours = self._latest.get(name, "" if name in self._tools else name)
         else:
             ours = self._open[waiting].popleft()
             if not self._open[waiting]:
                 del self._open[waiting]
-        return ours, self._tools.get(ours, "")
+        return ours, self._tools.get(ours, tool)
 
 
 def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, ...] = ()) -> Turn:
@@ -329,8 +343,8 @@ def _instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
             # One with a `name` is no instruction but a line of an example.
             case {"role": "system" | "developer", "content": str(content), **other} if content and not other:
                 blocks.append({"type": "text", "text": content})
-            case {"role": "system" | "developer", "content": [*parts], **other} if (
-                all(map(_is_text, parts)) and not other
+            case {"role": "system" | "developer", "content": [_, *_] as parts, **other} if not other and all(
+                map(_is_text, parts)
             ):
                 blocks += parts
             case _:
@@ -380,24 +394,26 @@ def _content(rest: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
 
 
 def _part(item: Any, role: Role, origin: Origin) -> Part:
-    match item:
-        case {"type": "text", "text": str(value), **form}:
-            part = wire.text_part(value, role, origin)
-        case {"type": "image_url", "image_url": {"url": str(url), **inner}, **form}:
-            part = wire.part(_image(url), role, origin)
-            if inner:
-                form["image_url"] = inner
-        case _:
-            return _verbatim(item, role, origin, "content")
+    block, form = _block(item)
+    if block is None:
+        return _verbatim(item, role, origin, "content")
+    part = wire.part(block, role, origin)
     return noted(part, "openai", {"part": form}) if form else part
 
 
-def _block(item: Any) -> Any:
-    """A part of a result's content as the Messages API has it; one that says more than that API can stays as it is."""
+def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """The Messages API's block for an item of a content list, None where it has none, and the keys it has besides."""
     match item:
-        case {"type": "image_url", "image_url": {"url": str(url), **inner}, **form} if not inner and not form:
-            return _image(url)
-    return item
+        case {"type": "text", "text": str(value)}:
+            return {"type": "text", "text": value}, _less(item, "type", "text")
+        case {"type": "image_url", "image_url": {"url": str(url)} as picture}:
+            form, inner = _less(item, "type", "image_url"), _less(picture, "url")
+            return _image(url), {**form, "image_url": inner} if inner else form
+    return None, {}
+
+
+def _less(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name not in names}
 
 
 def _image(url: str) -> dict[str, Any]:
@@ -438,22 +454,17 @@ def _call_told(call: Any) -> Any:
 
 def _usage(usage: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API, where `input_tokens` are those that no cache held."""
-    match usage:
-        case {"prompt_tokens": int(prompt), "completion_tokens": int(output)}:
-            written = usage.get("cache_creation_input_tokens")
-            match usage.get("prompt_tokens_details"):
-                case {"cached_tokens": int(cached)}:
-                    pass
-                case _:
-                    cached = 0
-            written = written if isinstance(written, int) else 0
-            return {
-                "input_tokens": prompt - cached - written,
-                "cache_creation_input_tokens": written,
-                "cache_read_input_tokens": cached,
-                "output_tokens": output,
-            }
-    return {}
+    told = counts(usage)
+    if not told.keys() >= {"prompt_tokens", "completion_tokens"}:
+        return {}
+    cached = counts(usage.get("prompt_tokens_details")).get("cached_tokens", 0)
+    written = told.get("cache_creation_input_tokens", 0)
+    return {
+        "input_tokens": told["prompt_tokens"] - cached - written,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": cached,
+        "output_tokens": told["completion_tokens"],
+    }
 
 
 def _time(created: Any) -> str:

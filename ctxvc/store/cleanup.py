@@ -1,12 +1,13 @@
 """What a killed `git fast-import` leaves behind, and its removal. Only under the store's exclusive lock.
 
 Each of these was seen to stop all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep` of the
-same name as the next (the replay is deterministic), temporary packs, crash reports.
+same name as the next (the replay is deterministic), temporary packs, crash reports. And our own temporary files.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,11 +31,21 @@ def _leftovers(path: Path) -> Iterator[Path]:
         if (path / name).exists():
             yield path / name
     for folder, _, files in os.walk(path / "refs"):
-        yield from (Path(folder, name) for name in files if name.endswith(".lock") or name.startswith("."))
+        yield from (Path(folder, name) for name in files if name.endswith(".lock"))
     for found in sorted((path / "objects" / "pack").iterdir()):
         if found.name.startswith(("tmp_", ".tmp-")) or (found.suffix == ".keep" and _ours(found)):
             yield found
     yield from path.glob("fast_import_crash_*")
+    for pattern in (".*.new", "ctxvc/journal/.*.new", "refs/ctxvc/*/.*.new"):
+        yield from (found for found in path.glob(pattern) if _abandoned(found))
+
+
+def _abandoned(found: Path) -> bool:
+    """Whether `durable.replace` was killed here. One that lives holds no lock of the store, and takes no minute."""
+    try:
+        return found.stat().st_mtime < time.time() - 60
+    except FileNotFoundError:
+        return False
 
 
 def _ours(keep: Path) -> bool:

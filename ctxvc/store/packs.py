@@ -19,7 +19,7 @@ from typing import IO
 
 import msgspec
 
-from ctxvc.core.ledger import Ledger
+from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import Body
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
@@ -259,8 +259,13 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     old_segments = before.segments if before else {}
     changed = [key for key, rows in after.segments.items() if old_segments.get(key) is not rows]
     gone = [key for key in old_segments if key not in after.segments]
-    old_rows = {row.id: row for key in (*changed, *gone) for row in old_segments.get(key, ())}
-    rows = {row.id: row for key in changed for row in after.segments[key]}
+    old_rows = {row.id: row for key in gone for row in old_segments[key]}
+    rows: dict[str, Row] = {}
+    for key in changed:
+        old, new = old_segments.get(key, ()), after.segments[key]
+        same = _common(old, new)
+        old_rows.update((row.id, row) for row in old[same:])
+        rows.update((row.id, row) for row in new[same:])
     for block_id, old in old_rows.items():
         if block_id not in rows:
             yield from (f"D {path}\n" for path in fmt.paths(old))
@@ -286,6 +291,16 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
             yield f"D {fmt.GROUPS}\n"
     if before is None or after.meta != before.meta:
         yield f"M 100644 :{blobs.version(fmt.META, fmt.encode_meta(after.meta))} {fmt.META}\n"
+
+
+def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
+    """How many rows the two begin with in common: mostly all of `old`, since rows are added at the end."""
+    count = 0
+    for left, right in zip(old, new, strict=False):
+        if left is not right:
+            break
+        count += 1
+    return count
 
 
 def epoch(time: str, default: int) -> int:

@@ -210,6 +210,7 @@ class Session:
         """
         with self._writing():
             self._flush()
+            self.store.clean_up()
             with self._moving(), self.store.pack_writer(self._lock_handle, config) as writer:
                 yield writer, Counters(block=self._block, group=self._group)
 
