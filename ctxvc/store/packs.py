@@ -256,32 +256,12 @@ class _Blobs:
 def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     """The lines that turn the tree of `commit.before` into that of `commit.after`."""
     before, after = commit.before, commit.after
-    old_segments = before.segments if before else {}
-    changed = [key for key, rows in after.segments.items() if old_segments.get(key) is not rows]
-    gone = [key for key in old_segments if key not in after.segments]
-    old_rows = {row.id: row for key in gone for row in old_segments[key]}
-    rows: dict[str, Row] = {}
-    for key in changed:
-        old, new = old_segments.get(key, ()), after.segments[key]
-        same = _common(old, new)
-        old_rows.update((row.id, row) for row in old[same:])
-        rows.update((row.id, row) for row in new[same:])
-    for block_id, old in old_rows.items():
-        if block_id not in rows:
-            yield from (f"D {path}\n" for path in fmt.paths(old))
-    for block_id, row in rows.items():
-        previous = old_rows.get(block_id)
-        if previous is not None and previous.present != row.present:
-            yield from (f"R {old} {new}\n" for old, new in zip(fmt.paths(previous), fmt.paths(row), strict=True))
-    for block_id, suffix, data in commit.bodies:
-        row = rows[block_id]
-        path = fmt.file_path(row, suffix) if suffix else fmt.body_path(row)
-        yield f"M 100644 :{blobs.body(data)} {path}\n"
+    yield from _body_edits(commit, blobs)
     for path, data in commit.files:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
-    for key in gone:
+    for key in _gone(before, after):
         yield f"D {fmt.segment_path(key)}\n"
-    for key in changed:
+    for key in _changed(before, after):
         path = fmt.segment_path(key)
         yield f"M 100644 :{blobs.version(path, fmt.encode_rows(after.segments[key]))} {path}\n"
     if after.groups != (before.groups if before else {}):
@@ -291,6 +271,38 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
             yield f"D {fmt.GROUPS}\n"
     if before is None or after.meta != before.meta:
         yield f"M 100644 :{blobs.version(fmt.META, fmt.encode_meta(after.meta))} {fmt.META}\n"
+
+
+def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
+    """Bodies that are gone, that moved between `blocks/` and `archive/`, and that are new."""
+    old_segments = commit.before.segments if commit.before else {}
+    old_rows = {row.id: row for key in _gone(commit.before, commit.after) for row in old_segments[key]}
+    rows: dict[str, Row] = {}
+    for key in _changed(commit.before, commit.after):
+        old, new = old_segments.get(key, ()), commit.after.segments[key]
+        same = _common(old, new)
+        old_rows.update((row.id, row) for row in old[same:])
+        rows.update((row.id, row) for row in new[same:])
+    for block_id, previous in old_rows.items():
+        row = rows.get(block_id)
+        if row is None:
+            yield from (f"D {path}\n" for path in fmt.paths(previous))
+        elif previous.present != row.present:
+            yield from (f"R {path} {to}\n" for path, to in zip(fmt.paths(previous), fmt.paths(row), strict=True))
+    for block_id, suffix, data in commit.bodies:
+        row = rows[block_id]
+        path = fmt.file_path(row, suffix) if suffix else fmt.body_path(row)
+        yield f"M 100644 :{blobs.body(data)} {path}\n"
+
+
+def _changed(before: Ledger | None, after: Ledger) -> list[int]:
+    """The segments of `after` that are not those of `before`."""
+    old = before.segments if before else {}
+    return [key for key, rows in after.segments.items() if old.get(key) is not rows]
+
+
+def _gone(before: Ledger | None, after: Ledger) -> list[int]:
+    return [key for key in before.segments if key not in after.segments] if before else []
 
 
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
