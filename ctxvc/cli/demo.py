@@ -64,8 +64,9 @@ def _growth(store: Store, session: Session, meter: Meter, say: Say) -> None:
     for moment in moments[1:]:
         view = dashboard(moment.ledger, meter.costs(moment), WINDOW)
         last = moment.ledger.last()
-        line = f"   step {moment.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {last.label if last else ''}"
-        say(text.one_line(line, 100) if not live else line)
+        said = last.label if last else ""
+        line = f"   step {moment.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {text.one_line(said, 50)}"
+        say(line)
         if live:
             time.sleep(0.05)
     say("")
@@ -99,7 +100,9 @@ def _cut_to_budget(session: Session, meter: Meter, say: Say) -> list[Row]:
 
 def _arguments(moment: revisions.Snapshot, row: Row) -> str:
     call = moment.ledger.get(row.parent) if row.parent else None
-    return labels.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool) if call else ""
+    if call is None:
+        return ""
+    return labels.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
 
 
 def _recover(session: Session, left: Iterable[Row], say: Say) -> None:

@@ -1,0 +1,1 @@
+"""What the documents say is compared with what the program does."""
