@@ -340,3 +340,62 @@ def test_every_known_transcript_is_taken(store: Store, recordings: Path) -> None
             assert outcome.error is None, (outcome.path, outcome.error)
             assert outcome.blocks > 5
     assert git.run(store.path, "fsck", "--full", "--strict") == b""
+
+
+def test_a_scope_that_a_killed_import_left_behind_catches_up(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = [
+        *CONVERSATION,
+        line("user", "u3", "a3", "no, mend it otherwise"),
+        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
+    ]
+    take(store, settled(write(path, *lines)))
+    whole = exported(store, "claude-11111111", "main")
+    reference = "refs/heads/claude-11111111/main"
+    for back in (2, 4):  # refs move one after another: main's had not moved when the import was killed
+        old = git.run(store.path, "rev-parse", f"claude-11111111/main~{back}").decode().strip()
+        git.run(store.path, "update-ref", reference, old)
+
+        assert take(store, path).units == back
+        assert exported(store, "claude-11111111", "main") == whole
+    git.run(store.path, "update-ref", "-d", reference)
+    assert take(store, path).units == 4
+    assert exported(store, "claude-11111111", "main") == whole
+    assert take(store, path).units == 0
+
+
+def test_lone_surrogates_outside_of_bodies_are_mended_and_inside_kept(store: Store, tmp_path: Path) -> None:
+    words = "half a pair: \ud83d"
+    odd = [{"type": "tool_use", "id": "toolu_\ud83d", "name": "B\udc00sh", "input": {"command": words}}]
+    answer = [{"type": "tool_result", "tool_use_id": "toolu_\ud83d", "content": words, "odd": {"\ud83d": ["\ud83d"]}}]
+    path = write(
+        tmp_path / "s.jsonl",
+        line("user", "u1", None, words),
+        line("assistant", "a1", "u1", odd, reply="m1", model="m\ud83d"),
+        line("user", "r1", "a1", answer),
+        line("assistant", "a2", "r1", text("done"), reply="m2"),
+    )
+    outcome = take(store, settled(path))
+
+    with store.session(outcome.session) as session:
+        rows = list(session.ledger().rows())
+        assert session.body(rows[0]).decode("utf-8", "surrogatepass") == words
+        assert session.body(rows[2]).decode("utf-8", "surrogatepass") == words
+    assert rows[1].tool == "B?sh"
+    assert rows[1].call == rows[2].call == "toolu_?"
+    assert rows[2].parent == rows[1].id
+
+
+def test_a_recording_cannot_set_marks_of_ours(store: Store, tmp_path: Path) -> None:
+    hostile = [{**text("hello")[0], "ctxvc": "x", "openai": 7}]
+    answer = [{"type": "tool_result", "tool_use_id": "toolu_ls", "content": "x", "ctxvc": {"parts": True}}]
+    path = write(
+        tmp_path / "s.jsonl",
+        line("user", "u1", None, hostile),
+        line("assistant", "a1", "u1", call("ls"), reply="m1"),
+        line("user", "r1", "a1", answer),
+        line("assistant", "a2", "r1", text("done"), reply="m2"),
+    )
+    outcome = take(store, settled(path))
+
+    assert exported(store, outcome.session)[2]["content"][0]["content"] == text("x")

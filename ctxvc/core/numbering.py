@@ -23,6 +23,10 @@ from ctxvc.core.ledger import Counters, Ledger, Row
 Body = tuple[str, str, bytes]
 
 
+#: Begins the name of a message that has none in its source; such a name is never stored.
+_UNNAMED = "\0"
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one step with their bodies; `done` says that with them the step is complete."""
 
@@ -61,6 +65,8 @@ class Numbering:
         answered: set[str] = set()
         replied = False
         for row in ledger.backwards():
+            if row.msg == counters.msg:
+                state._key = str(row.extra.get("ctxvc", {}).get("key", ""))
             if row.turn < counters.turn:
                 break
             state.turn_replied = state.turn_replied or row.role == "assistant"
@@ -90,8 +96,11 @@ class Numbering:
         A reply or a human message that comes while calls are open ends their step first: the missing results are
         empty and marked interrupted.
         """
+        message = _with_storable_calls(message)
         if message.role == "assistant":
             return [*self.interrupt(message.time), self._reply(message)]
+        # A message that is split over two steps stays one message, also where its source has no name for it.
+        message = message if message.key else msgspec.structs.replace(message, key=f"{_UNNAMED}{self.block}")
         answers, others = self._split(message)
         entries = [self._results(message, answers)] if answers else []
         if others:
@@ -173,12 +182,13 @@ class Numbering:
         for part in parts:
             self.block += 1
             block_id = f"B{self.block}"
-            parent, tool = "" if self.opener == block_id else self.opener, part.tool
+            opened = bool(self.opener) and int(self.opener[1:]) < self.block
+            parent, tool = self.opener if opened else "", part.tool
             if part.kind == "tool_result" and part.call in self.calls:
                 parent, call_tool = self.calls[part.call]
                 tool = tool or call_tool
             extra = part.extra
-            if message.key and not rows:
+            if message.key and not message.key.startswith(_UNNAMED) and not rows:
                 extra = {**extra, "ctxvc": {**extra.get("ctxvc", {}), "key": message.key}}
             rows.append(_row(part, block_id, parent, tool, extra, msg=self.msg, step=self.step, turn=self.turn))
             bodies.append((block_id, "", part.body))
@@ -219,7 +229,7 @@ def _row(
         step=step,
         turn=turn,
         call=part.call,
-        tool=tool,
+        tool=storable(tool),
         error=part.error,
         ext=part.ext,
         files=tuple(suffix for suffix, _ in part.files),
@@ -227,5 +237,33 @@ def _row(
         sha256=hashlib.sha256(part.body).hexdigest(),
         parent=parent,
         label=label(part.kind, part.body, part.ext, tool=tool, media=media),
-        extra=extra,
+        extra=storable(extra),
     )
+
+
+def _with_storable_calls(message: Message) -> Message:
+    """The message with call ids as rows hold them, so that a result still finds its call."""
+    if all(part.call.isascii() for part in message.parts):
+        return message
+    parts = tuple(msgspec.structs.replace(part, call=storable(part.call)) for part in message.parts)
+    return msgspec.structs.replace(message, parts=parts)
+
+
+def storable(value: Any) -> Any:
+    """`value` with U+FFFD for lone surrogates, which no row can hold. Bodies keep theirs."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return _mended(value)
+    return value
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
+        case dict():
+            return {_mended(key): _mended(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_mended(item) for item in value]
+    return value

@@ -132,13 +132,15 @@ def _shown(ledger: Ledger, rows: list[Row]) -> Iterator[tuple[str, Slot]]:
             show: Show = "mask" if row.state == "masked" else "body"
             yield row.id, Slot(row, show, row.role, row.kind, call=row.call)
             continue
+        if row.state not in ("archived", "blocked", "deleted"):
+            continue
         stub = row.stub
         if row.group:
             group = _outermost(ledger, row.group)
             first = group.id not in told
             told.add(group.id)
             stub = group.stub if first else ""
-        if stub and row.state in ("archived", "blocked", "deleted"):
+        if stub:
             yield row.id, Slot(row, "text", row.role, row.role, stub)
 
 

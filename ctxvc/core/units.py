@@ -17,11 +17,16 @@ from ctxvc.core.numbering import interrupted, is_human
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted."""
+    """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted.
+
+    `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known.
+    """
 
     scope: str
     messages: tuple[Message, ...]
     end: int
+    parent: str = ""
+    task: str = ""
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +79,7 @@ class Gatherer:
     _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that it is part of
     _before: dict[tuple[str, int], tuple[int, tuple[Message, ...]]] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # scope → its newest unit
+    _opened: dict[str, tuple[str, str]] = field(default_factory=dict)  # sub-agent's scope → parent scope, task
     _seen: set[str] = field(default_factory=set)  # every call so far
     _rewinds: int = 0
 
@@ -118,6 +124,8 @@ class Gatherer:
 
     def _said(self, event: Said) -> Iterator[Unit]:
         scope, message = event.scope or self.current, event.message
+        if event.scope and event.scope not in self._opened:
+            self._opened[event.scope] = (self.current, event.task)
         step = self._at(scope)
         if message.role == "assistant":
             same = bool(step.reply and message.reply and step.reply[-1].reply == message.reply)
@@ -187,7 +195,8 @@ class Gatherer:
             source = step.sources[-1] if step.sources else Message(role="user", parts=(), time=step.reply[-1].time)
             messages.append(msgspec.structs.replace(source, role="user", parts=tuple(results)))
         previous = self._last.get(scope, 0)
-        unit = self._numbered(Step(scope=scope, messages=tuple(messages), end=step.end))
+        parent, task = self._opened.get(scope, ("", ""))
+        unit = self._numbered(Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task))
         for message in step.incoming:
             self._places.setdefault(message.key, (scope, self.number, True))
         for together in (step.reply, step.sources[::-1]):

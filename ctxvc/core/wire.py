@@ -204,7 +204,8 @@ def _unbase64(data: str) -> bytes | None:
 
 
 def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key not in known}
+    # Keys that are ours mean nothing in what was received: a recording cannot mark its own blocks.
+    return {key: value for key, value in block.items() if key not in known and key not in FOREIGN}
 
 
 def arguments(body: bytes, ext: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ctxvc.core.ledger import Counters, Ledger
+from ctxvc.core.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.numbering import Body
 from ctxvc.core.text import human_bytes
 from ctxvc.store.journal import Change
@@ -138,9 +138,16 @@ def _newest(left: Counters, right: Counters) -> Counters:
 
 
 def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
-    """The part of `ledger` that a new scope inherits."""
-    segments = {
-        key: rows for key, held in ledger.segments.items() if (rows := tuple(row for row in held if row.id in kept))
-    }
+    """The part of `ledger` that a new scope inherits; a group only as a whole."""
     groups = {name: group for name, group in ledger.groups.items() if kept.issuperset(group.members)}
+    segments = {
+        key: rows
+        for key, held in ledger.segments.items()
+        if (rows := tuple(_alone(row, groups) for row in held if row.id in kept))
+    }
     return Ledger(meta=ledger.meta, segments=segments, groups=groups)
+
+
+def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
+    """`row` as it stands where its group was not inherited."""
+    return row if not row.group or row.group in groups else msgspec.structs.replace(row, group="")

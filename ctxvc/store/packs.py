@@ -7,6 +7,7 @@ one cut short moves no ref; a ref moves only from the tip that we read (`from`),
 from __future__ import annotations
 
 import queue
+import re
 import subprocess
 import tempfile
 import threading
@@ -37,7 +38,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """A commit to write: the ledger before and after it; the files follow from the two.
 
     `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
-    what this writer wrote last to `ref`, or begins a history. `files` are paths besides the ledger's own.
+    what this writer wrote last to `ref`, or begins a history. `files` are paths besides the ledger's own; `without`
+    names those that are not taken over from the parent.
     """
 
     ref: str
@@ -49,6 +51,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     now: int
     bodies: tuple[Body, ...] = ()
     files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
     parent: str = ""
     merge: str = ""
 
@@ -73,11 +76,12 @@ class PackWriter:
                 self._errors = failed.enter_context(tempfile.TemporaryFile())
                 # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
                 self._process = subprocess.Popen(
-                    git.command(self._git_dir, *words, config=self._config),
+                    git.command(self._git_dir.absolute(), *words, config=self._config),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,
                     env={**git.environment(), **_ALLOCATOR},
+                    cwd=self._git_dir,  # ours may be gone by now
                     pass_fds=self._inherit,
                 )
                 failed.pop_all()
@@ -257,6 +261,7 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     """The lines that turn the tree of `commit.before` into that of `commit.after`."""
     before, after = commit.before, commit.after
     yield from _body_edits(commit, blobs)
+    yield from (f"D {path}\n" for path in commit.without)
     for path, data in commit.files:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
     for key in _gone(before, after):
@@ -318,7 +323,8 @@ def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
 def epoch(time: str, default: int) -> int:
     """Seconds since 1970 of an ISO 8601 time; `default` where it is none or out of what git can hold."""
     try:
-        moment = datetime.fromisoformat(time.replace("Z", "+00:00"))
+        # Fractions are dropped: Python 3.10 reads them with three or six digits only.
+        moment = datetime.fromisoformat(re.sub(r"\.\d+", "", time).replace("Z", "+00:00"))
     except ValueError:
         return default
     if moment.tzinfo is None:

@@ -166,18 +166,23 @@ class _Recorder:
     name: str
     writer: PackWriter
     counters: Counters  # the session's newest block and group
-    source: Source
+    done: Source  # how far earlier imports came
     session: Session | None = None  # as it stood before; None where it is new
+    source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
     # unit → its commit, the scope's counters there, and how many compactions the scope had had
     made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
+    units: int = 0  # new ones
     model: str = ""
     blocks: int = 0
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that was told late
 
+    def __post_init__(self) -> None:
+        self.source = self.done
+
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
-        done, end = self.source.units, 0
+        end = 0
         finals = list(self.source.finals)
         self.model = opened.model
         for event in events:
@@ -192,25 +197,24 @@ class _Recorder:
                 case Said() | Closed() | Compacted() | Forked():
                     while finals and event.end > finals[0]:
                         finals.pop(0)
-                        self._commit_all(self.gatherer.finish(), done)
-                    self._commit_all(self.gatherer.feed(event), done)
+                        self._commit_all(self.gatherer.finish())
+                    self._commit_all(self.gatherer.feed(event))
                     end = event.end
         # The past finals at the very end of a file that has not grown since.
         if finals and end >= finals[-1]:
-            self._commit_all(self.gatherer.finish(), done)
+            self._commit_all(self.gatherer.finish())
         waiting = self.gatherer.rest()
         if final and waiting:
             self.source = msgspec.structs.replace(self.source, finals=(*self.source.finals, end))
-            self._commit_all(self.gatherer.finish(), done)
+            self._commit_all(self.gatherer.finish())
             waiting = 0
-        if self.gatherer.number < done:
-            warnings.append(
-                Warned(text=f"the file holds less than was imported before ({self.gatherer.number}/{done})")
-            )
+        if self.gatherer.number < self.done.units:
+            held = f"{self.gatherer.number} steps of {self.done.units}"
+            warnings.append(Warned(text=f"the file holds less than was imported before: {held}"))
         return Recorded(
             session=self.name,
             created=False,
-            units=max(0, self.gatherer.number - done),
+            units=self.units,
             blocks=self.blocks,
             waiting=waiting,
             scopes=tuple(self.scopes),
@@ -228,28 +232,41 @@ class _Recorder:
             missing=opened.missing or self.source.missing,
         )
 
-    def _commit_all(self, units: Iterable[Unit], done: int) -> None:
-        """Commits the units that are new; those up to `done` are in the store from earlier imports."""
+    def _commit_all(self, units: Iterable[Unit]) -> None:
+        """Commits the units that are new.
+
+        Which those are is asked of each scope: refs move one after another, so that a crash can leave a scope behind
+        the others.
+        """
         for unit in units:
             number = self.gatherer.number
-            if number > done:
-                self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
-                match unit:
-                    case Step():
-                        self._step(unit, number)
-                    case Compaction():
-                        self._compaction(unit, number)
-                    case Fork():
-                        self._fork(unit, number)
-            elif number == done and unit.end != self.source.offset:
+            if number == self.done.units and unit.end != self.done.offset:
                 raise Refused(
-                    "the file is not the one that was imported: what was taken up to byte "
-                    f"{self.source.offset} ends at byte {unit.end} now",
+                    f"the file is not the one that was imported: what ended at byte {self.done.offset} "
+                    f"ends at byte {unit.end} now",
                     hint="it was edited since; import it under another name with --as-new",
                 )
+            if number <= self._done(unit.scope):
+                continue
+            self.units += 1
+            self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
+            match unit:
+                case Step():
+                    self._step(unit, number)
+                case Compaction():
+                    self._compaction(unit, number)
+                case Fork():
+                    self._fork(unit, number)
+
+    def _done(self, scope: str) -> int:
+        """The newest unit of this recording that the scope in the store has."""
+        if self.session is None or scope not in self.session.scopes():
+            return 0
+        source = self.session.ledger(scope).meta.source
+        return source.units if source and source.id == self.source.id else 0
 
     def _step(self, unit: Step, number: int) -> None:
-        scope = self._scope(unit.scope)
+        scope = self._scope(unit.scope, unit.parent, unit.task)
         numbering = self._numbered(scope)
         entries = [entry for said in unit.messages for entry in numbering.add(said)]
         rows = [row for entry in entries for row in entry.rows]
@@ -358,42 +375,49 @@ class _Recorder:
         scope.numbering.block = self.counters.block
         return scope.numbering
 
-    def _scope(self, name: str) -> _Scope:
+    def _scope(self, name: str, parent: str = "", task: str = "") -> _Scope:
         """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
         if name not in self.scopes:
             if self.session and name in self.session.scopes():
                 ledger, tip = self.session.ledger(name), self.session.tip(name)
                 self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
+            elif name == "main":
+                self.scopes[name] = self._main_again()
             else:
-                self.scopes[name] = self._sub_agent(name)
+                self.scopes[name] = self._sub_agent(name, parent, task)
         return self.scopes[name]
 
-    def _sub_agent(self, name: str) -> _Scope:
+    def _main_again(self) -> _Scope:
+        """Scope `main` as the session began, where a killed import has moved the ref of another scope only."""
+        tip = next(iter(self.store.tips(self.name).values()))
+        *_, first = self.store.first_parents(tip)
+        ledger = self.store.reader.ledger(first)
+        return _Scope(ledger, Numbering.of(ledger, 0), first, ledger)
+
+    def _sub_agent(self, name: str, parent: str, task: str) -> _Scope:
         """A scope that begins empty, on top of what its parent had reached."""
-        origin = self._scope(self.gatherer.current)
-        meta = Meta(
-            format=fmt.FORMAT,
-            session=self.name,
-            scope=name,
-            parent=self.gatherer.current,
-            model=self.model,
-            source=self.source,
+        origin = self._scope(parent)
+        empty = Ledger(
+            meta=Meta(
+                format=fmt.FORMAT, session=self.name, scope=name, parent=parent, model=self.model, source=self.source
+            )
         )
-        empty = Ledger(meta=meta)
         now = self.store.now()
-        parent = self.writer.commit(
+        trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host", "Ctxvc-Task": task}
+        commit = self.writer.commit(
             Commit(
                 ref=ref_of(self.name, name),
                 before=origin.before,
                 after=empty,
-                message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
+                message=message(f"scope {name}", trailers),
                 actor="host",
                 time=epoch(self.source.started, now),
                 now=now,
+                without=("request",),
                 parent=origin.parent,
             )
         )
-        return _Scope(empty, Numbering(block=0), parent, empty)
+        return _Scope(empty, Numbering(block=0), commit, empty)
 
     def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
         """The commit of a unit, and its ledger. Unit 0 is the commit that the session began with."""

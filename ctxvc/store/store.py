@@ -15,7 +15,7 @@ from typing import Any
 
 import pygit2
 
-from ctxvc.core import names, wire
+from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, NotFound, Refused
 from ctxvc.store import cleanup, durable, git
@@ -215,7 +215,7 @@ class Store:
         self, name: str, *, model: str = "", source: Source | None = None, system: Any, tools: Any, time: str = ""
     ) -> Commit:
         """The commit that a session begins with: an empty scope `main`."""
-        what = f" from {source.format} {source.id}" if source else ""
+        what = f" from {source.format} {text.one_line(source.id, 100)}" if source else ""
         now = self.now()
         return Commit(
             ref=ref_of(name, "main"),

@@ -1,0 +1,268 @@
+"""Who may import whom, and who may touch the world: docs/architecture.md as a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import ctxvc
+
+PACKAGE = Path(ctxvc.__file__).parent
+
+#: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
+LAYERS: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "core": frozenset({"errors"}),
+    "tokens": frozenset({"core", "errors"}),
+    "exporters": frozenset({"core", "errors"}),
+    "importers": frozenset({"core", "errors"}),
+    "store": frozenset({"core", "errors"}),
+    "importing": frozenset({"importers", "store", "core", "errors"}),
+    "cli": frozenset({"importing", "importers", "exporters", "tokens", "store", "core", "errors", "ctxvc"}),
+    "__main__": frozenset({"cli"}),
+    "ctxvc": frozenset({"importing", "importers", "exporters", "tokens", "store", "core", "errors"}),
+}
+
+#: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
+CORE_MAY_IMPORT = frozenset(
+    {"__future__", "base64", "binascii", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib"}
+    | {"heapq", "itertools", "json", "math", "msgspec", "operator", "re", "string", "textwrap", "types", "typing"}
+)
+
+#: A library → the only parts of the package that may import it.
+ONLY_IN: dict[str, frozenset[str]] = {
+    "pygit2": frozenset({"store"}),
+    "subprocess": frozenset({"store", "cli"}),
+    "fcntl": frozenset({"store"}),
+    "tiktoken": frozenset({"tokens"}),
+    "toktok": frozenset({"tokens"}),
+    "sqlite3": frozenset({"tokens"}),
+    "click": frozenset({"cli"}),
+    "rich": frozenset({"cli"}),
+    "anthropic": frozenset(),
+    "mcp": frozenset(),
+    "socket": frozenset(),
+    "urllib": frozenset(),
+    "http": frozenset(),
+}
+
+#: What speaks with the person or the shell: only the command line does.
+WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin", "sys.stdout", "sys.stderr"})
+SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
+
+#: A child of ours gets this environment, less what could send git elsewhere.
+MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git"})
+
+HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3"})
+
+
+# --- the rules, each from a module's name and source to what is wrong with it
+
+
+def imported(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[str]:
+    """The full names that a module imports, anywhere in it, by statement or by `import_module`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=source, names=names, level=level):
+                parts = module.split(".")
+                home = parts[: len(parts) - level + package] if level else []
+                base = ".".join([*home, *([source] if source else [])])
+                yield from (f"{base}.{name.name}" for name in names)
+            case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"), args=[first, *_]):
+                match first:
+                    case ast.Constant(value=str(name)):
+                        yield name
+                    case ast.JoinedStr(values=[ast.Constant(value=str(name)), *_]):
+                        yield name + "*"
+
+
+def part_of(name: str) -> str:
+    """The part of the package that a full name lies in; empty for a name from elsewhere."""
+    words = name.split(".")
+    if words[0] != "ctxvc":
+        return ""
+    return words[1] if len(words) > 1 and words[1] in LAYERS else "ctxvc"
+
+
+def wrong_imports(module: str, source: str, *, package: bool = False) -> Iterator[str]:
+    part = part_of(module)
+    for name in imported(ast.parse(source), module, package=package):
+        if target := part_of(name):
+            if target not in (part, *LAYERS[part]):
+                yield f"{module} imports {name}: {part} may import {', '.join(sorted(LAYERS[part])) or 'nothing'}"
+            continue
+        library = name.split(".")[0]
+        if part not in ONLY_IN.get(library, {part}):
+            yield f"{module} imports {library}, which only {', '.join(sorted(ONLY_IN[library])) or 'nobody'} may"
+        if part == "core" and library not in CORE_MAY_IMPORT:
+            yield f"{module} imports {library}: the core has no effects"
+        if part == "errors" and library != "__future__":
+            yield f"{module} imports {library}: errors stand alone"
+
+
+def speaking(module: str, source: str) -> Iterator[str]:
+    """Where a module reads the environment, prints or exits, if it is not of the command line."""
+    if part_of(module) == "cli":
+        return
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if f"{owner}.{name}" in WORLD:
+                if not (name == "environ" and module in MAY_READ_THE_ENVIRONMENT):
+                    yield f"{module}:{node.lineno} uses {owner}.{name}"
+            case ast.ImportFrom(module="os" | "sys" as owner, names=names):
+                yield from (
+                    f"{module}:{node.lineno} imports {name.name} from {owner}"
+                    for name in names
+                    if f"{owner}.{name.name}" in WORLD
+                )
+            case ast.Call(func=ast.Name(id=name)) if name in SPEAKING:
+                yield f"{module}:{node.lineno} calls {name}()"
+            case ast.Name(id="SystemExit"):
+                yield f"{module}:{node.lineno} raises SystemExit"
+
+
+def undocumented(module: str, source: str) -> Iterator[str]:
+    if source.strip() and not ast.get_docstring(ast.parse(source)):
+        yield f"{module} has no docstring"
+
+
+# --- the package
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Full name → file."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        words = [*path.relative_to(PACKAGE.parent).with_suffix("").parts]
+        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path
+    return found
+
+
+def everywhere(rule: Callable[[str, str], Iterable[str]]) -> list[str]:
+    return [words for name, path in modules().items() for words in rule(name, path.read_text())]
+
+
+def test_imports_go_one_way() -> None:
+    wrong = [
+        words
+        for name, path in modules().items()
+        for words in wrong_imports(name, path.read_text(), package=path.name == "__init__.py")
+    ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_part_of_the_package_has_its_place() -> None:
+    tops = {name.split(".")[1] for name in modules() if "." in name}
+
+    assert tops <= LAYERS.keys()
+
+
+def test_only_the_command_line_speaks_with_the_person() -> None:
+    assert not everywhere(speaking)
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert not everywhere(undocumented)
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Also not by way of others, and not by an import inside a function; imports for type checkers do not count."""
+    known = modules()
+    graph = {
+        name: {
+            next(part for part in (target, target.rpartition(".")[0]) if part in known)
+            for target in imported(
+                _without_type_checking(ast.parse(path.read_text())), name, package=path.name == "__init__.py"
+            )
+            if target in known or target.rpartition(".")[0] in known
+        }
+        - {name}
+        for name, path in known.items()
+    }
+    while leaves := [name for name, targets in graph.items() if not targets]:
+        graph = {name: targets.difference(leaves) for name, targets in graph.items() if name not in leaves}
+
+    assert not graph, f"a circle among {', '.join(sorted(graph))}"
+
+
+def _without_type_checking(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return tree
+
+
+@pytest.mark.parametrize("module", ["ctxvc", "ctxvc.cli.main"])
+def test_what_is_heavy_is_loaded_only_when_it_is_used(module: str) -> None:
+    if module not in modules():
+        pytest.skip(f"there is no {module} yet")
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert not HEAVY.intersection(loaded)
+
+
+# --- the rules themselves: each sees the violation that it is for
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("ctxvc.core.x", "import os"),
+        ("ctxvc.core.x", "from pathlib import Path"),
+        ("ctxvc.core.x", "def f():\n    from datetime import datetime"),
+        ("ctxvc.core.x", "import random"),
+        ("ctxvc.core.x", "from ctxvc.store import git"),
+        ("ctxvc.core.x", "from ..store import git"),
+        ("ctxvc.core.x", "import ctxvc"),
+        ("ctxvc.importers.x", "from ctxvc import tokens"),
+        ("ctxvc.importers.x", "from ctxvc.store.store import Store"),
+        ("ctxvc.store.x", "from ctxvc.importers.reading import Recording"),
+        ("ctxvc.store.x", "import tiktoken"),
+        ("ctxvc.importing", "import pygit2"),
+        ("ctxvc.importing", "from ctxvc.cli.main import run"),
+        ("ctxvc.tokens", "from importlib import import_module\nimport_module('anthropic')"),
+        ("ctxvc.exporters", "from importlib import import_module\nimport_module(f'ctxvc.store.{name}')"),
+        ("ctxvc.cli.x", "import anthropic"),
+        ("ctxvc.cli.x", "import pygit2"),
+        ("ctxvc.errors", "import re"),
+    ],
+)
+def test_a_wrong_import_is_seen(module: str, source: str) -> None:
+    assert list(wrong_imports(module, source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.environ['HOME']",
+        "from os import environ",
+        "print(1)",
+        "import sys\nsys.exit(1)",
+        "raise SystemExit",
+    ],
+)
+def test_speaking_is_seen(source: str) -> None:
+    assert list(speaking("ctxvc.store.x", source))
+    assert not list(speaking("ctxvc.cli.x", source))
+
+
+def test_a_module_without_a_docstring_is_seen() -> None:
+    assert list(undocumented("ctxvc.core.x", "x = 1"))
+
+
+def test_the_picture_names_every_part() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+
+    assert not [part for part in LAYERS if not re.search(rf"\b{part}\b", page)]
