@@ -76,19 +76,14 @@ def part(block: Mapping[str, Any] | str, role: Role, origin: Origin, *, input_by
         return text_part(block, role, origin)
     match block:
         case {"type": "text", "text": str(value)}:
-            return text_part(value, role, origin, **_rest(block, "type", "text"))
+            return _with(text_part(value, role, origin), _rest(block, "type", "text"))
         case {"type": "thinking", "thinking": str(value)}:
-            return text_part(value, role, origin, kind="thinking", **_rest(block, "type", "thinking"))
+            return _with(text_part(value, role, origin, kind="thinking"), _rest(block, "type", "thinking"))
         case {"type": "redacted_thinking"}:
             return Part(kind="thinking", role=role, origin=origin, body=compact(block), ext="json")
         case {"type": "tool_use", "id": str(call), "name": str(name), "input": arguments}:
-            return call_part(
-                name,
-                call,
-                input_bytes if input_bytes is not None else compact(arguments),
-                origin=origin,
-                **_rest(block, "type", "id", "name", "input"),
-            )
+            received = input_bytes if input_bytes is not None else compact(arguments)
+            return _with(call_part(name, call, received, origin=origin), _rest(block, "type", "id", "name", "input"))
         case {"type": "tool_result", "tool_use_id": str(call)}:
             return _result_part(block, call, origin)
         case {
@@ -203,6 +198,10 @@ def _unbase64(data: str) -> bytes | None:
     return raw if base64.b64encode(raw).decode("ascii") == data else None
 
 
+def _with(part: Part, extra: dict[str, Any]) -> Part:
+    return msgspec.structs.replace(part, extra=extra) if extra else part
+
+
 def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
     # Keys that are ours mean nothing in what was received: a recording cannot mark its own blocks.
     return {key: value for key, value in block.items() if key not in known and key not in FOREIGN}
@@ -214,7 +213,7 @@ def arguments(body: bytes, ext: str) -> dict[str, Any]:
         value = parse(body)
         if isinstance(value, dict):
             return value
-    return {"arguments": text.decode(body)}
+    return {"arguments": text.decode(body)} if body else {}
 
 
 def block(
@@ -260,7 +259,7 @@ def _result_block(
 
 def _fill(item: Any, files: Mapping[str, bytes]) -> Any:
     match item:
-        case {"source": {"data": {"file": str(name)}}}:
+        case {"source": {"data": {"file": str(name)}}} if name in files:
             data = base64.b64encode(files[name]).decode("ascii")
             return {**item, "source": {**item["source"], "data": data}}
     return item

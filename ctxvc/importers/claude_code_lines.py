@@ -142,8 +142,9 @@ def _salvage(value: Any) -> Entry:
         entry.message.content = _raw(inner["message"].get("content"))
     if entry.attachment is not None:
         entry.attachment.prompt = _raw(inner["attachment"].get("prompt"))
-    for item, given in zip(entry.rendered or (), value.get("rendered") or (), strict=True):
-        item.content = _raw(given.get("content"))
+    if entry.rendered:
+        for item, given in zip(entry.rendered, value["rendered"], strict=True):
+            item.content = _raw(given.get("content"))
     return entry
 
 

@@ -23,7 +23,8 @@ import msgspec
 from ctxvc.core import text, wire
 from ctxvc.core.blocks import Kind, Message, Origin, Part, Role
 from ctxvc.core.events import Event, Warned
-from ctxvc.importers.anthropic_messages import (
+from ctxvc.importers.reading import Recording
+from ctxvc.importers.request_log import (
     Log,
     Record,
     Turn,
@@ -37,7 +38,6 @@ from ctxvc.importers.anthropic_messages import (
     text_of,
     whole_messages,
 )
-from ctxvc.importers.reading import Recording
 
 FORMAT = "openai-chat"
 
@@ -93,7 +93,10 @@ def events(recording: Recording) -> Iterator[Event]:
 
 
 def conversations(recording: Recording) -> Iterator[tuple[str, Iterator[Event]]]:
-    """Every conversation of the file with an ending for its name, empty where it is the only one. Raises: BadInput."""
+    """Every conversation of the file with an ending for its name and id, empty where it is the only one.
+
+    Raises: BadInput, also while the events are taken.
+    """
     found = records(recording)
     first = next(found)
     if isinstance(first, Record) and _is_runs(first.value):
@@ -101,17 +104,17 @@ def conversations(recording: Recording) -> Iterator[tuple[str, Iterator[Event]]]
         for number, run in enumerate(first.value, 1):
             ending = _ending(run)
             if not ending or ending in endings:
-                ending = f"run-{number}"
+                ending = f"-run-{number}"
             endings.add(ending)
             traj = run["traj"] if _is_run(run) else run
-            yield ending, _events([Record(traj, first.line, first.end)], f"{recording.stem}-{ending}")
+            yield ending, _events([Record(traj, first.line, first.end)], recording.stem)
     else:
         yield "", _events(chain([first], found), recording.stem)
 
 
-def _events(found: Iterable[Record | Warned], source: str) -> Iterator[Event]:
+def _events(found: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
     reader = _Reader()
-    return Log(FORMAT, source, _fingerprint, reader.message).tell(found, reader.turns)
+    return Log(FORMAT, stem, _fingerprint, reader.message).tell(found, reader.turns)
 
 
 def _is_runs(value: Any) -> bool:
@@ -125,7 +128,7 @@ def _is_run(value: Any) -> bool:
 def _ending(run: Any) -> str:
     match run:
         case {"task_id": int(task), "trial": int(trial)}:
-            return f"{task}-{trial}"
+            return f"-{task}-{trial}"
     return ""
 
 
@@ -189,7 +192,7 @@ class _Reader:
             parts = _content(rest, role, origin)
         if parts:
             parts[0] = _marked(parts[0], value, rest)
-        elif any(value.get(name) for name in _SAYING):
+        elif origin == "tool" or any(value.get(name) for name in _SAYING):
             parts = [_verbatim(value, role, origin, "message")]
         else:
             return "it is empty"

@@ -15,8 +15,9 @@ from ctxvc.core import names, wire
 from ctxvc.core.blocks import Message, Part, Role
 from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers.anthropic_messages import counts, noted, origin, text_of
+from ctxvc.importers.anthropic_messages import origin
 from ctxvc.importers.reading import Line, Recording
+from ctxvc.importers.request_log import counts, noted, text_of
 
 FORMAT = "ctxvc-trajectory"
 

@@ -1,0 +1,132 @@
+"""`prompt` and `export`: what the model is given, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ctxvc import exporters
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.output import Output, safe, spread, words_of
+from ctxvc.core import text
+from ctxvc.core.prompt import Piece, Slot, outline, pieces, sendable
+from ctxvc.errors import CtxvcError
+from ctxvc.store import revisions
+from ctxvc.store.revisions import Snapshot
+
+_FORMATS = {"anthropic": exporters.anthropic, "openai": exporters.openai_chat}
+
+
+@command("prompt", "ctxvc prompt step:5")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@json_option
+@click.pass_obj
+def prompt(app: App, revision: str) -> None:
+    """Show the prompt as it would be sent after a revision.
+
+    For people, with a line above each block that says whose it is. With --json, as the Messages API takes it.
+    """
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        if app.output.json:
+            app.output.value(_answer(moment))
+        else:
+            app.output.lines(_prompt_lines(app.output, moment))
+
+
+@command("export", "ctxvc export --format openai -o request.json")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--format", "form", type=click.Choice(list(_FORMATS)), default="anthropic", help="Whose API (anthropic).")
+@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write to FILE.")  # fmt: skip
+@click.pass_obj
+def export(app: App, revision: str, form: str, target: Path | None) -> None:
+    """Write the prompt as a request of a provider's API.
+
+    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
+    """
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        data = exporters.dumps(_FORMATS[form](_request(moment, pieces(outline(moment.ledger), moment.bodies))))
+    if target is None:
+        app.output.raw(data)
+        return
+    path = app.path(target)
+    _write(path, data)
+    app.output.note(f"wrote {text.human_bytes(len(data))} to {safe(str(path))}")
+
+
+def _request(moment: Snapshot, content: list[Piece]) -> exporters.Prompt:
+    """All that the model is given at that moment, with `content` for its messages."""
+    return exporters.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)
+
+
+def _answer(moment: Snapshot) -> schemas.Prompt:
+    content = sendable(pieces(outline(moment.ledger), moment.bodies))
+    request: dict[str, Any] = exporters.anthropic(_request(moment, content))
+    source = moment.ledger.meta.source
+    return schemas.Prompt(
+        session=moment.session,
+        scope=moment.scope,
+        commit=moment.commit,
+        label=_label(moment),
+        missing=list(source.missing) if source else [],
+        model=moment.ledger.meta.model,
+        system=request.get("system"),
+        tools=request.get("tools", []),
+        messages=request["messages"],
+    )
+
+
+def _label(moment: Snapshot) -> str:
+    return "reconstructed" if moment.ledger.meta.source else "exact"
+
+
+def _prompt_lines(output: Output, moment: Snapshot) -> Iterator[str]:
+    source = moment.ledger.meta.source
+    missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
+    yield from output.facts([("prompt", _label(moment) + missing)])
+    if moment.system:
+        words = moment.system if isinstance(moment.system, str) else text.decode(spread(moment.system))
+        yield from _section(output, "system", words)
+    if moment.tools:
+        yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in moment.tools))
+    slots = outline(moment.ledger)
+    for slot, piece in zip(slots, pieces(slots, moment.bodies), strict=True):
+        if sendable([piece]):
+            yield from _section(output, _heading(slot, piece), _words(piece))
+
+
+def _section(output: Output, heading: str, words: str) -> Iterator[str]:
+    """A heading at the margin, and the text set in below it: no text can pass for a heading."""
+    yield ""
+    yield output.style(safe(" ".join(heading.split())), bold=True)
+    yield from (f"  {line}" for line in safe(words).split("\n"))
+
+
+def _heading(slot: Slot, piece: Piece) -> str:
+    kind = "" if piece.kind == piece.role else piece.kind
+    shown = {"body": "", "mask": "(masked)", "text": "(stub)"}[slot.show]
+    return f"{piece.role}  {slot.row.id}  {kind} {piece.tool} {shown} {'(error)' if piece.error else ''}"
+
+
+def _words(piece: Piece) -> str:
+    words = words_of(piece.body, piece.ext)
+    return f"[{piece.ext}, {text.human_bytes(len(piece.body))}]" if words is None else words
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The file holds `data`, whole; a failure leaves what was there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        temporary.write_bytes(data)
+        temporary.chmod(0o600)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error

@@ -1,0 +1,235 @@
+"""Logs of requests: files in which each entry may repeat the whole conversation so far; and what such files share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ctxvc.core import names, wire
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.events import Event, Forked, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.reading import Recording
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What one value of a log says: a request (`whole`: its messages are all there are so far), or what comes next.
+
+    `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` says in words what
+    the value has besides.
+    """
+
+    messages: list[Any]
+    whole: bool = False
+    model: str = ""
+    system: Any = None
+    tools: Any = None
+    missing: tuple[str, ...] = ()
+    reply: str = ""
+    usage: dict[str, int] = {}
+    time: str = ""
+    left_out: str = ""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A JSON value of a file. `line` is 0 where the value spans several lines; `end` as in events."""
+
+    value: Any
+    line: int
+    end: int
+
+
+class _Node:
+    """A message in the tree of what is known. `key` is that of the last message told on the way to it."""
+
+    def __init__(self, key: str, depth: int) -> None:
+        self.key = key
+        self.depth = depth
+        self.next: dict[bytes, _Node] = {}
+
+
+class Log:
+    """Tells the messages of a log once each, in the order in which they turn up.
+
+    `fingerprint` is equal for messages that are the same; `message` makes one of ours out of it, or says why not.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        stem: str,
+        fingerprint: Callable[[Any], bytes],
+        message: Callable[[Any, str, Turn], Message | str],
+    ) -> None:
+        self._format = format
+        self._stem = stem
+        self._fingerprint = fingerprint
+        self._message = message
+        self._known: dict[str, Any] = {}
+        self._opened = self._changed = self._said = False
+        self._root = self._told = self._at = _Node("", 0)
+        self._count_at: dict[int, int] = {}
+
+    def tell(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
+        """The events of all records. Raises: BadInput where none holds a message."""
+        for record in records:
+            if isinstance(record, Warned):
+                yield from self._opening(Turn(messages=[]), 0)
+                yield record
+                continue
+            for turn in turns(record.value):
+                yield from self._opening(turn, record.line)
+                yield from self._turn(turn, record)
+                if turn.left_out:
+                    yield Warned(text=f"left out: {turn.left_out}", line=record.line)
+        if not self._said:
+            raise BadInput(f"{self._stem}: no message of the format {self._format} in it")
+
+    def _opening(self, turn: Turn, line: int) -> Iterator[Event]:
+        facts = {"model": turn.model, "system": turn.system, "tools": turn.tools}
+        news = {name: value for name, value in facts.items() if value and name not in self._known}
+        if not self._opened:
+            self._opened = True
+            name = names.slug(self._stem)
+            yield Opened(format=self._format, source=self._identity(turn), name=name, missing=turn.missing, **news)
+        elif news:
+            yield Opened(format=self._format, **news)
+        self._known.update(news)
+        if not self._changed and any(facts[name] and facts[name] != self._known[name] for name in ("system", "tools")):
+            self._changed = True
+            yield Warned(text="system prompt or tools change in mid-file; the first are kept", line=line)
+
+    def _identity(self, turn: Turn) -> str:
+        """An id for a recording that has none: many files have one name, but hardly the same beginning too."""
+        beginning = [turn.system, *(self._fingerprint(message).hex() for message in turn.messages[:1])]
+        return f"{self._stem}-{digest(beginning).hex()[:12]}"
+
+    def _turn(self, turn: Turn, record: Record) -> Iterator[Event]:
+        at, skip = self._at, 0
+        prints = [self._fingerprint(message) for message in turn.messages]
+        if turn.whole:
+            at = self._root
+            while skip < len(prints) and prints[skip] in at.next:
+                at, skip = at.next[prints[skip]], skip + 1
+        for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
+            key = self._key(at.depth + 1)
+            told = self._message(message, key, turn)
+            node = at.next[fingerprint] = _Node(at.key if isinstance(told, str) else key, at.depth + 1)
+            if isinstance(told, str):
+                yield Warned(text=f"message {node.depth} was left out: {told}", line=record.line)
+            else:
+                # Only now, so that going back and on along a known line is no fork.
+                if at.key != self._told.key:
+                    yield Forked(after=at.key, end=record.end)
+                self._said, self._told = True, node
+                yield Said(message=told, end=record.end)
+            at = node
+        self._at = at
+
+    def _key(self, depth: int) -> str:
+        count = self._count_at[depth] = self._count_at.get(depth, 0) + 1
+        return f"message:{depth}" if count == 1 else f"message:{depth}~{count}"
+
+
+def records(recording: Recording) -> Iterator[Record | Warned]:
+    """Every JSON value of a file: one a line, or the whole where its first line alone is none. Raises: BadInput."""
+    lines = recording.lines()
+    first = next(lines, None)
+    if first is None:
+        raise BadInput(f"{recording.path}: the file is empty")
+    try:
+        value = wire.parse(first.data)
+    except ValueError:
+        data = recording.whole()
+        try:
+            value = wire.parse(data)
+        except ValueError as error:
+            raise BadInput(f"{recording.path}: neither a JSON document nor JSON lines: {error}") from error
+        yield Record(value, 0, len(data))
+        return
+    yield Record(value, first.number, first.end)
+    for line in lines:
+        try:
+            yield Record(wire.parse(line.data), line.number, line.end)
+        except ValueError as error:
+            yield Warned(text=f"not JSON: {error}", line=line.number)
+
+
+# A string, whole or cut, or a mark of structure.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\],]', re.DOTALL)
+
+
+def opening(head: bytes) -> list[Any]:
+    """The values of the whole lines in a file's head, or, of a document, as much as is whole; empty if not JSON."""
+    lines = head.split(b"\n")
+    values = []
+    try:
+        for line in lines[:-1] or lines:
+            if line.strip():
+                values.append(wire.parse(line))
+        return values
+    except ValueError:
+        pass
+    cut, closing = 0, b""
+    stack: list[bytes] = []
+    for token in _TOKEN.finditer(head):
+        mark = token[0]
+        if mark in (b"{", b"["):
+            stack.append(b"}" if mark == b"{" else b"]")
+        elif mark == b",":
+            cut, closing = token.start(), b"".join(reversed(stack))
+        elif mark in (b"}", b"]"):
+            if not stack:
+                return []
+            stack.pop()
+            cut, closing = token.end(), b"".join(reversed(stack))
+    try:
+        return [wire.parse(head[:cut] + closing)]
+    except ValueError:
+        return []
+
+
+def whole_messages(turns: list[Turn]) -> list[Any]:
+    """All messages of a file's head, but for a last one that is cut before its role."""
+    messages = [message for turn in turns for message in turn.messages]
+    return messages if not messages or has_role(messages[-1]) else messages[:-1]
+
+
+def has_role(value: Any) -> bool:
+    """Whether `value` may be a message, as both APIs have them."""
+    return isinstance(value, dict) and isinstance(value.get("role"), str)
+
+
+def noted(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
+    """`part` with more in its `extra` under `name`."""
+    return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
+
+
+def objects(values: Any) -> list[dict[str, Any]]:
+    """The JSON objects in a list; none where it is no list."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def counts(usage: Any) -> dict[str, int]:
+    """The plain token counts of a usage object."""
+    if not isinstance(usage, Mapping):
+        return {}
+    return {name: count for name, count in usage.items() if type(count) is int}
+
+
+def digest(value: Any) -> bytes:
+    """A checksum of a JSON value that does not depend on the order of keys."""
+    try:
+        data = msgspec.json.encode(value, order="deterministic")
+    except (UnicodeEncodeError, ValueError, msgspec.MsgspecError):
+        data = json.dumps(value, sort_keys=True).encode("ascii")
+    return hashlib.sha256(data).digest()

@@ -1,0 +1,321 @@
+"""Recordings of the Messages API: a request, a log of requests and responses, and whatever else may stand in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.core import wire
+from ctxvc.core.events import Event, Forked, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers import anthropic_messages
+from ctxvc.importers.reading import Recording
+
+DATA = Path(__file__).parents[1] / "data" / "anthropic"
+
+
+def told(path: Path) -> list[Event]:
+    return list(anthropic_messages.events(Recording(path)))
+
+
+def told_of(tmp_path: Path, *values: Any) -> list[Event]:
+    """The events of a file with a JSON value a line."""
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return told(path)
+
+
+def said(events: list[Event]) -> list[tuple[str, str]]:
+    """Key and text of each message, and `↩ key` for a fork after that key."""
+    lines = []
+    for event in events:
+        if isinstance(event, Said):
+            bodies = [part.body.decode() for part in event.message.parts]
+            lines.append((event.message.key, " | ".join(bodies)))
+        if isinstance(event, Forked):
+            lines.append(("↩", event.after))
+    return lines
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def request(*messages: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": "claude-sonnet-4-5", "max_tokens": 64, "messages": list(messages), **fields}
+
+
+def test_a_request_opens_with_its_model_system_prompt_and_tools():
+    opened = told(DATA / "request.json")[0]
+
+    assert isinstance(opened, Opened)
+    assert (opened.format, opened.name, opened.grows) == ("anthropic-messages", "request", False)
+    assert opened.model == "claude-sonnet-4-5"
+    assert opened.system[0]["text"] == "You are careful."
+    assert [tool["name"] for tool in opened.tools] == ["read", "web_search"]
+    assert opened.missing == ()
+
+
+def test_a_log_has_one_id_while_it_grows_and_another_file_of_its_name_has_another(tmp_path: Path):
+    events = [
+        told_of(tmp_path, *values)[0]
+        for values in ([request(user("a"))], [request(user("a")), user("b")], [request(user("b"))])
+    ]
+
+    short, grown, other = (event.source for event in events if isinstance(event, Opened))
+    assert short.startswith("log-")
+    assert short == grown != other
+
+
+def test_a_bare_list_says_what_it_lacks(tmp_path: Path):
+    opened = told_of(tmp_path, [user("Hi")])[0]
+
+    assert isinstance(opened, Opened)
+    assert opened.missing == ("system prompt", "tool definitions")
+
+
+def test_every_block_has_its_kind_and_its_maker():
+    parts = [part for event in told(DATA / "request.json") if isinstance(event, Said) for part in event.message.parts]
+
+    assert [(part.kind, part.origin, part.ext) for part in parts] == [
+        ("user", "human", "txt"),
+        ("image", "human", "png"),
+        ("document", "human", "pdf"),
+        ("image", "human", "json"),
+        ("user", "client", "txt"),
+        ("thinking", "model", "txt"),
+        ("thinking", "model", "json"),
+        ("assistant", "model", "txt"),
+        ("tool_use", "model", "json"),
+        ("tool_use", "model", "json"),
+        ("user", "human", "txt"),
+        ("tool_result", "tool", "json"),
+        ("tool_result", "tool", "txt"),
+        ("system", "client", "txt"),
+        ("other", "model", "json"),
+        ("other", "tool", "json"),
+        ("assistant", "model", "txt"),
+        ("tool_use", "model", "json"),
+        ("tool_result", "tool", "txt"),
+    ]
+
+
+def test_a_log_tells_each_message_once_and_forks_where_a_request_leaves_the_line():
+    assert said(told(DATA / "log.jsonl")) == [
+        ("message:1", "Read a.txt"),
+        ("message:2", 'Reading. | {"path":"a.txt"}'),
+        ("message:3", "one"),
+        ("message:4", "It says one."),
+        ("↩", ""),
+        ("message:1~2", "Title?"),
+        ("message:2~2", "Reading a file"),
+        ("↩", "message:3"),
+        ("message:4~2", "No, b.txt"),
+        ("message:5", "There is none."),
+    ]
+
+
+def test_a_response_brings_its_id_model_and_plain_token_counts():
+    replies = [
+        event.message
+        for event in told(DATA / "log.jsonl")
+        if isinstance(event, Said) and event.message.reply == "msg_1"
+    ]
+
+    assert [(reply.model, reply.usage) for reply in replies] == [
+        (
+            "claude-sonnet-4-5-20250929",
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100},
+        )
+    ]
+
+
+def test_a_request_sent_again_or_cut_short_tells_nothing_and_is_no_fork(tmp_path: Path):
+    events = told_of(
+        tmp_path,
+        request(user("a"), assistant("b"), user("c")),
+        request(user("a"), assistant("b"), user("c")),
+        request(user("a")),
+        request(user("a"), assistant("b"), user("c"), assistant("d")),
+    )
+
+    assert said(events) == [("message:1", "a"), ("message:2", "b"), ("message:3", "c"), ("message:4", "d")]
+
+
+def test_the_order_of_keys_makes_no_other_message(tmp_path: Path):
+    first = {"role": "user", "content": [{"type": "text", "text": "a\ud800", "citations": None}]}
+    again = {"content": [{"text": "a\ud800", "type": "text"}], "role": "user"}
+    plain = {"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {"a": 1, "b": 2}}]}
+    turned = {"role": "assistant", "content": [{"input": {"b": 2, "a": 1}, "name": "f", "id": "x", "type": "tool_use"}]}
+
+    events = told_of(tmp_path, request(first, plain), request(again, turned))
+
+    assert len(events) == 3
+
+
+def test_a_second_answer_to_one_request_is_a_fork(tmp_path: Path):
+    answer = {"type": "message", "role": "assistant", "id": "msg_1", "content": [{"type": "text", "text": "b"}]}
+    other = {**answer, "id": "msg_2", "content": [{"type": "text", "text": "B"}]}
+
+    events = told_of(tmp_path, request(user("a")), answer, request(user("a")), other)
+
+    assert said(events) == [("message:1", "a"), ("message:2", "b"), ("↩", "message:1"), ("message:2~2", "B")]
+
+
+def test_messages_a_line_follow_one_another(tmp_path: Path):
+    assert said(told_of(tmp_path, user("a"), assistant("b"), user("a"))) == [
+        ("message:1", "a"),
+        ("message:2", "b"),
+        ("message:3", "a"),
+    ]
+
+
+def test_what_was_not_known_is_told_later_and_a_change_is_said(tmp_path: Path):
+    events = told_of(
+        tmp_path,
+        request(user("a")),
+        request(user("a"), assistant("b"), system="one"),
+        request(user("a"), assistant("b"), user("c"), system="two"),
+        request(user("a"), assistant("b"), user("c"), user("d"), system="three"),
+    )
+
+    assert [event.system for event in events if isinstance(event, Opened)] == [None, "one"]
+    assert [event.line for event in events if isinstance(event, Warned)] == [3]
+
+
+def test_an_empty_message_is_left_out_with_a_warning(tmp_path: Path):
+    events = told_of(tmp_path, [user("a"), assistant(""), {"role": "user", "content": []}, user("b")])
+
+    assert said(events) == [("message:1", "a"), ("message:4", "b")]
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        "message 2 was left out: it is empty",
+        "message 3 was left out: it is empty",
+    ]
+
+
+def test_other_fields_of_a_message_are_kept(tmp_path: Path):
+    events = told_of(tmp_path, [{"role": "system", "content": "x", "clear_at": "next_user"}, user("a")])
+
+    first = next(event for event in events if isinstance(event, Said))
+    assert first.message.parts[0].extra == {"ctxvc": {"message": {"clear_at": "next_user"}}}
+
+
+@pytest.mark.parametrize("name", ["openai", "ctxvc"])
+def test_a_recording_cannot_mark_its_own_blocks_as_we_do(tmp_path: Path, name: str):
+    block = {"type": "tool_result", "tool_use_id": "x", "content": "y", name: {"parts": True}}
+
+    (said,) = [event for event in told_of(tmp_path, [{"role": "user", "content": [block]}]) if isinstance(event, Said)]
+
+    (part,) = said.message.parts
+    assert (part.kind, part.call, part.body, part.extra) == ("tool_result", "x", b"y", {})
+
+
+def test_the_events_of_a_log_cut_after_a_line_begin_those_of_the_whole(tmp_path: Path):
+    whole = told(DATA / "log.jsonl")
+    lines = (DATA / "log.jsonl").read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "log.jsonl"
+
+    for count in range(1, len(lines)):
+        cut.write_bytes(b"".join(lines[:count]))
+        events = told(cut)
+        assert events == whole[: len(events)]
+        assert all(event.end <= cut.stat().st_size for event in events if isinstance(event, Said))
+
+
+def test_a_line_that_is_no_json_is_skipped_with_a_warning(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(json.dumps(user("a")).encode() + b'\n{"role": "us\n' + json.dumps(assistant("b")).encode())
+
+    events = told(path)
+
+    assert said(events) == [("message:1", "a"), ("message:2", "b")]
+    assert [event.line for event in events if isinstance(event, Warned)] == [2]
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"{", b"no", b"[]", b"{}", b"null", b'[{"role": 1}]', b'"\xff"'])
+def test_a_file_without_a_message_is_refused(tmp_path: Path, content: bytes):
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+
+    with pytest.raises(BadInput):
+        told(path)
+
+
+WRONG: list[Any] = [None, True, 0, -1.5, "x", "", [], [[]], {}, {"type": "text"}, {"role": "user"}, ["x", 7]]
+
+
+def with_each_value_replaced(value: Any, wrong: Any) -> list[Any]:
+    """`value` once for each value inside it, that one replaced by `wrong`."""
+    found = [wrong]
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found += [{**value, key: other} for other in with_each_value_replaced(item, wrong)]
+    if isinstance(value, list):
+        for place, item in enumerate(value):
+            found += [[*value[:place], other, *value[place + 1 :]] for other in with_each_value_replaced(item, wrong)]
+    return found
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_no_wrong_value_anywhere_gives_a_traceback(tmp_path: Path, wrong: Any):
+    path = tmp_path / "log.jsonl"
+    lines = [json.loads(line) for line in (DATA / "log.jsonl").read_text().splitlines()]
+    whole = json.loads((DATA / "request.json").read_text())
+    for value in [*with_each_value_replaced(whole, wrong), *with_each_value_replaced(lines[4], wrong)]:
+        path.write_text(json.dumps(value))
+        assert anthropic_messages.sniff(path.read_bytes()) in (True, False)
+        try:
+            events = told(path)
+        except BadInput:
+            continue
+        assert isinstance(events[0], Opened)
+
+
+@pytest.mark.parametrize("name", ["request.json", "log.jsonl"])
+def test_its_own_files_are_known_even_when_the_head_is_cut(name: str):
+    data = (DATA / name).read_bytes()
+
+    assert anthropic_messages.sniff(data)
+    assert all(anthropic_messages.sniff(data[:size]) for size in range(600, len(data), 97))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"\xff\xfe",
+        b"{",
+        b"[1, 2",
+        b'{"messages": []}',
+        b'{"messages": [{"role": "tool", "content": "x"}]}',
+        b'[{"role": "system", "content": "x"}]',
+        b'[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]',
+        b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}',
+        b'{"type": "user", "message": {"role": "user", "content": "x"}}\n',
+        b'{"role": "user", "content": "x", "extra": {}}\n',
+    ],
+)
+def test_other_files_are_not_taken_for_ours(head: bytes):
+    assert not anthropic_messages.sniff(head)
+
+
+def test_no_other_files_of_the_tests_are_taken_for_ours():
+    others = [path for path in DATA.parent.rglob("*.json*") if path.parent != DATA]
+
+    assert others
+    assert [path.name for path in others if anthropic_messages.sniff(Recording(path).head())] == []
+
+
+def test_keys_of_a_block_that_are_words_of_ours_are_kept_as_they_are() -> None:
+    odd = {"role": "x", "value": 1, "origin": "human", "kind": "image", "call": "c", "extra": {}, "body": "b"}
+    for block in ({"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "n", "input": {}}):
+        part = wire.part({**block, **odd}, "assistant", "model")
+
+        assert (part.kind, part.origin, part.extra) == ("tool_use" if "input" in block else "assistant", "model", odd)

@@ -1,0 +1,168 @@
+"""Recordings in the neutral format of trajectories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers import trajectory
+from ctxvc.importers.reading import Recording
+
+DATA = Path(__file__).parents[1] / "data" / "trajectory"
+SMALL = DATA / "small.jsonl"
+
+
+def told(path: Path) -> list[Event]:
+    return list(trajectory.events(Recording(path)))
+
+
+def messages() -> dict[str, Any]:
+    """The messages of the small file by key, summaries too."""
+    found = {}
+    for event in told(SMALL):
+        if isinstance(event, Said):
+            found[event.message.key] = event.message
+        if isinstance(event, Compacted):
+            found.update({message.key: message for message in event.summary})
+    return found
+
+
+def test_the_header_and_the_system_message_behind_it_open_the_session():
+    first, second = told(SMALL)[:2]
+
+    assert first == Opened(
+        format="ctxvc-trajectory",
+        source="demo/one two",
+        name="demo-one-two",
+        model="claude-sonnet-4-5",
+        agent="Claude Code 2",
+        title="Fix the door",
+        missing=("system prompt", "tool definitions", "reminders and attachments that the client showed the model"),
+    )
+    assert second == Opened(format="ctxvc-trajectory", system=[{"type": "text", "text": "Be careful."}])
+
+
+def test_a_message_has_its_line_time_model_and_plain_token_counts():
+    said = messages()
+
+    assert said["line:3"].time == "2026-01-02T03:04:05.678Z"
+    assert (said["line:6"].model, said["line:6"].usage) == (
+        "claude-sonnet-4-5",
+        {"input_tokens": 9, "output_tokens": 4},
+    )
+
+
+def test_what_no_person_typed_is_the_clients():
+    origins = {key: [part.origin for part in message.parts] for key, message in messages().items()}
+
+    assert origins == {
+        "line:3": ["human"],
+        "line:4": ["client"],
+        "line:5": ["client"],
+        "line:6": ["model", "model", "model"],
+        "line:7": ["tool", "client"],
+        "line:8": ["client"],
+        "line:9": ["model"],
+        "line:10": ["client"],
+        "line:11": ["model"],
+        "line:12": ["human", "human"],
+        "line:13": ["model"],
+    }
+
+
+def test_a_result_that_the_converter_made_up_is_marked_as_interrupted():
+    result = messages()["line:7"].parts[1]
+
+    assert (result.kind, result.call, result.error) == ("tool_result", "c2", True)
+    assert result.extra == {"ctxvc": {"interrupted": True}}
+
+
+def test_native_role_and_speaker_are_noted():
+    said = messages()
+
+    assert said["line:5"].parts[0].extra == {"ctxvc": {"native_role": "developer"}}
+    assert said["line:9"].parts[0].extra == {"ctxvc": {"speaker": "Orchestrator"}}
+
+
+def test_a_later_system_message_stays_in_its_place():
+    message = messages()["line:8"]
+
+    assert (message.role, message.parts[0].kind) == ("system", "system")
+
+
+def test_a_boundary_drops_all_before_it_and_a_summary_stands_in_its_place():
+    compacted = [event for event in told(SMALL) if isinstance(event, Compacted)]
+
+    assert [[message.key for message in event.summary] for event in compacted] == [["line:10"], []]
+    assert [event.kept for event in compacted] == [frozenset(), frozenset()]
+    assert compacted[0].time == "2026-01-02T04:00:00Z"
+
+
+def test_the_message_on_a_bare_boundary_is_said_after_it():
+    events = told(SMALL)
+    place = [isinstance(event, Compacted) and not event.summary for event in events].index(True)
+
+    after = events[place + 1]
+    assert isinstance(after, Said)
+    assert after.message.key == "line:12"
+
+
+def test_the_events_of_a_file_cut_after_a_line_begin_those_of_the_whole(tmp_path: Path):
+    whole = told(SMALL)
+    lines = SMALL.read_bytes().splitlines(keepends=True)
+    cut = tmp_path / "small.jsonl"
+
+    for count in range(1, len(lines)):
+        cut.write_bytes(b"".join(lines[:count]))
+        events = told(cut)
+        assert events == whole[: len(events)]
+
+
+def test_lines_that_are_no_message_are_skipped_with_a_warning(tmp_path: Path):
+    header, *rest = SMALL.read_text().splitlines()
+    path = tmp_path / "t.jsonl"
+    bad = ["{", "7", '{"role": "tool", "content": []}', '{"role": "user", "content": "text"}', '{"role": "user"}']
+    path.write_text("\n".join([header, *bad, *rest]))
+
+    warned = [event.line for event in told(path) if isinstance(event, Warned)]
+
+    assert warned == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("first", ["", "{", "[]", '{"format": "ctxvc-trajectory/2"}', '{"role": "user"}'])
+def test_a_file_without_our_header_is_refused(tmp_path: Path, first: str):
+    path = tmp_path / "t.jsonl"
+    path.write_text(first + "\n")
+
+    assert not trajectory.sniff(path.read_bytes())
+    with pytest.raises(BadInput, match="no header"):
+        told(path)
+
+
+@pytest.mark.parametrize("wrong", [None, True, 7, "x", [], [7, None], {}, {"type": "text"}], ids=repr)
+def test_no_wrong_value_anywhere_gives_a_traceback(tmp_path: Path, wrong: Any):
+    lines = [json.loads(line) for line in SMALL.read_text().splitlines()]
+    path = tmp_path / "t.jsonl"
+    for number, line in enumerate(lines):
+        for key, value in line.items():
+            changed = [{**line, key: wrong}]
+            if isinstance(value, dict):
+                changed += [{**line, key: {**value, name: wrong}} for name in value]
+            if key == "content":
+                changed.append({**line, key: [wrong]})
+                changed += [{**line, key: [{**block, name: wrong}]} for block in value for name in block]
+            for other in changed:
+                path.write_text("".join(json.dumps(item) + "\n" for item in [*lines[:number], other]))
+                if number or key != "format":
+                    assert isinstance(told(path)[0], Opened)
+
+
+def test_its_own_files_are_known_and_no_other():
+    assert trajectory.sniff(SMALL.read_bytes()[:100])
+    others = [path for path in DATA.parent.rglob("*.json*") if path.parent != DATA]
+    assert [path.name for path in others if trajectory.sniff(Recording(path).head())] == []
