@@ -20,14 +20,18 @@ PACKAGE = Path(ctxvc.__file__).parent
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "core": frozenset({"errors"}),
-    "tokens": frozenset({"core", "errors"}),
+    "models": frozenset(),
+    "media": frozenset({"models"}),
+    "tokens": frozenset({"media", "core", "errors"}),
     "exporters": frozenset({"core", "errors"}),
     "importers": frozenset({"core", "errors"}),
     "store": frozenset({"core", "errors"}),
     "importing": frozenset({"importers", "store", "core", "errors"}),
-    "cli": frozenset({"importing", "importers", "exporters", "tokens", "store", "core", "errors", "ctxvc"}),
+    "cli": frozenset(
+        {"importing", "importers", "exporters", "tokens", "media", "models", "store", "core", "errors", "ctxvc"}
+    ),
     "__main__": frozenset({"cli"}),
-    "ctxvc": frozenset({"importing", "importers", "exporters", "tokens", "store", "core", "errors"}),
+    "ctxvc": frozenset({"importing", "importers", "exporters", "tokens", "media", "models", "store", "core", "errors"}),
 }
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.

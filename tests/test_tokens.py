@@ -24,29 +24,9 @@ from hypothesis import strategies as st
 
 from ctxvc import tokens
 from ctxvc.errors import BadName, Refused
-from ctxvc.tokens import (
-    CURRENT_CAP,
-    MODELS,
-    OLDER_CAP,
-    PIECE,
-    Calibration,
-    CountCache,
-    Tokenizer,
-    Tokens,
-    count,
-    fit,
-    image_cap,
-    image_size,
-    image_tokens,
-    initial,
-    limits,
-    media_tokens,
-    pdf_tokens,
-    pieces,
-    ranks,
-    tokenizer,
-    window,
-)
+from ctxvc.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
+from ctxvc.models import MODELS, Calibration, fit, initial, limits, window
+from ctxvc.tokens import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
 
 # What tiktoken asks of the file, and the name under which it looks for the file in its own cache.
 PINNED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"

@@ -1,0 +1,1 @@
+"""The command line. Only here is anything printed and the environment read."""

@@ -1,0 +1,182 @@
+"""What every command is given: where to look for the store, which session, and how to answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ctxvc.cli.output import Output
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ctxvc.store.session import Session
+    from ctxvc.store.store import Store
+
+#: The variable by which a shell asks for completions.
+COMPLETE = "_CTXVC_COMPLETE"
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass
+class App:
+    """The options that hold for every command, and what follows from them."""
+
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    start: Path | None = None
+    session: str = ""
+    color: str = "auto"
+    pager: bool = True
+    json: bool = False
+
+    @cached_property
+    def output(self) -> Output:
+        return Output(json=self.json, color=self.color, pager=self.pager, env=self.env)
+
+    @property
+    def folder(self) -> Path:
+        """Where the work begins: `-C`, else the working folder."""
+        return (self.start or Path()).absolute()
+
+    def path(self, path: Path) -> Path:
+        """A path from the command line, which is meant from `folder`."""
+        return self.folder / path
+
+    def store_path(self) -> Path:
+        """The store that is meant. Raises: NotFound."""
+        from ctxvc.store.store import find
+
+        named = self.env.get("CTXVC_STORE")
+        return Path(named).absolute() if named and self.start is None else find(self.folder)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store, open inside. Raises: NotFound, Refused, Damaged."""
+        from ctxvc.store.store import Store
+
+        with Store(self.store_path()) as store:
+            yield store
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """The session that is meant, for reading: nothing is flushed on the way out."""
+        with self.store() as store:
+            yield store.session(self.session)
+
+
+class Command(click.Command):
+    """A command whose help begins with an example, and that takes the global options too."""
+
+    def __init__(self, *args: Any, example: str, **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self.example = example
+        self.params += global_options(hidden=True)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"Example: {self.example}\n\n")
+        super().format_help(ctx, formatter)
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write("\n-C, --session, --color and --no-pager: see `ctxvc --help`.\n")
+
+
+def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
+    """Makes a command of a function."""
+    return click.command(name, cls=Command, example=example)
+
+
+def json_option(function: _Function) -> _Function:
+    """`--json`: the answer as one JSON object."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        default=None,
+        expose_value=False,
+        callback=_set,
+        help="Answer with one JSON object (docs/json.md).",
+    )(function)
+
+
+def global_options(*, hidden: bool) -> list[click.Parameter]:
+    """The options that stand before or after the command's name."""
+    return [
+        click.Option(
+            ["-C", "start"],
+            metavar="DIR",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Work as if started in DIR.",
+            hidden=hidden,
+            expose_value=False,
+            callback=_set,
+        ),
+        click.Option(
+            ["--session"],
+            metavar="NAME",
+            help="The session to use (else the current one).",
+            hidden=hidden,
+            expose_value=False,
+            callback=_set,
+            shell_complete=complete_sessions,
+        ),
+        click.Option(
+            ["--color"],
+            type=click.Choice(["auto", "always", "never"]),
+            help="When to colour (auto).",
+            hidden=hidden,
+            expose_value=False,
+            callback=_set,
+        ),
+        click.Option(
+            ["--pager/--no-pager", "pager"],
+            default=None,
+            help="Page long answers on a terminal (yes).",
+            hidden=hidden,
+            expose_value=False,
+            callback=_set,
+        ),
+    ]
+
+
+def _set(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Keeps an option that was given, whichever side of the command's name it stood."""
+    app = ctx.ensure_object(App)
+    if value is not None:
+        assert param.name is not None
+        setattr(app, param.name, value)
+
+
+def complete_sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of sessions, for a shell."""
+    return _completions(ctx, incomplete, lambda store: store.sessions())
+
+
+def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the session's scopes, and of other sessions' as `SESSION/SCOPE`, for a shell."""
+    session = ctx.ensure_object(App).session
+
+    def names(store: Store) -> list[str]:
+        others = [f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes]
+        return ["HEAD", *store.tips(session or store.current_session()), *others]
+
+    return _completions(ctx, incomplete, names)
+
+
+def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], list[str]]) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from ctxvc.errors import CtxvcError
+
+    app = ctx.ensure_object(App)
+    try:
+        with app.store() as store:
+            return [CompletionItem(name) for name in names(store) if name.startswith(incomplete)]
+    except CtxvcError:
+        return []  # a shell that completes has no place for errors

@@ -1,0 +1,217 @@
+"""`log` and `diff`: what happened, and what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.measure import Meter
+from ctxvc.cli.output import Column, Moment, Output, Styled, Table, counted, encode, iso, safe
+from ctxvc.core.difference import Change, difference
+from ctxvc.errors import Refused
+from ctxvc.store import git, revisions
+from ctxvc.store.refs import HEADS
+from ctxvc.store.revisions import Entry, Snapshot
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+#: Digits of a commit's id that people are shown.
+SHORT = 12
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+@command("log", "ctxvc log -n 20")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits.")
+@click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
+@click.option("--jsonl", is_flag=True, help="Answer with one JSON object a commit, as it is read.")
+@json_option
+@click.pass_obj
+def log(app: App, revision: str, number: int | None, graph: bool, jsonl: bool) -> None:
+    """List the commits of a scope, newest first.
+
+    A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
+    commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back.
+    """
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        if graph:
+            app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
+            return
+        items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
+        if jsonl:
+            app.output.lines(encode(item) for item in items)
+        elif app.output.json:
+            listed = list(items)
+            app.output.value(
+                schemas.Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed)
+            )
+        else:
+            app.output.lines(_log_lines(app.output, items))
+            _note_waiting(app.output, moment)
+
+
+@command("diff", "ctxvc diff step:5 HEAD")
+@click.argument("before", metavar="A", shell_complete=complete_revisions)
+@click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
+@json_option
+@click.pass_obj
+def diff(app: App, before: str, after: str) -> None:
+    """Show what entered and left the prompt between two revisions.
+
+    `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
+    """
+    with app.reading() as session:
+        old = revisions.resolve(session.store, session, before)
+        new = revisions.resolve(session.store, session, after)
+        if old.session != new.session:
+            raise Refused(
+                f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",
+                hint="compare revisions of one session",
+            )
+        answer = schemas.Diff(
+            before=_side(session.store, old),
+            after=_side(session.store, new),
+            request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
+            items=changes(session.store, old, new),
+        )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_diff_lines(app.output, answer))
+
+
+def log_item(store: Store, entry: Entry) -> schemas.LogItem:
+    """A commit, for JSON and for the list."""
+    return schemas.LogItem(
+        commit=entry.commit,
+        parents=list(entry.parents),
+        step=store.reader.meta(entry.commit).counters.step,
+        time=iso(entry.time),
+        actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
+        subject=entry.subject,
+        body=entry.body,
+        trailers=entry.trailers,
+    )
+
+
+def changes(store: Store, old: Snapshot, new: Snapshot) -> list[schemas.Change]:
+    """What stands otherwise, with what it costs."""
+    meter = Meter(store, new.ledger.meta.tokenizer)
+    found = difference(old.ledger, new.ledger)
+    in_new = meter.bodies(((change.row, new.bodies) for change in found if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in found if not change.now), old.ledger.meta.model)
+    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in found]
+
+
+def change_table(items: Iterable[schemas.Change]) -> Table:
+    return Table(
+        columns=[
+            Column("move"),
+            Column("ID"),
+            Column("~tokens", right=True),
+            Column("type"),
+            Column("was"),
+            Column("now", least=12),
+            Column("label", least=12),
+        ],
+        rows=[
+            [
+                Styled(*_MARKS[item.move]),
+                item.id,
+                item.tokens,
+                item.type,
+                item.was,
+                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
+                item.label,
+            ]
+            for item in items
+        ],
+    )
+
+
+def _by(who: str) -> str:
+    return f"by {who}" if who else ""
+
+
+def _change(change: Change, tokens: int) -> schemas.Change:
+    row = change.row
+    return schemas.Change(
+        move=change.move,
+        id=row.id,
+        type=row.kind,
+        tokens=tokens,
+        was=change.was,
+        now=change.now,
+        group=row.group,
+        removed_by=row.removed_by,
+        label=row.label,
+    )
+
+
+def _side(store: Store, moment: Snapshot) -> schemas.Side:
+    meter = Meter(store, moment.ledger.meta.tokenizer)
+    shown = sum(cost.shown for cost in meter.costs(moment).values())
+    return schemas.Side(
+        commit=moment.commit,
+        session=moment.session,
+        scope=moment.scope,
+        step=moment.ledger.meta.counters.step,
+        tokens=shown + meter.overhead(moment),
+    )
+
+
+def _items(store: Store, entries: Iterable[Entry]) -> Iterator[schemas.LogItem]:
+    return (log_item(store, entry) for entry in entries)
+
+
+def _log_lines(output: Output, items: Iterable[schemas.LogItem]) -> Iterator[str]:
+    if not output.terminal:
+        yield "commit\tstep\ttime\tactor\tsubject"
+    for item in items:
+        cells = [
+            item.commit[:SHORT], output.cell(item.step), output.cell(Moment(item.time)), output.cell(item.actor),
+            output.cell(item.subject),
+        ]  # fmt: skip
+        if not output.terminal:
+            yield "\t".join(cells)
+            continue
+        commit, step, time, actor, subject = cells
+        yield f"{output.style(commit, fg='yellow')}  {step:>4}  {time:<10}  {actor:<8}  {subject}"
+
+
+def _graph(session: Session, commit: str, number: int | None) -> Iterator[str]:
+    """git's own drawing, made safe to print."""
+    refs = [commit] if commit else [f"{HEADS}{session.name}/{scope}" for scope in session.scopes()]
+    limit = [] if number is None else [f"--max-count={number}"]
+    drawn = git.run(
+        session.store.path, "log", "--graph", "--format=%h  %an: %s", f"--abbrev={SHORT}", *limit, *refs, "--"
+    )
+    return (safe(line) for line in drawn.decode("utf-8", "replace").splitlines())
+
+
+def _note_waiting(output: Output, moment: Snapshot) -> None:
+    if moment.waiting:
+        output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
+
+
+def _diff_lines(output: Output, answer: schemas.Diff) -> Iterator[str]:
+    sides = (("before", answer.before), ("after", answer.after))
+    growth = answer.after.tokens - answer.before.tokens
+    yield from output.facts(
+        [
+            *((name, f"{_named(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
+            ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
+            *([("differs too", " and ".join(answer.request))] if answer.request else []),
+        ]
+    )
+    yield ""
+    yield from output.table_lines(change_table(answer.items))
+
+
+def _named(side: schemas.Side) -> str:
+    return f"{side.session}/{side.scope} step {side.step}, {side.commit[:SHORT]}"

@@ -1,0 +1,180 @@
+"""`import`: recorded sessions into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ctxvc import importers
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
+from ctxvc.cli.progress import Progress
+from ctxvc.core import names
+from ctxvc.errors import NotFound
+from ctxvc.importing import Outcome, files_below, import_paths
+from ctxvc.store import git
+from ctxvc.store.store import FOLDER, Store, create
+
+#: How much longer a gzipped transcript is unpacked: for the progress bar only.
+_PACKED = 6
+_MOST_WARNINGS = 5
+
+
+@command("import", "ctxvc import")
+@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto",
+              help="What the files are (auto).")  # fmt: skip
+@click.option("--name", metavar="NAME", default="", help="Name of the new session, as --session.")
+@click.option("--final", is_flag=True, help="The recording goes on no more: take its open step as it is.")
+@click.option("--as-new", is_flag=True, help="Take a recording that is in the store already as another session.")
+@json_option
+@click.pass_context
+def import_(ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool) -> None:
+    """Bring recorded sessions into the store.
+
+    PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
+    and pi keep them. What was imported before is taken further, never twice. A file that cannot be read does not stop
+    the others. Where the project has no store yet, one is made.
+    """
+    app = ctx.ensure_object(App)
+    name = name or app.session
+    if name:
+        names.check(name, "session")
+    looked: list[Path] = []
+    chosen = [app.path(path) for path in paths]
+    if not paths:
+        chosen, looked = _of_project(app)
+    store, created = _store(app)
+    with store:
+        if name:
+            names.check(name, "session", set(store.sessions()))
+        outcomes: list[Outcome] = []
+        with Progress("importing", sum(map(_length, chosen))) as progress:
+            for outcome in import_paths(
+                store, chosen, format=form, name=name, final=final, as_new=as_new, progress=progress.add
+            ):
+                outcomes.append(outcome)
+    if not outcomes:
+        raise NotFound(
+            f"no transcript of a known format in {', '.join(map(str, chosen))}",
+            hint="name the file itself, with --format",
+        )
+    answer = schemas.Imported(
+        store=str(store.path), created=created, looked=list(map(str, looked)), items=list(map(_item, outcomes))
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        _tell(app.output, answer)
+    if any(outcome.error for outcome in outcomes):
+        ctx.exit(1)
+
+
+def project_root(folder: Path) -> Path:
+    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` where git knows none.
+
+    A submodule is a project of its own.
+    """
+    told = git.run(
+        None, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel", cwd=folder, check=False
+    )
+    common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
+    if not top:
+        return folder
+    return Path(common).parent if Path(common).name == ".git" else Path(top)
+
+
+def _store(app: App) -> tuple[Store, bool]:
+    """The store that is meant, and whether it is new: in a project that has none, one is made."""
+    try:
+        path = app.store_path()
+    except NotFound:
+        path = project_root(app.folder) / FOLDER
+    if path.exists():
+        return Store(path), False
+    store = create(path)
+    app.output.note(f"made a store at {safe(str(path))}")
+    return store, True
+
+
+def _of_project(app: App) -> tuple[list[Path], list[Path]]:
+    """The transcripts of sessions that agents ran in this project, and where they were looked for."""
+    files: list[Path] = []
+    looked: list[Path] = []
+    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+        found, folders = importers.find(project, Path.home(), app.env)
+        files += [path for _, path in found if path not in files]
+        looked += [folder for folder in folders if folder not in looked]
+    if not files:
+        where = ", ".join(map(str, looked)) or "there is no folder of Claude Code, Codex or pi for it"
+        raise NotFound(
+            f"no recorded session of {app.folder} was found (looked in: {where})",
+            hint="name the transcripts: ctxvc import FILE, or a folder of them",
+        )
+    return files, looked
+
+
+def _length(path: Path) -> int:
+    """About how many bytes there are to read."""
+    if path.is_dir():
+        return sum(map(_length, files_below(path)))
+    try:
+        return path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1)
+    except OSError:
+        return 0
+
+
+def _item(outcome: Outcome) -> schemas.ImportedFile:
+    return schemas.ImportedFile(
+        path=str(outcome.path),
+        format=outcome.format,
+        session=outcome.session,
+        created=outcome.created,
+        units=outcome.units,
+        blocks=outcome.blocks,
+        waiting=outcome.waiting,
+        warnings=[schemas.FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
+        error=str(outcome.error or ""),
+        hint=outcome.error.hint if outcome.error else "",
+    )
+
+
+def _tell(output: Output, answer: schemas.Imported) -> None:
+    for folder in answer.looked:
+        output.note(f"looked in {safe(folder)}")
+    output.table(_table(answer.items))
+    for item in answer.items:
+        for warning in item.warnings[:_MOST_WARNINGS]:
+            line = f", line {warning.line}" if warning.line else ""
+            output.note(f"{safe(item.path)}{line}: {safe(warning.text)}")
+        if len(item.warnings) > _MOST_WARNINGS:
+            output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} warnings more (--json lists all)")
+        if item.error:
+            hint = f" (hint: {safe(item.hint)})" if item.hint else ""
+            output.note(f"failed: {safe(item.path)}: {safe(item.error)}{hint}")
+
+
+def _table(items: Sequence[schemas.ImportedFile]) -> Table:
+    return Table(
+        columns=[
+            Column("session"),
+            Column("done"),
+            Column("commits", right=True),
+            Column("blocks", right=True),
+            Column("waiting", right=True),
+            Column("format"),
+            Column("file", least=12),
+        ],
+        rows=[
+            [item.session, _done(item), item.units, item.blocks, item.waiting, item.format, item.path] for item in items
+        ],
+    )
+
+
+def _done(item: schemas.ImportedFile) -> Cell:
+    if item.error:
+        return Styled("failed", "red")
+    return "new" if item.created else "taken further" if item.units else "nothing new"

@@ -1,0 +1,177 @@
+"""The entry of the command line: the group, and the one place where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ctxvc import __version__
+from ctxvc.cli.app import COMPLETE, App, global_options
+from ctxvc.cli.registry import COMMANDS, LazyGroup
+from ctxvc.core.text import one_line, visible_controls
+from ctxvc.errors import CtxvcError
+
+INTERRUPTED = 130
+#: What a shell gives for a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
+CLOSED_PIPE = 141
+
+
+class Failure:
+    """What went wrong, as it is told: a word for machines, a message, what to do about it, and the exit code."""
+
+    def __init__(self, code: str, message: str, hint: str = "", exit_code: int = 1) -> None:
+        self.code, self.message, self.hint, self.exit_code = code, message, hint, exit_code
+
+
+class Root(LazyGroup):
+    """Every failure of a command ends here."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write("Example: ctxvc import && ctxvc log\n\n")
+        super().format_help(ctx, formatter)
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra.pop("prog_name", None)  # it is always the same
+        sys.exit(_guarded(lambda: self._run(arguments, extra), arguments))
+
+    def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:
+        """The exit code; errors are raised. Not click's own `main`, which gives 1 for a closed pipe."""
+        if instruction := os.environ.get(COMPLETE):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(self, {}, "ctxvc", COMPLETE, instruction)
+        try:
+            with self.make_context("ctxvc", arguments, **extra) as ctx:
+                self.invoke(ctx)
+            return 0
+        except click.exceptions.Exit as done:
+            return done.exit_code
+
+
+def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
+    """The exit code of `work`; what it raised is told on stderr."""
+    try:
+        try:
+            code = work()
+            _flush()
+            return code
+        except BrokenPipeError:
+            _let_go_of_stdout()
+            return CLOSED_PIPE
+        except (click.Abort, EOFError, KeyboardInterrupt):
+            return INTERRUPTED
+        # The boundary: what reaches it unknown is a bug, and a person gets lines to report instead of a page.
+        except Exception as error:
+            failure = _failure(error, arguments)
+        _tell(failure, as_json=_asks_json(arguments))
+        _let_go_of_stdout()
+        return failure.exit_code
+    except BrokenPipeError:  # stderr, too, is closed
+        return CLOSED_PIPE
+
+
+def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
+    match error:
+        case CtxvcError():
+            return Failure(error.code, str(error), error.hint, error.exit_code)
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx else "ctxvc"
+            return Failure("usage", error.format_message(), f"see `{path} --help`", 2)
+        case click.ClickException():
+            return Failure("failed", error.format_message())
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return Failure("failed", f"{where}{error.strerror or error}", "check the path, permissions and the disk")
+        case ImportError():
+            return Failure("failed", f"the installation is broken: {error}", "install ctxvc anew")
+        case _ if any(kind.__name__ == "GitError" for kind in type(error).__mro__):  # libgit2 is not loaded here
+            return Failure("failed", f"the store cannot be read: {error}", "check its permissions; `ctxvc doctor`")
+        case _:
+            return Failure("bug", _bug(error, arguments), "please report it with these lines")
+
+
+def _bug(error: Exception, arguments: Sequence[str]) -> str:
+    """A report short enough to paste. Of what was recorded it shows nothing but what the exception itself says."""
+    import traceback  # takes as long as all of click's parsing
+
+    command = next((word for word in arguments if word in COMMANDS), "")
+    lines = [
+        "this is a bug in ctxvc",
+        f"  ctxvc {__version__}, Python {sys.version.split()[0]}, {sys.platform}, command {command!r}",
+        f"  {type(error).__name__}: {one_line(str(error), 200)}",
+    ]
+    package = Path(__file__).parents[1]
+    frames = [(Path(frame.filename), frame) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [
+        f"    {path.relative_to(package.parent)}:{frame.lineno} in {frame.name}"
+        for path, frame in frames
+        if path.is_relative_to(package)
+    ]
+    return "\n".join([*lines, *ours[-6:]])
+
+
+def _tell(failure: Failure, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        told = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+        click.echo(json.dumps({"error": told}), err=True)
+        return
+    click.echo(f"ctxvc: {visible_controls(failure.message)}", err=True)
+    if failure.hint:
+        click.echo(f"hint: {visible_controls(failure.hint)}", err=True)
+
+
+def _asks_json(arguments: Sequence[str]) -> bool:
+    """Whether the errors, too, are for a program; also where the arguments themselves are what is wrong."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options or "--jsonl" in options
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _let_go_of_stdout() -> None:
+    """What cannot be written is dropped, so that the interpreter does not complain about it at its end."""
+    try:
+        _flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(
+    "ctxvc",
+    cls=Root,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=global_options(hidden=False),
+)
+@click.version_option(__version__, message="ctxvc %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Version control for what an LLM agent sees.
+
+    An agent's conversation lives in a git store: every block a blob, every step a commit.
+    """
+    app = ctx.ensure_object(App)
+    if ctx.invoked_subcommand is None:
+        app.output.say(ctx.get_help())
+
+
+def run() -> None:
+    """The console script."""
+    if sys.platform == "win32":
+        sys.exit("ctxvc: Windows itself is not supported: run ctxvc inside WSL (`wsl --install` sets it up)")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no reason to fail
+    cli.main()

@@ -1,0 +1,323 @@
+"""How answers are given: for people on a terminal, as plain text in a pipe, as JSON for programs.
+
+- On a terminal: aligned columns, colour, a pager, ages. In a pipe: tab-separated, nothing cut, no ages, no colour.
+- Everything recorded is made safe to print before it comes here; `safe` and `one_line` of a cell do that.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ctxvc.core import text
+
+if TYPE_CHECKING:
+    import msgspec
+
+# What JSON may hold as it is and a terminal may take for a command: DEL, C1 controls, marks that reorder a line.
+_UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class Size(NamedTuple):
+    """Bytes: `6.1 kB` to people, a number in a pipe."""
+
+    bytes: int
+
+
+class Moment(NamedTuple):
+    """An ISO 8601 time: an age to people."""
+
+    time: str
+
+
+class Guess(NamedTuple):
+    """A number that is no more than a guess: with a `~` before it."""
+
+    number: int
+
+
+class Share(NamedTuple):
+    """A part of a whole: `12.3 %` to people, `0.1230` in a pipe."""
+
+    fraction: float
+
+
+class Styled(NamedTuple):
+    """Words in a colour, where there are colours."""
+
+    words: str
+    color: str
+
+
+Cell = str | int | Size | Moment | Share | Guess | Styled | None
+
+
+class Column(NamedTuple):
+    """A column. One that has a `least` width is cut down to it where a terminal has no room."""
+
+    name: str
+    right: bool = False
+    least: int = 0
+
+
+class Table(NamedTuple):
+    """Rows to be shown; those with a number in `dim` stand back."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    dim: frozenset[int] = frozenset()
+
+
+class Output:
+    """Where answers go: data to stdout, everything else to stderr."""
+
+    def __init__(self, *, json: bool, color: str, pager: bool, env: Mapping[str, str]) -> None:
+        self.json = json
+        self.terminal = sys.stdout.isatty()
+        self.colors = _colors(color, env, terminal=self.terminal)
+        self._env = env
+        self._pager = pager and self.terminal and not json
+        self._now = time.time()
+
+    @property
+    def width(self) -> int:
+        """Characters a line of the terminal holds."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def style(self, words: str, **style: bool | str) -> str:
+        """`words` in colour where colours are wanted."""
+        return click.style(words, **style) if self.colors else words  # type: ignore[arg-type]
+
+    def value(self, value: msgspec.Struct) -> None:
+        """One JSON object on a line."""
+        sys.stdout.write(encode(value) + "\n")
+
+    def say(self, words: str) -> None:
+        """A line, at once."""
+        click.echo(words)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Text, through the pager on a terminal."""
+        command = _pager(self._env) if self._pager else ""
+        if command:
+            _page(command, lines, self._env)
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+
+    def raw(self, data: bytes) -> None:
+        """Exactly these bytes."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def note(self, words: str) -> None:
+        """A remark beside the data."""
+        click.echo(words, err=True)
+
+    def table(self, table: Table) -> None:
+        self.lines(self.table_lines(table))
+
+    def table_lines(self, table: Table) -> Iterator[str]:
+        """The table, aligned for a terminal or tab-separated for a pipe."""
+        if self.terminal:
+            yield from self._aligned(table)
+            return
+        yield "\t".join(column.name for column in table.columns)
+        for row in table.rows:
+            yield "\t".join(map(plain, row))
+
+    def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
+        """Names and values, one a line."""
+        width = max((len(name) for name, _ in facts), default=0)
+        for name, value in facts:
+            words = self.style(self.cell(value), fg=value.color) if isinstance(value, Styled) else self.cell(value)
+            yield f"{self.style(f'{name:<{width}}', dim=True)}  {words}" if self.terminal else f"{name}\t{words}"
+
+    def cell(self, cell: Cell) -> str:
+        """A cell as it is shown here."""
+        return _for_people(cell, self._now) if self.terminal else plain(cell)
+
+    def _aligned(self, table: Table) -> Iterator[str]:
+        from ctxvc.cli.tables import aligned
+
+        def style(row: int, column: int, words: str) -> str:
+            if row < 0:
+                return self.style(words, bold=True)
+            cell = table.rows[row][column]
+            if isinstance(cell, Styled):
+                return self.style(words, fg=cell.color)
+            return self.style(words, dim=True) if row in table.dim else words
+
+        return aligned(
+            [column.name for column in table.columns],
+            [[_for_people(cell, self._now) for cell in row] for row in table.rows],
+            width=self.width,
+            right=[column.right for column in table.columns],
+            least=[column.least for column in table.columns],
+            style=style,
+        )
+
+
+def encode(value: msgspec.Struct) -> str:
+    """A value as JSON that is safe on a terminal and says the same."""
+    import msgspec
+
+    try:
+        encoded = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold escaped
+        import json
+
+        encoded = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", encoded)
+
+
+def safe(value: str) -> str:
+    """Recorded text, safe to print: what would move a cursor is written out."""
+    return text.visible_controls(value)
+
+
+def words_of(body: bytes, ext: str) -> str | None:
+    """A body as people read it, JSON spread out; None where it is no text. Not safe to print yet."""
+    from ctxvc.core import wire
+
+    if ext == "json":
+        try:
+            return text.decode(spread(wire.parse(body)))
+        except ValueError:
+            return text.decode(body)  # shown as it is
+    if ext not in ("txt", "bin"):
+        return None
+    try:
+        return body.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def spread(value: object) -> bytes:
+    """A JSON value over many lines."""
+    import msgspec
+
+    from ctxvc.core import wire
+
+    return msgspec.json.format(wire.compact(value), indent=2)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2 records`"""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def plain(cell: Cell) -> str:
+    """A cell in a pipe: one line, whole, and the same on any day."""
+    match cell:
+        case None:
+            return ""
+        case Moment():
+            return cell.time
+        case Size():
+            return str(cell.bytes)
+        case Share():
+            return f"{cell.fraction:.4f}"
+        case Guess():
+            return f"~{cell.number}"
+        case Styled():
+            return plain(cell.words)
+        case int():
+            return str(cell)
+    return text.one_line(cell, len(cell) + 1)
+
+
+def iso(seconds: int) -> str:
+    """`2026-03-01T12:00:00Z`"""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _for_people(cell: Cell, now: float) -> str:
+    match cell:
+        case None:
+            return ""
+        case Moment():
+            return ago(cell.time, now)
+        case Size():
+            return text.human_bytes(cell.bytes)
+        case Share():
+            return f"{cell.fraction * 100:.1f} %"
+        case Guess():
+            return f"~{cell.number:,}"
+        case int():
+            return f"{cell:,}"
+    return plain(cell)
+
+
+def ago(moment: str, now: float) -> str:
+    """`3 min ago`; a date where it was more than a month ago, or is to come."""
+    then = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    age = int(now - then.timestamp())
+    if not 0 <= age < 30 * 86400:
+        return then.astimezone().strftime("%Y-%m-%d")
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age >= length:
+            return f"{age // length} {unit} ago"
+    return f"{age} s ago"
+
+
+def _colors(choice: str, env: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether to colour: the option decides, then the environment, then the terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if env.get("NO_COLOR"):
+        return False
+    if any(env.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return terminal and env.get("TERM") != "dumb"
+
+
+def _pager(env: Mapping[str, str]) -> str:
+    """The command that pages; empty for none."""
+    for name in ("CTXVC_PAGER", "GIT_PAGER", "PAGER"):
+        if name in env:
+            return "" if env[name].strip() == "cat" else env[name].strip()
+    return "less" if shutil.which("less") else ""
+
+
+def _page(command: str, lines: Iterable[str], env: Mapping[str, str]) -> None:
+    """Gives the lines to a pager as they come; a pager that is left early wants no more of them."""
+    pager = subprocess.Popen(  # noqa: S602 - the person's own setting, which may have arguments
+        command,
+        shell=True,
+        stdin=subprocess.PIPE,
+        env={"LESS": "FRX", **env},
+        text=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )
+    assert pager.stdin is not None
+    stream = pager.stdin
+    try:
+        stream.writelines(f"{line}\n" for line in lines)
+    except BrokenPipeError:
+        pass
+    finally:
+        try:
+            stream.close()
+        except BrokenPipeError:
+            pass
+        _wait(pager)
+
+
+def _wait(pager: subprocess.Popen[str]) -> None:
+    """Waits for the pager's end; an interrupt is for the pager."""
+    while True:
+        try:
+            pager.wait()
+            return
+        except KeyboardInterrupt:
+            continue

@@ -1,0 +1,57 @@
+"""A bar for long work: on stderr, on a terminal, and only once the work has taken a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from ctxvc.core.text import human_bytes
+from ctxvc.core.view import BAR
+
+_AFTER = 1.0  # seconds
+_EVERY = 0.1
+
+
+class Progress:
+    """Shows how much of `total` is done while its `with` block runs; `words` says an amount, by default of bytes."""
+
+    def __init__(self, what: str, total: int = 0, words: Callable[[int], str] = human_bytes) -> None:
+        self._what, self._total, self._words = what, total, words
+        self._done = 0
+        self._shows = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._next = self._began + _AFTER
+        self._drawn = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def add(self, count: int) -> None:
+        """So much more is done."""
+        self.reach(self._done + count, self._total)
+
+    def reach(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        self._done, self._total = done, total
+        now = time.monotonic()
+        if self._shows and now >= self._next:
+            self._next = now + _EVERY
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        part = min(1.0, self._done / self._total) if self._total else 0.0
+        full = int(part * BAR)
+        speed = self._words(int(self._done / (now - self._began)))
+        bar = "█" * full + "░" * (BAR - full)
+        sys.stderr.write(f"\r{self._what} [{bar}] {self._words(self._done)}, {speed}/s\x1b[K")
+        sys.stderr.flush()
+        self._drawn = True

@@ -1,0 +1,83 @@
+"""Which commands there are, and where: a command's module is imported when the command is asked for, not before."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """`target` is `module:attribute` below `ctxvc.cli`; `help` is the first sentence of the command's help."""
+
+    target: str
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Begin": {
+        "init": Entry("setup:init", "Make a store in a project."),
+        "import": Entry("importing:import_", "Bring recorded sessions into the store."),
+        "demo": Entry("setup:demo", "Show on a recorded session what ctxvc does."),
+    },
+    "Look": {
+        "sessions": Entry("sessions:sessions", "List the sessions of the store, newest first."),
+        "status": Entry("budget:status", "Show the dashboard: what is in the prompt and what it costs."),
+        "context": Entry("budget:context", "Show what uses the context, by kind, tool, turn or file."),
+        "log": Entry("history:log", "List the commits of a scope, newest first."),
+        "show": Entry("showing:show", "Show a block, a group or a commit."),
+        "diff": Entry("history:diff", "Show what entered and left the prompt between two revisions."),
+        "prompt": Entry("prompts:prompt", "Show the prompt as it would be sent after a revision."),
+    },
+    "Take out": {
+        "export": Entry("prompts:export", "Write the prompt as a request of a provider's API."),
+        "checkout": Entry("checkout:checkout", "Put a scope's blocks into a folder as files."),
+    },
+    "Keep": {
+        "verify": Entry("upkeep:verify", "Check that every block is what was recorded."),
+        "gc": Entry("upkeep:gc", "Pack the store tightly."),
+        "doctor": Entry("doctor:doctor", "Look for what is wrong, and say what mends it."),
+        "completion": Entry("setup:completion", "Print the script that completes commands in a shell."),
+    },
+}
+COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group whose list of commands is the table above; `--help` and an unknown name import no command."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
+        command = getattr(import_module(f"ctxvc.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=3)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command {name[:40]!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.help) for name, entry in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,0 +1,82 @@
+"""Who uses the context: the prompt's tokens by kind, tool, turn or file, and how far the thresholds are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from ctxvc.cli.schemas import Category, Threshold
+from ctxvc.core import wire
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.text import one_line
+from ctxvc.core.view import Cost
+
+By = Literal["kind", "tool", "turn", "file"]
+
+#: Where policies act, in percent of the window (DESIGN's ladder).
+THRESHOLDS = (("clear old results", 60), ("summarise", 85), ("guard", 98))
+_PATHS = ("file_path", "path", "notebook_path", "filename", "file")
+
+
+def categories(
+    ledger: Ledger, costs: Mapping[str, Cost], overhead: int, by: By, body: Callable[[Row], bytes]
+) -> list[Category]:
+    """What is in the prompt, in categories: the biggest first, turns in their order. `body` reads calls' arguments."""
+    rows = [row for row in ledger.rows() if costs[row.id].shown]
+    names = _names(ledger, rows, by, body)
+    tokens: dict[str, int] = {}
+    blocks: dict[str, int] = {}
+    for row in rows:
+        name = names[row.id]
+        tokens[name] = tokens.get(name, 0) + costs[row.id].shown
+        blocks[name] = blocks.get(name, 0) + 1
+    if overhead:
+        tokens["system prompt and tools"], blocks["system prompt and tools"] = overhead, 0
+    total = sum(tokens.values())
+    found = [
+        Category(name=name, blocks=blocks[name], tokens=count, share=count / total if total else 0.0)
+        for name, count in tokens.items()
+    ]
+    return found if by == "turn" else sorted(found, key=lambda category: (-category.tokens, category.name))
+
+
+def thresholds(used: int, window: int) -> list[Threshold]:
+    """The points at which policies act, and how many tokens away each is."""
+    return [
+        Threshold(name=name, percent=percent, tokens=window * percent // 100, ahead=window * percent // 100 - used)
+        for name, percent in THRESHOLDS
+    ]
+
+
+def _names(ledger: Ledger, rows: Iterable[Row], by: By, body: Callable[[Row], bytes]) -> dict[str, str]:
+    """block → its category."""
+    match by:
+        case "kind":
+            return {row.id: row.kind if row.present else "stubs" for row in rows}
+        case "tool":
+            return {row.id: one_line(row.tool, 80) or f"({row.kind})" for row in rows}
+        case "turn":
+            openers = _openers(ledger)
+            return {row.id: f"turn {row.turn}: {openers.get(row.turn, '')}".rstrip(": ") for row in rows}
+        case "file":
+            files = {row.id: _file(body(row)) for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json"}
+            return {row.id: files.get(row.id) or files.get(row.parent) or "(no file)" for row in rows}
+
+
+def _openers(ledger: Ledger) -> dict[int, str]:
+    """turn → the first words of what opened it."""
+    found: dict[int, str] = {}
+    for row in ledger.rows():
+        if row.role == "user":
+            found.setdefault(row.turn, row.label)
+    return found
+
+
+def _file(arguments: bytes) -> str:
+    """The file that a call is about; empty where it names none."""
+    value = wire.parse(arguments)
+    for name in _PATHS:
+        match value.get(name) if isinstance(value, dict) else None:
+            case str(path) if path.strip():
+                return one_line(path, 200)
+    return ""

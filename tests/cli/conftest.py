@@ -1,0 +1,81 @@
+"""A store with everything in it, built by code with fixed times; and how the command line is run on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ctxvc.cli.main import cli
+from tests.cli.building import build
+
+Run = Callable[..., Result]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what commands print into tests/cli/golden")
+
+
+@pytest.fixture(autouse=True)
+def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of which nobody wants anything."""
+    for name in ("CLICOLOR_FORCE", "CTXVC_PAGER", "PAGER", "LESS", "COLUMNS", "_CTXVC_COMPLETE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with the store as it was built: no command has been run on it."""
+    project = tmp_path_factory.mktemp("pristine") / "project"
+    build(project)
+    return project
+
+
+@pytest.fixture(scope="session")
+def built(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of it for commands that only read."""
+    return Path(shutil.copytree(pristine, tmp_path_factory.mktemp("built") / "project", symlinks=True))
+
+
+@pytest.fixture
+def project(pristine: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return Path(shutil.copytree(pristine, tmp_path / "project", symlinks=True))
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs `ctxvc` with these words in this process; in a pipe, as far as it knows."""
+
+    def run(*words: str | Path, folder: Path | None = None) -> Result:
+        where = ["-C", str(folder)] if folder else []
+        return CliRunner().invoke(cli, [*where, *map(str, words)])
+
+    return run
+
+
+@pytest.fixture
+def ask(run: Run, built: Path) -> Callable[..., Any]:
+    """The JSON that a command answers on the built store; it must succeed."""
+
+    def ask(*words: str) -> Any:
+        done = run(*words, "--json", folder=built)
+        assert (done.exit_code, done.stderr) == (0, "")
+        return json.loads(done.stdout)
+
+    return ask
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A small chat in OpenAI's form."""
+    path = tmp_path / "chat.json"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})
+    )
+    return path

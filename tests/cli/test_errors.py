@@ -1,0 +1,307 @@
+"""Whatever is wrong: one clear message, a hint, the right exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from ctxvc.cli import main
+from ctxvc.errors import Conflict
+from ctxvc.store import git
+from tests.cli.conftest import Run
+
+READERS = [
+    ["sessions"],
+    ["status"],
+    ["context"],
+    ["log"],
+    ["show"],
+    ["diff", "HEAD"],
+    ["prompt"],
+    ["export"],
+    ["verify"],
+]
+Process = subprocess.CompletedProcess[str]
+CTXVC = [sys.executable, "-m", "ctxvc"]
+ROOT = Path(main.__file__).parents[2]
+
+
+def process(*words: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
+    """`ctxvc` as a shell runs it."""
+    return subprocess.run(
+        [*CTXVC, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_where_there_is_no_store_the_way_to_one_is_named(words: list[str], run: Run, tmp_path: Path) -> None:
+    done = run(*words, folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert f"no ctxvc store in {tmp_path}" in done.stderr
+    assert "ctxvc init" in done.stderr
+
+
+@pytest.mark.parametrize("words", READERS[1:-1], ids=" ".join)
+def test_a_store_without_a_session_says_how_to_get_one(words: list[str], run: Run, tmp_path: Path) -> None:
+    run("init", folder=tmp_path)
+
+    done = run(*words, folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "no session" in done.stderr
+    assert "ctxvc import" in done.stderr
+
+
+def _not_git(path: Path) -> None:
+    (path / "ctxvc").mkdir(parents=True)
+    (path / "HEAD").write_text("nonsense")
+
+
+def _other_git(path: Path) -> None:
+    git.run(None, "init", "--quiet", "--bare", str(path))
+    (path / "ctxvc").mkdir()
+
+
+def _newer(path: Path) -> None:
+    git.run(path, "config", "ctxvc.format", "2")
+
+
+def _extension(path: Path) -> None:
+    git.run(path, "config", "extensions.ctxvcFuture", "true")
+    git.run(path, "config", "core.repositoryformatversion", "1")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message", "code"),
+    [
+        (_not_git, "is no git repository", 3),
+        (_other_git, "no ctxvc store", 1),
+        (_newer, "has format 2; this ctxvc reads up to 1", 1),
+        (_extension, "ctxvcfuture", 1),
+    ],
+)
+@pytest.mark.parametrize("words", [["status"], ["sessions", "--json"], ["verify"], ["import", "x.jsonl"]], ids=" ".join)
+def test_what_is_no_store_of_ours_is_left_alone(
+    words: list[str], spoil: Callable[[Path], None], message: str, code: int, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / ".ctxvc"
+    if spoil in (_newer, _extension):
+        run("init", folder=tmp_path)
+    spoil(path)
+
+    done = run(*words, folder=tmp_path)
+
+    assert done.exit_code == code
+    assert message in done.stderr.lower() if message.islower() else message in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None:
+    for pack in (project / ".ctxvc" / "objects" / "pack").glob("*.pack"):
+        data = bytearray(pack.read_bytes())
+        data[20 : len(data) - 20 : 40] = bytes(len(data[20 : len(data) - 20 : 40]))
+        pack.chmod(0o600)
+        pack.write_bytes(data)
+
+    done = run("status", folder=project)
+
+    assert done.exit_code == 3
+    assert "damaged" in done.stderr
+    assert "ctxvc verify" in done.stderr
+    assert run("verify", folder=project).exit_code == 3
+
+
+def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_path: Path) -> None:
+    done = run("status", "--json", folder=tmp_path)
+
+    assert done.stdout == ""
+    assert json.loads(done.stderr)["error"].keys() == {"code", "message", "hint"}
+    assert json.loads(done.stderr)["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["log", "--nonsense"],
+        ["log", "-n", "-1"],
+        ["log", "-n", "x"],
+        ["diff"],
+        ["sessions", "B1"],
+        ["context", "--by", "mood"],
+        ["export", "--format", "yaml"],
+        ["completion", "tcsh"],
+        ["import", "--format", "word", "x.jsonl"],
+        ["--color", "sometimes", "log"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2_and_points_to_help(words: list[str], run: Run, built: Path) -> None:
+    done = run(*words, folder=built)
+    told = json.loads(run(*words, "--json", folder=built).stderr)
+
+    assert done.exit_code == 2
+    assert "--help`" in done.stderr
+    assert told["error"]["code"] == "usage"
+
+
+def test_a_conflict_ends_with_4(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def conflict(*_: object) -> None:
+        raise Conflict("another process holds demo", hint="wait for it")
+
+    monkeypatch.setattr("ctxvc.store.store.Store.all_tips", conflict)
+
+    done = run("sessions", folder=project)
+
+    assert (done.exit_code, done.stderr) == (4, "ctxvc: another process holds demo\nhint: wait for it\n")
+
+
+def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("B12 \x1b[2J" + "x" * 5000)
+
+    monkeypatch.setattr("ctxvc.store.store.Store.all_tips", fail)
+
+    done = run("sessions", folder=project)
+
+    assert done.exit_code == 1
+    assert "this is a bug in ctxvc" in done.stderr
+    assert "KeyError: 'B12" in done.stderr
+    assert "ctxvc/cli/sessions.py:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr) < 1500
+    assert json.loads(run("sessions", "--json", folder=project).stderr)["error"]["code"] == "bug"
+
+
+def _without_rights(*words: str, folder: Path) -> Process:
+    """`ctxvc` as run by someone who does not own the folder's files, also where the tests run as root."""
+    script = (
+        "import os, sys; from ctxvc.cli import main, registry\n"
+        "for name in registry.COMMANDS: main.cli.get_command(None, name)\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        f"sys.argv = ['ctxvc', *{words!r}]; main.run()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def visible() -> Iterator[Path]:
+    """A folder that everybody can reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("words", [["status"], ["sessions"], ["log", "--json"]], ids=" ".join)
+def test_a_store_that_may_not_be_read_is_said_to_be_so(words: list[str], built: Path, visible: Path) -> None:
+    subprocess.run(["cp", "-r", str(built / ".ctxvc"), str(visible / ".ctxvc")], check=True)
+    (visible / ".ctxvc").chmod(0o700 if os.geteuid() == 0 else 0)
+
+    done = _without_rights(*words, folder=visible)
+    (visible / ".ctxvc").chmod(0o700)
+
+    assert done.returncode == 1
+    assert "ermission denied" in done.stderr + done.stdout
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["init"], ["import", "x.jsonl"]], ids=" ".join)
+def test_where_nothing_may_be_written_a_new_store_is_refused(words: list[str], visible: Path) -> None:
+    visible.chmod(0o755 if os.geteuid() == 0 else 0o555)
+
+    done = _without_rights(*words, folder=visible)
+    visible.chmod(0o755)
+
+    assert done.returncode == 1
+    assert "cannot make" in done.stderr
+    assert "ermission" in done.stderr
+
+
+def test_a_closed_pipe_is_silent(built: Path) -> None:
+    shell = f"{sys.executable} -m ctxvc log --jsonl; echo $? >&2"
+    reader = subprocess.Popen(
+        ["sh", "-c", f"({shell}) | true"],
+        cwd=built,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, told = reader.communicate(timeout=60)
+
+    # Where all of it went into the pipe before that was closed, there is nothing to tell.
+    assert told in ("141\n", "0\n")
+
+
+@pytest.mark.parametrize("words", [["log"], ["prompt"], ["show", "B1", "--raw"], ["status", "--json"]], ids=" ".join)
+def test_a_reader_that_is_gone_ends_every_command_with_141(words: list[str], built: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = process(*words, folder=built, stdout=write)
+    os.close(write)
+
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_told_once(built: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = process("log", folder=built, stdout=full)
+
+    assert done.returncode == 1
+    assert done.stderr.count("No space left on device") == 1
+    assert "Exception ignored" not in done.stderr
+
+
+def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
+    pipe = tmp_path / "endless.jsonl"
+    os.mkfifo(pipe)
+    running = subprocess.Popen(
+        [*CTXVC, "import", "--format", "codex", str(pipe)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with open(pipe, "w"):  # opens once the importer waits at the other end
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert "Traceback" not in told
+
+
+def test_windows_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+
+    with pytest.raises(SystemExit, match="WSL"):
+        main.run()
+
+
+def test_a_terminal_that_cannot_write_our_characters_is_no_reason_to_fail(built: Path) -> None:
+    done = process("status", folder=built, PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0
+    assert "[\\u2591" in done.stdout

@@ -1,0 +1,337 @@
+"""`init`, `import`, `sessions`: from nothing to sessions in a store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli import demo
+from ctxvc.store.store import Store
+from tests.cli.conftest import Run
+
+MESSAGES = [{"role": "user", "content": "Add a login"}, {"role": "assistant", "content": "Done."}]
+
+
+def transcript(folder: Path, name: str, lines: int = 2, cwd: str = "/src") -> Path:
+    """A Claude Code transcript of a question and an answer, cut after so many lines."""
+    common = {"isSidechain": False, "sessionId": name, "cwd": cwd, "version": "2.1.0", "gitBranch": "main"}
+    told = [
+        {
+            **common,
+            "parentUuid": None,
+            "type": "user",
+            "uuid": f"{name}-1",
+            "timestamp": "2026-03-01T12:00:00Z",
+            "message": {"role": "user", "content": "Add a login"},
+        },
+        {
+            **common,
+            "parentUuid": f"{name}-1",
+            "type": "assistant",
+            "uuid": f"{name}-2",
+            "timestamp": "2026-03-01T12:00:05Z",
+            "message": {
+                "id": "m1",
+                "role": "assistant",
+                "model": "claude-opus-4-5",
+                "content": [{"type": "text", "text": "Done."}],
+            },
+        },
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in told[:lines]))
+    return path
+
+
+def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+
+    done = run("init", folder=tmp_path)
+
+    assert (done.exit_code, done.stdout) == (0, f"made a store at {tmp_path}/.ctxvc\n")
+    assert (tmp_path / ".ctxvc").stat().st_mode & 0o777 == 0o700
+    status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
+    assert status.stdout == b""
+
+
+def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None:
+    before = sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
+
+    done = run("init", folder=project)
+
+    assert (done.exit_code, done.stdout) == (0, f"there is a store already at {project}/.ctxvc\n")
+    assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
+
+
+def test_init_takes_a_folder_or_ctxvc_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("init", "deep/er", folder=tmp_path).exit_code == 0
+    assert (tmp_path / "deep" / "er" / ".ctxvc" / "HEAD").exists()
+
+    monkeypatch.setenv("CTXVC_STORE", str(tmp_path / "elsewhere"))
+    assert run("init", folder=tmp_path).exit_code == 0
+    assert (tmp_path / "elsewhere" / "HEAD").exists()
+
+
+def test_init_refuses_a_folder_with_other_things_in_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".ctxvc").mkdir()
+    (tmp_path / ".ctxvc" / "notes.txt").write_text("mine")
+
+    done = run("init", folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "is not empty" in done.stderr
+    assert (tmp_path / ".ctxvc" / "notes.txt").read_text() == "mine"
+
+
+def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_path: Path, recording: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    below = tmp_path / "src" / "app"
+    below.mkdir(parents=True)
+
+    done = run("import", recording, folder=below)
+
+    assert done.exit_code == 0
+    assert f"made a store at {tmp_path}/.ctxvc" in done.stderr
+    assert run("sessions", folder=below).stdout.count("\n") == 2
+
+
+def test_import_in_a_linked_worktree_uses_the_main_one(run: Run, tmp_path: Path, recording: Path) -> None:
+    def git(*words: str) -> None:
+        settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *settings, "-C", str(tmp_path / "main"), *words], check=True, capture_output=True)
+
+    (tmp_path / "main").mkdir()
+    git("init", "--quiet")
+    git("commit", "--allow-empty", "--quiet", "-m", "first")
+    git("worktree", "add", "--quiet", str(tmp_path / "linked"))
+
+    run("import", recording, folder=tmp_path / "linked")
+
+    assert (tmp_path / "main" / ".ctxvc" / "HEAD").exists()
+    assert run("sessions", folder=tmp_path / "linked").exit_code == 0
+
+
+def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: Path) -> None:
+    project = tmp_path / "my-project"
+    project.mkdir()
+    folder = Path.home() / ".claude" / "projects" / str(project.resolve()).replace("/", "-").replace("_", "-")
+    transcript(folder, "11111111-aaaa", cwd=str(project))
+    transcript(folder, "22222222-bbbb", cwd=str(project))
+
+    done = run("import", "--final", "--json", folder=project)
+
+    told = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert str(folder) in told["looked"]
+    assert [item["format"] for item in told["items"]] == ["claude-code"] * 2
+    assert {item["path"] for item in told["items"]} == {str(path) for path in folder.iterdir()}
+
+
+def test_import_without_paths_and_without_recordings_says_where_it_looked(run: Run, tmp_path: Path) -> None:
+    done = run("import", folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "no recorded session" in done.stderr
+    assert "ctxvc import FILE" in done.stderr
+    assert not (tmp_path / ".ctxvc").exists()
+
+
+def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> None:
+    path = transcript(tmp_path / "in", "s1", lines=1)
+    run("init", folder=tmp_path)
+    assert "new\t" in run("import", path, folder=tmp_path).stdout
+
+    transcript(tmp_path / "in", "s1", lines=2)
+    assert "taken further\t1\t" in run("import", "--final", path, folder=tmp_path).stdout
+    assert "nothing new\t0\t" in run("import", path, folder=tmp_path).stdout
+    assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
+
+
+def test_what_waits_in_an_open_step_is_told(run: Run, tmp_path: Path) -> None:
+    path = transcript(tmp_path / "in", "s1", lines=2)
+
+    told = json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]
+
+    assert told["waiting"] == 2
+    assert json.loads(run("import", path, "--final", "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 0
+
+
+def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path: Path, recording: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(b"\xff\xfe\x00 no transcript")
+
+    done = run("import", bad, recording, tmp_path / "missing.jsonl", folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert done.stdout.count("failed\t") == 2
+    assert done.stdout.count("new\t") == 1
+    assert f"failed: {bad}: " in done.stderr
+    assert "missing.jsonl" in done.stderr
+
+
+def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None:
+    transcript(tmp_path / "in", "s1")
+    transcript(tmp_path / "in" / "deeper", "s2")
+    (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
+    (tmp_path / "in" / "notes.txt").write_text("mine")
+
+    done = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
+
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)["items"]) == 2
+
+
+def test_a_folder_without_transcripts_is_told_to_have_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+
+    done = run("import", tmp_path / "in", folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "no transcript" in done.stderr
+
+
+def test_a_name_and_a_format_can_be_given(run: Run, tmp_path: Path, recording: Path) -> None:
+    done = run("import", "--name", "login", "--format", "openai-chat", recording, folder=tmp_path)
+
+    assert done.stdout.splitlines()[1].split("\t")[0] == "login"
+    assert run("--session", "login", "show", "--raw", "B2", folder=tmp_path).stdout == "yes"
+
+
+def test_a_recording_can_be_taken_again_as_new(run: Run, tmp_path: Path, recording: Path) -> None:
+    run("import", recording, folder=tmp_path)
+
+    assert "new\t" in run("import", "--as-new", recording, folder=tmp_path).stdout
+    with Store(tmp_path / ".ctxvc") as store:
+        assert len(store.sessions()) == 2
+
+
+def test_paths_are_meant_from_the_folder_of_c(run: Run, tmp_path: Path, recording: Path) -> None:
+    assert run("import", recording.name, folder=tmp_path).exit_code == 0
+    assert run("export", "-o", "out.json", folder=tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "out.json").read_text())["messages"]
+
+
+def test_c_comes_before_ctxvc_store_and_that_before_the_working_folder(
+    run: Run, tmp_path: Path, recording: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("import", "--name", "here", recording, folder=tmp_path)
+    monkeypatch.setenv("CTXVC_STORE", str(tmp_path / ".ctxvc"))
+    monkeypatch.chdir(project)
+
+    assert "here" in run("sessions").stdout
+    assert "demo" in run("sessions", folder=project).stdout
+    assert "demo" in run("sessions", "-C", str(project)).stdout
+    monkeypatch.delenv("CTXVC_STORE")
+    assert "demo" in run("sessions").stdout
+
+
+def test_sessions_guess_tokens_until_they_are_counted(run: Run, project: Path) -> None:
+    assert "\t~416\t" in run("sessions", folder=project).stdout
+
+    run("status", folder=project)
+
+    assert "\t754\t" in run("sessions", folder=project).stdout
+
+
+def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("old")
+
+    assert run("export", "step:99", "-o", out, folder=project).exit_code == 1
+    assert out.read_text() == "old"
+    assert run("export", "-o", out, folder=project).exit_code == 0
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert json.loads(out.read_text())["system"] == "You are a careful engineer."
+    assert run("export", "-o", tmp_path / "no" / "where.json", folder=project).exit_code == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".out")) == []
+
+
+@pytest.mark.parametrize("form", ["anthropic", "openai"])
+def test_what_is_exported_is_the_prompt_of_that_moment(run: Run, built: Path, form: str) -> None:
+    whole = json.loads(run("export", "--format", form, "step:1", folder=built).stdout)
+    now = json.loads(run("export", "--format", form, folder=built).stdout)
+
+    assert whole["model"] == now["model"] == "claude-sonnet-4-5-20250929"
+    assert "39: assert add(39, 1) == 40" in json.dumps(whole)
+    assert "[archived B6@" in json.dumps(now)
+
+
+def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
+    done = run("demo", tmp_path / "demo")
+
+    assert done.exit_code == 0, done.stderr
+    assert demo.SESSION.exists()
+    assert (tmp_path / "demo" / ".ctxvc" / "HEAD").exists()
+    assert run("verify", folder=tmp_path / "demo").exit_code == 0
+
+
+# --- checkout
+
+
+def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
+    done = run("checkout", "demo/main", tmp_path / "out", folder=project)
+
+    assert done.exit_code == 0
+    bodies = [path.name for path in (tmp_path / "out" / "blocks").rglob("*.txt")]
+    assert "B10.txt" in bodies
+    assert "B6.txt" not in bodies
+    page = (tmp_path / "out" / "DASHBOARD.md").read_text()
+    assert page.startswith("# demo/main\n")
+    assert "| B6 | 559 |" in page
+
+
+def test_a_checkout_is_of_the_session_and_scope_that_are_named(run: Run, project: Path) -> None:
+    def folder(*words: str) -> str:
+        done = run("checkout", *words, "--json", folder=project)
+        assert done.exit_code == 0, done.stderr
+        return str(json.loads(done.stdout)["folder"])
+
+    inside = project / ".ctxvc" / "checkout"
+    assert folder() == str(inside / "demo" / "main")
+    assert folder("branched") == str(inside / "branched" / "rewind-1")
+    assert folder("branched/agent-1") == str(inside / "branched" / "agent-1")
+    assert folder("--session", "hostile") == str(inside / "hostile" / "main")
+
+
+def test_moves_in_a_checkout_are_taken_when_asked(run: Run, project: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("checkout", "branched/main", out, folder=project)
+    (source,) = out.glob("blocks/*/*/B2.txt")
+    target = out / "archive" / source.relative_to(out / "blocks")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+
+    assert run("checkout", "branched/main", out, folder=project).exit_code == 1
+    done = run("checkout", "--take", "branched/main", out, folder=project)
+
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "taken: archive B2")
+    assert "archived by user" in run("show", "branched/main:B2", folder=project).stdout
+
+
+def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+
+    assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
+    for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
+        done = run("checkout", name, tmp_path / "out", folder=project)
+        assert (done.exit_code, done.stderr.startswith("ctxvc: no ")) == (1, True), name
+
+
+def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
+    from ctxvc.core.blocks import Message
+    from ctxvc.core.wire import text_part
+
+    with Store(project / ".ctxvc") as store, store.session("demo") as session:
+        words = "<script>x</script> [a](http://b) | c `d`"
+        session.append(Message(role="user", parts=(text_part(words, "user", "client"),)))
+        session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))
+
+    run("checkout", "demo/main", tmp_path / "out", folder=project)
+
+    page = (tmp_path / "out" / "DASHBOARD.md").read_text()
+    assert r"\<script\>x\</script\> \[a\](http://b) \| c \`d\`" in page

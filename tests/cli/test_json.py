@@ -1,0 +1,126 @@
+"""Every `--json` answer is what docs/json.md says, and both pages of the reference are those of this code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+
+from ctxvc.cli import reference, schemas
+from ctxvc.cli.main import cli
+from ctxvc.cli.registry import COMMANDS
+from tests.cli.conftest import Run
+
+ROOT = Path(reference.__file__).parents[2]
+TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}
+
+#: A command that gives the answer, as words after `ctxvc -C PROJECT`.
+ASKED = {
+    "ctxvc.init/1": ["init"],
+    "ctxvc.import/1": ["import", "RECORDING"],
+    "ctxvc.sessions/1": ["sessions"],
+    "ctxvc.status/1": ["status"],
+    "ctxvc.context/1": ["context"],
+    "ctxvc.log/1": ["log"],
+    "ctxvc.block/1": ["show", "B9"],
+    "ctxvc.group/1": ["show", "G1"],
+    "ctxvc.commit/1": ["show", "HEAD~1"],
+    "ctxvc.diff/1": ["diff", "step:1"],
+    "ctxvc.prompt/1": ["prompt"],
+    "ctxvc.verify/1": ["verify"],
+    "ctxvc.gc/1": ["gc"],
+    "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
+    "ctxvc.doctor/1": ["doctor"],
+}
+
+
+def test_an_answer_of_every_kind_is_asked_for() -> None:
+    assert ASKED.keys() == TYPES.keys()
+
+
+@pytest.mark.parametrize("tag", ASKED)
+def test_an_answer_has_the_fields_of_its_schema_and_no_others(
+    tag: str, run: Run, project: Path, recording: Path
+) -> None:
+    words = [str(recording) if word == "RECORDING" else word for word in ASKED[tag]]
+    done = run(*words, "--json", folder=project)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+
+    told = json.loads(done.stdout)
+    assert told.pop("schema") == tag
+    _check(told, TYPES[tag])
+
+
+def _check(value: Any, kind: Any) -> None:
+    """`value` has exactly the fields of the struct `kind`, with their types, and so have the items in it."""
+    assert list(value) == list(kind.__struct_fields__)
+    msgspec.json.decode(msgspec.json.encode({"schema": kind.__struct_config__.tag, **value}), type=kind)
+    for name, hint in get_type_hints(kind).items():
+        (item,) = get_args(hint) if get_origin(hint) is list else (hint,)
+        if isinstance(item, type) and issubclass(item, schemas.Item):
+            for each in value[name] if get_origin(hint) is list else [value[name]]:
+                _check(each, item)
+
+
+def test_a_line_of_jsonl_is_an_item_of_the_log(run: Run, built: Path) -> None:
+    lines = run("log", "--jsonl", folder=built).stdout.splitlines()
+    items = json.loads(run("log", "--json", folder=built).stdout)["items"]
+
+    assert [json.loads(line) for line in lines] == items
+
+
+def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, built: Path) -> None:
+    import base64
+
+    told = ask("show", "B9-1.png")
+
+    assert told["text"] is None
+    assert base64.b64decode(told["base64"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("name", "page"), [("cli.md", reference.cli_page), ("json.md", reference.json_page)])
+def test_the_reference_is_made_of_this_code(name: str, page: Callable[[], str]) -> None:
+    assert (ROOT / "docs" / name).read_text() == page(), "run: python -m ctxvc.cli.reference"
+
+
+def test_the_reference_names_every_command_and_every_answer() -> None:
+    for name in COMMANDS:
+        assert f"### ctxvc {name}\n" in reference.cli_page()
+    for tag in TYPES:
+        assert f"`{tag}`" in reference.json_page()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_an_example_and_says_what_the_list_of_commands_says(name: str, run: Run) -> None:
+    done = run(name, "--help")
+
+    assert done.exit_code == 0
+    example, _, rest = done.stdout.partition("\n\n")
+    assert example.startswith("Example: ")
+    assert name in example
+    command = cli.get_command(None, name)
+    assert command.help.partition("\n")[0] == COMMANDS[name].help
+    assert rest.startswith("Usage: ctxvc ")
+
+
+def test_help_lists_every_command_with_what_it_does(run: Run) -> None:
+    for words in (["--help"], ["-h"], []):
+        told = run(*words).stdout
+        assert told.startswith("Example: ")
+        for name, entry in COMMANDS.items():
+            assert f"  {name} " in told
+            assert entry.help in told
+
+
+def test_the_example_of_every_command_is_one(run: Run, project: Path, recording: Path) -> None:
+    """An example names options and arguments that exist: none is refused as wrong usage."""
+    for name in COMMANDS:
+        command = cli.get_command(None, name)
+        words = command.example.removeprefix("ctxvc ").split()
+        if words[0] == name and name not in ("import", "demo", "checkout", "export"):
+            assert run(*words, folder=project).exit_code != 2, command.example

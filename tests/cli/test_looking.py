@@ -1,0 +1,436 @@
+"""What the commands that look say: addresses, differences, costs, use, findings; each from the store itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ctxvc import media, tokens
+from ctxvc.cli import usage
+from ctxvc.cli.measure import Meter
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.difference import difference
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.wire import text_part
+from ctxvc.errors import NotFound
+from ctxvc.store import addresses, revisions
+from ctxvc.store.store import Store
+from tests.cli.conftest import Run
+from tests.cli.test_import import transcript
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("B17", {"id": "B17"}),
+        ("G3", {"id": "G3"}),
+        ("B17@3fa9c1", {"id": "B17", "checksum": "3fa9c1"}),
+        ("main:B17", {"scope": "main", "id": "B17"}),
+        ("demo/main:B17@3fa9", {"session": "demo", "scope": "main", "id": "B17", "checksum": "3fa9"}),
+        ("step:B17", {"scope": "step", "id": "B17"}),
+        ("B18-1.png", {"id": "B18", "file": "1.png"}),
+        ("B18-1.png@3fa9c1", {"id": "B18", "file": "1.png", "checksum": "3fa9c1"}),
+    ],
+)
+def test_an_address_is_read_and_written_the_same(words: str, parts: dict[str, str]) -> None:
+    address = addresses.parse(words)
+
+    assert address == addresses.Address(**parts)
+    assert str(address) == words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "B",
+        "B0",
+        "B017",
+        "b17",
+        "17",
+        "HEAD",
+        "main",
+        "step:12",
+        "B17@",
+        "B17@xyz",
+        "G3-1.png",
+        "a/b/c:B1",
+        "B17 ",
+        "B1\n",
+    ],
+)
+def test_what_is_no_address_may_be_a_revision(words: str) -> None:
+    assert addresses.parse(words) is None
+
+
+@pytest.fixture
+def store(project: Path) -> Any:
+    with Store(project / ".ctxvc") as opened:
+        yield opened
+
+
+def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Found:
+    address = addresses.parse(words)
+    assert address is not None
+    return addresses.find(store.session(session, scope), address)
+
+
+def test_a_block_of_this_scope_comes_first(store: Store) -> None:
+    found = find(store, "branched", "B3", scope="main")
+
+    assert (found.moment.scope, found.row.label) == ("main", "With a password")
+
+
+def test_a_block_that_this_scope_has_not_is_looked_for_in_the_session(store: Store) -> None:
+    assert find(store, "branched", "B5", scope="main").moment.scope == "agent-1"
+    assert find(store, "branched", "B7", scope="main").moment.scope == "rewind-1"
+    # Both `main` and `rewind-1` have it: the same bytes count once.
+    assert find(store, "branched", "B1", scope="agent-1").row.label == "Add a login"
+
+
+def test_a_block_of_another_session_is_named_with_it(store: Store) -> None:
+    assert find(store, "demo", "branched/agent-1:B5").row.label == "Look at the docs"
+    with pytest.raises(NotFound, match="no block B99 in branched/main"):
+        find(store, "demo", "branched/main:B99")
+
+
+def test_a_checksum_must_be_that_of_the_block(store: Store) -> None:
+    handle = find(store, "demo", "B1").row.handle
+
+    assert find(store, "demo", handle).row.id == "B1"
+    with pytest.raises(NotFound, match="checksum is another") as raised:
+        find(store, "demo", "B1@000000")
+    assert f"demo/main:{handle}" in raised.value.hint
+
+
+def test_two_blocks_under_one_number_are_told_apart_by_their_checksums(store: Store) -> None:
+    """As in clones that grew apart: two scopes have other blocks under one number, a third has none."""
+    rows = {"main": find(store, "branched", "main:B3").row, "rewind-1": find(store, "branched", "rewind-1:B7").row}
+    assert rows["main"].sha256 != rows["rewind-1"].sha256
+    clash = msgspec.structs.replace(rows["rewind-1"], id="B3")
+    with store.session("branched", "rewind-1") as writer:
+        writer.change(subject="as in a clone", op="step", actor="user", rows=[clash])
+    session = store.session("branched", "agent-1")
+
+    with pytest.raises(NotFound, match="several") as raised:
+        addresses.find(session, addresses.parse("B3"))
+
+    handles = [f"main:{rows['main'].handle}", f"rewind-1:{clash.handle}"]
+    assert all(f"branched/{handle}" in raised.value.hint for handle in handles)
+    assert addresses.find(session, addresses.parse(clash.handle)).moment.scope == "rewind-1"
+
+
+def test_a_group_is_found_like_a_block(store: Store) -> None:
+    assert find(store, "demo", "G1").group.members == ("B8", "B9")
+    assert find(store, "demo", "G1@a1b2").group.id == "G1"
+    with pytest.raises(NotFound, match="checksum"):
+        find(store, "demo", "G1@ffff")
+    with pytest.raises(NotFound, match="no group G1"):
+        find(store, "branched", "G1")
+
+
+def test_looking_writes_nothing(run: Run, project: Path) -> None:
+    """Not even what waits in a journal becomes a commit by it."""
+    run("status", folder=project)  # counts tokens, which are kept
+    before = {path: path.read_bytes() for path in (project / ".ctxvc").rglob("*") if path.is_file()}
+
+    for words in (["sessions"], ["status"], ["context"], ["log"], ["show", "B1"], ["show", "demo/main:B1"], ["prompt"],
+                  ["diff", "step:1"], ["export"], ["doctor"], ["verify"]):  # fmt: skip
+        assert run(*words, folder=project).exit_code == 0
+
+    after = {path: path.read_bytes() for path in (project / ".ctxvc").rglob("*") if path.is_file()}
+    assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} == set()
+
+
+# --- differences
+
+
+def moments(store: Store, *names: str) -> list[Ledger]:
+    session = store.session("demo")
+    return [revisions.resolve(store, session, name).ledger for name in names]
+
+
+def test_nothing_differs_from_itself(store: Store) -> None:
+    (ledger,) = moments(store, "HEAD")
+
+    assert difference(ledger, ledger) == []
+
+
+def test_what_entered_and_left_is_told_in_order(store: Store) -> None:
+    old, new = moments(store, "step:1", "HEAD")
+
+    assert [(change.move, change.row.id, change.was, change.now) for change in difference(old, new)] == [
+        ("left", "B6", "visible", "archived"),
+        ("changed", "B8", "", "archived"),
+        ("changed", "B9", "", "archived"),
+        *(("entered", f"B{number}", "", "visible") for number in range(10, 16)),
+    ]
+
+
+def test_a_difference_backwards_is_the_same_with_its_sides_changed(store: Store) -> None:
+    old, new = moments(store, "step:1", "HEAD")
+    turned = {"entered": "left", "left": "entered", "changed": "changed"}
+
+    forwards = [(change.row.id, change.move, change.was, change.now) for change in difference(old, new)]
+    backwards = [(change.row.id, turned[change.move], change.now, change.was) for change in difference(new, old)]
+
+    assert forwards == backwards
+
+
+def test_a_pinned_block_is_changed_and_stays(store: Store) -> None:
+    (old,) = moments(store, "HEAD")
+    new = old.with_rows([msgspec.structs.replace(old["B1"], state="pinned")])
+
+    assert [(change.move, change.was, change.now) for change in difference(old, new)] == [
+        ("changed", "visible", "pinned")
+    ]
+
+
+def test_the_tokens_of_two_prompts_differ_by_what_moved(ask: Callable[..., Any]) -> None:
+    """Where whole blocks enter and nothing leaves a stub, the sums agree."""
+    told = ask("diff", "step:3", "step:4")
+
+    assert {item["move"] for item in told["items"]} == {"entered"}
+    assert told["after"]["tokens"] - told["before"]["tokens"] == sum(item["tokens"] for item in told["items"])
+
+
+# --- costs
+
+
+def costs(store: Store, revision: str = "HEAD") -> tuple[revisions.Snapshot, dict[str, Any], Meter]:
+    meter = Meter(store)
+    moment = revisions.resolve(store, store.session("demo"), revision)
+    return moment, meter.costs(moment), meter
+
+
+def test_a_call_counts_its_tool_and_its_arguments(store: Store) -> None:
+    moment, found, meter = costs(store)
+
+    arguments = moment.bodies.body(moment.ledger["B4"]).decode()
+    assert found["B4"].body == meter.count("Read") + meter.count(arguments)
+
+
+def test_a_result_counts_the_images_beside_it(store: Store) -> None:
+    moment, found, meter = costs(store)
+    row = moment.ledger["B9"]
+
+    assert row.files == ("1.png",)
+    words = meter.count(moment.bodies.body(row).decode())
+    assert found["B9"].body == words + media.image_tokens(56, 28)
+
+
+def test_what_left_costs_its_stub_and_what_stays_its_body(store: Store) -> None:
+    moment, found, meter = costs(store)
+
+    assert found["B6"].shown == meter.count(moment.ledger["B6"].stub) < found["B6"].body
+    assert found["B8"].shown == meter.count(moment.ledger.groups["G1"].stub)
+    assert found["B9"].shown == 0
+    assert found["B1"].shown == found["B1"].body
+
+
+def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
+    with store.session("demo") as session:
+        row = msgspec.structs.replace(session.ledger()["B6"], state="masked", stub="", removed_by="")
+        big = session.append(Message(role="user", parts=(text_part("word " * 2000, "user", "client"),)))[0]
+        masked = msgspec.structs.replace(session.ledger()[big], state="masked")
+        session.change(subject="mask", op="mask", actor="user", rows=[row, masked])
+
+    _, found, _ = costs(store)
+
+    assert 160 < found[big].shown < 240 < found[big].body
+    # Two runs of 400 characters at most: a short body is shown whole.
+    assert found["B6"].shown <= found["B6"].body
+
+
+def test_an_image_costs_by_its_size(store: Store) -> None:
+    from tests.cli.building import png
+
+    with store.session("demo") as session:
+        part = Part(kind="image", role="user", origin="human", body=png(280, 280), ext="png")
+        (block,) = session.append(Message(role="user", parts=(part,)))
+
+    assert costs(store)[1][block].body == 100
+
+
+def test_the_dashboard_adds_up(ask: Callable[..., Any]) -> None:
+    for words in (["status"], ["--session", "branched", "status"], ["--session", "hostile", "status"]):
+        told = ask(*words)
+
+        assert told["used"] == told["overhead"] + told["conversation"]
+        assert told["conversation"] == sum(item["shown"] for item in told["items"])
+        assert told["percent"] == told["used"] * 100 // told["window"]
+
+
+def test_a_cached_count_needs_no_tokenizer(run: Run, project: Path) -> None:
+    import subprocess
+    import sys
+
+    run("status", folder=project)
+    code = (
+        "import sys; from ctxvc.cli.main import cli\n"
+        "try: cli.main(['status'])\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    root = str(Path(tokens.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "B15" in done.stdout
+    assert not {"tiktoken", "toktok", "anthropic", "rich"}.intersection(loaded)
+
+
+def test_a_store_that_cannot_keep_counts_is_counted_all_the_same(run: Run, project: Path) -> None:
+    cache = project / ".ctxvc" / "ctxvc" / "cache"
+    for path in cache.iterdir():
+        path.unlink()
+    cache.rmdir()
+
+    assert run("status", folder=project).exit_code == 0
+
+
+# --- use
+
+
+@pytest.mark.parametrize("by", ["kind", "tool", "turn", "file"])
+def test_every_way_of_adding_up_gives_the_same_sum(ask: Callable[..., Any], by: str) -> None:
+    told = ask("context", "--by", by)
+
+    assert sum(item["tokens"] for item in told["items"]) == told["used"] == ask("status")["used"]
+    assert sum(item["share"] for item in told["items"]) == pytest.approx(1)
+
+
+def test_a_call_and_its_result_are_of_one_file(ask: Callable[..., Any]) -> None:
+    told = {item["name"]: item["blocks"] for item in ask("context", "--by", "file")["items"]}
+
+    assert told["app.py"] == 2
+    assert told["tests/test_app.py"] == 2
+
+
+def test_thresholds_are_ahead_or_passed() -> None:
+    found = usage.thresholds(used=130_000, window=200_000)
+
+    assert [(each.percent, each.ahead) for each in found] == [(60, -10_000), (85, 40_000), (98, 66_000)]
+
+
+def test_an_empty_context_has_no_shares(run: Run, tmp_path: Path) -> None:
+    run("init", folder=tmp_path)
+    with Store(tmp_path / ".ctxvc") as store:
+        store.create_session("empty")
+
+    for words in (["context"], ["status"], ["prompt"], ["export"], ["log"], ["show"], ["diff", "HEAD"], ["sessions"]):
+        assert run(*words, folder=tmp_path).exit_code == 0, words
+
+
+def test_damaged_arguments_of_a_call_are_of_no_file(store: Store) -> None:
+    for arguments in (b"[1,2]", b'{"path":7}', b'{"path":""}', b'"x"'):
+        assert usage._file(arguments) == ""
+
+
+# --- the doctor
+
+
+def _items(run: Run, folder: Path) -> list[dict[str, str]]:
+    done = run("doctor", "--json", folder=folder)
+    assert done.exit_code == 0, done.stderr
+    found: list[dict[str, str]] = json.loads(done.stdout)["items"]
+    return found
+
+
+def findings(run: Run, folder: Path) -> dict[str, dict[str, str]]:
+    return {item["check"]: item for item in _items(run, folder)}
+
+
+def test_a_healthy_store_has_no_problem(run: Run, project: Path) -> None:
+    told = findings(run, project)
+
+    assert {item["level"] for item in told.values()} == {"ok", "note"}
+    assert [check for check, item in told.items() if item["level"] == "note"] == ["session demo"]
+    assert "1 record" in told["session demo"]["found"]
+
+
+def test_without_a_store_the_doctor_says_how_to_get_one(run: Run, tmp_path: Path) -> None:
+    told = findings(run, tmp_path)
+
+    assert (told["store"]["level"], told["store"]["mend"]) == ("note", "ctxvc init")
+
+
+def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project: Path) -> None:
+    path = project / ".ctxvc"
+    path.chmod(0o755)
+    for name in ("objects/pack/tmp_pack_123", "ctxvc/journal/demo.unreadable-99"):
+        (path / name).write_bytes(b"half")
+        (path / name).chmod(0o600)
+
+    told = {item["found"]: item for item in _items(run, project) if item["check"] == "contents"}
+
+    def mend(words: str) -> str:
+        (found,) = (item["mend"] for what, item in told.items() if words in what)
+        return found
+
+    assert mend("others may enter the store") == f"chmod 700 {path}"
+    assert "ctxvc gc" in mend("tmp_pack_123: a killed writer left this")
+    assert mend("demo.unreadable-99: a record that cannot be read")
+    run("gc", folder=project)
+    assert not [item for item in _items(run, project) if "killed writer" in item["found"]]
+
+
+@pytest.mark.parametrize("spoilt", ["HEAD", "config", "ctxvc/journal/demo", "objects/pack"])
+def test_the_doctor_itself_never_fails(run: Run, project: Path, spoilt: str) -> None:
+    path = project / ".ctxvc" / spoilt
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        file.chmod(0o600)
+        file.write_bytes(b"nonsense, and more of it than a head is long")
+
+    assert any(item["level"] == "problem" for item in findings(run, project).values())
+
+
+def test_an_old_git_is_a_problem(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxvc.store.git.version", lambda: "2.30.2")
+
+    assert findings(run, project)["git"]["level"] == "problem"
+
+
+def test_transcripts_that_will_be_deleted_are_told_of(run: Run, tmp_path: Path) -> None:
+    project = tmp_path / "app"
+    project.mkdir()
+    folder = Path.home() / ".claude" / "projects" / str(project.resolve()).replace("/", "-").replace("_", "-")
+    old = transcript(folder, "11111111-aaaa", cwd=str(project))
+    transcript(folder, "22222222-bbbb", cwd=str(project))
+
+    assert findings(run, project)["transcripts"]["level"] == "note"
+    _age(old, days=27)
+    told = findings(run, project)["transcripts"]
+    assert (told["level"], told["mend"]) == ("problem", "ctxvc import")
+    assert "2 of 2" in told["found"]
+    assert "in 2 days" in told["found"] or "in 3 days" in told["found"]
+
+    settings = Path.home() / ".claude" / "settings.json"
+    settings.write_text('{"cleanupPeriodDays": 365}')
+    assert findings(run, project)["transcripts"]["level"] == "note"
+    settings.write_text("[nonsense")
+    assert findings(run, project)["transcripts"]["level"] == "problem"
+
+    run("import", folder=project)
+    assert findings(run, project)["transcripts"]["level"] == "ok"
+
+
+def _age(path: Path, *, days: int) -> None:
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))

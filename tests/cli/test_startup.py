@@ -1,0 +1,104 @@
+"""What is loaded when, and what a shell completes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli import main
+from ctxvc.cli.registry import COMMANDS
+from tests.cli.conftest import Run
+
+ROOT = Path(main.__file__).parents[2]
+HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3"}
+
+
+def loaded(code: str, folder: Path = ROOT) -> set[str]:
+    """The modules that are loaded after `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint('modules', *sys.modules)"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def _run(*words: str) -> str:
+    return f"from ctxvc.cli.main import cli\ntry: cli.main({list(words)!r})\nexcept SystemExit: pass"
+
+
+def test_the_entry_loads_nothing_heavy() -> None:
+    assert not HEAVY & loaded("import ctxvc.cli.main")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["nonsense"]], ids=" ".join)
+def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
+    found = loaded(_run(*words))
+
+    assert not HEAVY & found
+    assert "msgspec" not in found
+    assert not [name for name in found if name.startswith("ctxvc.store")]
+
+
+def test_a_command_loads_only_what_it_needs(built: Path) -> None:
+    found = loaded(_run("log"), built)
+
+    assert not {"anthropic", "tiktoken", "toktok", "rich", "mcp", "ctxvc.importers", "ctxvc.exporters"} & found
+
+
+# --- completion
+
+
+def completed(folder: Path, *words: str) -> list[str]:
+    """What bash is offered for the last word."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ctxvc"],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "_CTXVC_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["ctxvc", *words]),
+            "COMP_CWORD": str(len(words)),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_commands_and_options_are_completed(built: Path) -> None:
+    assert completed(built, "st") == ["status"]
+    assert completed(built, "") == list(COMMANDS)
+    assert "--graph" in completed(built, "log", "--g")
+
+
+def test_sessions_and_scopes_are_completed(built: Path) -> None:
+    assert completed(built, "--session", "b") == ["branched"]
+    assert completed(built, "log", "--session", "h") == ["hostile"]
+    assert completed(built, "log", "branched/a") == ["branched/agent-1"]
+    assert set(completed(built, "--session", "branched", "log", "r")) == {"rewind-1"}
+
+
+def test_where_there_is_no_store_nothing_is_completed(tmp_path: Path) -> None:
+    assert completed(tmp_path, "--session", "b") == []
+    assert completed(tmp_path, "log", "b") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_one_that_it_takes(shell: str, run: Run, tmp_path: Path) -> None:
+    script = run("completion", shell).stdout
+    assert "_CTXVC_COMPLETE" in script
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)

@@ -1,0 +1,254 @@
+"""On a terminal: aligned, coloured where wanted, paged, with ages; and nothing recorded reaches it raw."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli import main
+from ctxvc.cli.output import Output, ago
+from tests.cli.building import HOSTILE
+from tests.cli.conftest import Run
+
+ROOT = Path(main.__file__).parents[2]
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tuple[str, int]:
+    """What `ctxvc` writes to a terminal (stdout and stderr together), and its exit code."""
+    settings = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "CTXVC_PAGER": "cat", **env}
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execve(sys.executable, [sys.executable, "-m", "ctxvc", *words], {**os.environ, **settings})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    told = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        told += piece
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    return told.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
+    told, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
+
+    header, *rows = told[told.index("ID ") :].splitlines()
+    assert code == 0
+    assert len(rows) == 15
+    assert max(map(len, rows)) <= 80
+    assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
+    assert rows[5].endswith("…")
+    assert "reads" not in header  # nothing was read: the column makes room
+
+
+def test_numbers_are_grouped_and_old_times_are_dates(built: Path) -> None:
+    told, _ = on_terminal("--color", "never", "status", folder=built)
+    assert "246 / 200,000 tokens" in told
+
+    told, _ = on_terminal("--color", "never", "log", folder=built)
+    assert "2026-03-01" in told
+    assert "12:00" not in told
+
+
+def test_ages_are_in_the_unit_that_fits() -> None:
+    now = 1_772_366_400  # 2026-03-01T12:00:00Z
+
+    assert ago("2026-03-01T11:59:50Z", now) == "10 s ago"
+    assert ago("2026-03-01T11:57:00Z", now) == "3 min ago"
+    assert ago("2026-03-01T09:00:00.500Z", now) == "2 h ago"
+    assert ago("2026-02-24T12:00:00+00:00", now) == "5 d ago"
+    assert re.fullmatch(r"2025-12-\d\d", ago("2025-12-24T12:00:00Z", now))
+    assert re.fullmatch(r"2026-03-0\d", ago("2026-03-02T12:00:00Z", now))
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "terminal", "coloured"),
+    [
+        ([], {}, True, True),
+        ([], {}, False, False),
+        ([], {"NO_COLOR": "1"}, True, False),
+        ([], {"NO_COLOR": ""}, True, True),
+        ([], {"TERM": "dumb"}, True, False),
+        ([], {"FORCE_COLOR": "1"}, False, True),
+        ([], {"FORCE_COLOR": "0"}, False, False),
+        ([], {"CLICOLOR_FORCE": "1"}, False, True),
+        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        (["--color", "always"], {"NO_COLOR": "1"}, False, True),
+        (["--color", "never"], {"FORCE_COLOR": "1"}, True, False),
+    ],
+)
+def test_who_decides_about_colours(
+    options: list[str], env: dict[str, str], terminal: bool, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+
+    output = Output(json=False, color=(options or ["", "auto"])[1], pager=False, env={"TERM": "xterm", **env})
+
+    assert output.colors is coloured
+
+
+def test_colours_reach_a_terminal_and_a_pipe_only_when_asked(built: Path, run: Run) -> None:
+    assert ESCAPE.search(on_terminal("log", folder=built)[0])
+    assert not ESCAPE.search(on_terminal("log", folder=built, NO_COLOR="1")[0])
+    assert "\x1b" not in run("log", folder=built).stdout
+    assert "\x1b[32m" in run("status", "--color", "always", folder=built).stdout
+
+
+def test_the_layout_is_the_same_with_and_without_colours(built: Path) -> None:
+    for words in (["status"], ["log"], ["diff", "step:1"], ["prompt"], ["doctor"]):
+        coloured = on_terminal("--color", "always", *words, folder=built)[0]
+        plain = on_terminal("--color", "never", *words, folder=built)[0]
+
+        assert _bare(coloured) == _bare(plain)
+
+
+def _bare(told: str) -> list[str]:
+    return [re.sub(r"in [0-9.]+ s", "", line).rstrip() for line in ESCAPE.sub("", told).splitlines()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sessions"],
+        ["status", "--all"],
+        ["context", "--by", "tool"],
+        ["context", "--by", "file"],
+        ["context", "--by", "turn"],
+        ["log"],
+        ["log", "--graph"],
+        ["log", "--jsonl"],
+        ["show", "B1"],
+        ["show", "B2"],
+        ["show", "B3"],
+        ["show", "step:1"],
+        ["show", "B2", "--json"],
+        ["diff", "HEAD~1"],
+        ["prompt"],
+        ["prompt", "--json"],
+        ["status", "--json"],
+        ["sessions", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_recorded_can_steer_a_terminal(words: list[str], built: Path, run: Run) -> None:
+    hostile = ["--session", "hostile", *words]
+    for told in (on_terminal(*hostile, folder=built)[0], run(*hostile, folder=built).output):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]", ESCAPE.sub("", told))
+
+
+def test_raw_bytes_are_written_as_they_are(built: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ctxvc", "--session", "hostile", "show", "--raw", "B1"],
+        cwd=built,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+
+    assert done.stdout == f"question {HOSTILE}".encode()
+
+
+def test_a_name_in_the_arguments_cannot_steer_a_terminal(run: Run, built: Path) -> None:
+    for words in (
+        ["show", HOSTILE],
+        ["--session", HOSTILE, "log"],
+        [HOSTILE],
+        ["-C", HOSTILE, "log"],
+        ["log", f"-{HOSTILE}"],
+    ):
+        told = run(*words, folder=None if "-C" in words else built).stderr
+
+        assert "\x1b" not in told
+        assert "\x9b" not in told
+
+
+# --- the pager
+
+
+def test_a_long_answer_goes_through_the_pager_that_is_set(built: Path) -> None:
+    told, code = on_terminal("log", folder=built, CTXVC_PAGER="sed s/^/paged:/", GIT_PAGER="false", PAGER="false")
+
+    assert code == 0
+    assert told.count("paged:") == 8
+
+
+@pytest.mark.parametrize("setting", [{"CTXVC_PAGER": "cat"}, {"CTXVC_PAGER": ""}], ids=["cat", "empty"])
+def test_no_pager_is_run_where_none_is_wanted(built: Path, setting: dict[str, str]) -> None:
+    assert "step 5" in on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")[0]
+    assert "paged:" not in on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")[0]
+
+
+def test_no_pager_is_run_for_json_or_when_told_not_to(built: Path) -> None:
+    for words in (["log", "--json"], ["--no-pager", "log"], ["log", "--no-pager"]):
+        assert "paged:" not in on_terminal(*words, folder=built, CTXVC_PAGER="sed s/^/paged:/")[0]
+
+
+def test_a_pager_that_is_left_early_is_no_failure(built: Path) -> None:
+    told, code = on_terminal("prompt", folder=built, CTXVC_PAGER="head -1")
+
+    assert code == 0
+    assert "Traceback" not in told
+    assert len(told.splitlines()) == 1
+
+
+def test_less_is_told_to_leave_at_once_where_all_fits(built: Path) -> None:
+    told, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'")
+    assert "LESS=FRX" in told
+
+    told, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'", LESS="S")
+    assert "LESS=S" in told
+
+
+# --- progress
+
+
+def test_a_bar_is_drawn_only_for_work_that_takes_a_second(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ctxvc.cli.progress import Progress
+
+    drawn: list[str] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.write", drawn.append, raising=False)
+    clock = iter([0.0, 0.5, 1.5, 1.55, 2.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+
+    with Progress("importing", 1000) as progress:
+        progress.add(100)
+        assert drawn == []
+        progress.add(400)
+        progress.add(1)
+        progress.add(99)
+
+    assert [text.split("]")[0] for text in drawn[:-1]] == [
+        "\rimporting [██████████░░░░░░░░░░",
+        "\rimporting [████████████░░░░░░░░",
+    ]
+    assert drawn[-1] == "\r\x1b[K"
+
+
+def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) -> None:
+    told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
+
+    assert json.loads(told) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
