@@ -60,7 +60,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
     try:
         try:
             code = work()
-            _flush()
+            sys.stdout.flush()
             return code
         except BrokenPipeError:
             _let_go_of_stdout()
@@ -135,15 +135,10 @@ def _asks_json(arguments: Sequence[str]) -> bool:
     return "--json" in options or "--jsonl" in options
 
 
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
 def _let_go_of_stdout() -> None:
     """What cannot be written is dropped, so that the interpreter does not complain about it at its end."""
     try:
-        _flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -171,6 +166,10 @@ def run() -> None:
     """The console script."""
     if sys.platform == "win32":
         sys.exit("ctxvc: Windows itself is not supported: run ctxvc inside WSL (`wsl --install` sets it up)")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
+    if sys.stdout is None:
+        sys.exit("ctxvc: stdout is closed: there is nowhere to answer to")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no reason to fail

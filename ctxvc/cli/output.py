@@ -1,7 +1,7 @@
 """How answers are given: for people on a terminal, as plain text in a pipe, as JSON for programs.
 
 - On a terminal: aligned columns, colour, a pager, ages. In a pipe: tab-separated, nothing cut, no ages, no colour.
-- Everything recorded is made safe to print before it comes here; `safe` and `one_line` of a cell do that.
+- Nothing recorded reaches a terminal as it is: a cell is put on one safe line here, longer text goes through `safe`.
 """
 
 from __future__ import annotations

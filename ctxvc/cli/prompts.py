@@ -98,8 +98,8 @@ def _prompt_lines(output: Output, moment: Snapshot) -> Iterator[str]:
         yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in moment.tools))
     slots = outline(moment.ledger)
     for slot, piece in zip(slots, pieces(slots, moment.bodies), strict=True):
-        if sendable([piece]):
-            yield from _section(output, _heading(slot, piece), _words(piece))
+        for sent in sendable([piece])[-1:]:
+            yield from _section(output, _heading(slot, sent), _words(sent))
 
 
 def _section(output: Output, heading: str, words: str) -> Iterator[str]:

@@ -8,21 +8,26 @@ import msgspec
 
 from ctxvc.core import actions, stubs
 from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import is_human
 from ctxvc.errors import Refused
 
 
-def archived(row: Row, *, tokens: int, count: Callable[[str], int], actor: str, call: str = "") -> Row:
+def archived(
+    row: Row, *, tokens: int, count: Callable[[str], int], actor: str, call: str = "", shown: int | None = None
+) -> Row:
     """`row` out of the prompt, with its stub. `tokens` is what its body costs, `call` the arguments it answers.
+
+    `shown` is what stands for it now, where that is not the whole body: a masked one costs less.
 
     Raises: Refused where its state does not allow it, where a human wrote it, or where the stub would cost as much.
     """
     state = actions.after(row.state, "archive")
     if state is None or row.state == "archived":
         raise Refused(f"cannot archive {row.id}: it is {row.state}", hint=f"`ctxvc show {row.id}` tells more")
-    if row.role == "user" and row.origin == "human" and actor != "user":
+    if is_human(row.role, row.origin) and actor != "user":
         raise Refused(f"cannot archive {row.id}: a human wrote it", hint="only a person may")
     stub = stubs.stub(row, tokens=tokens, call=call)
-    if count(stub) >= tokens:
+    if count(stub) >= (tokens if shown is None else shown):
         raise Refused(f"no saving: the stub of {row.id} would cost as much as the block", hint="archive it in a group")
     return msgspec.structs.replace(row, state=state, stub=stub, removed_by=actor)
 

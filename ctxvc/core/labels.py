@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ctxvc.core import text, wire
 
 WIDTH = 80
 #: No label looks further into a body than this many bytes.
 _HEAD = 4096
+#: JSON of more bytes than this is not taken apart for a label.
+_PARSED = 1024 * 1024
 #: The argument that tells most about a call, in the order in which they are looked for.
 _TELLING = (
     "command", "cmd", "file_path", "path", "pattern", "query", "url", "name", "description", "prompt", "title", "input",
@@ -31,8 +31,8 @@ def label(kind: str, body: bytes, ext: str = "txt", *, tool: str = "", media: st
 
 
 def _argument(body: bytes, ext: str) -> str:
-    if ext == "json" and len(body) <= 1024 * 1024:
-        value = wire.parse(body)
+    value = wire.parsed(body, dict) if ext == "json" and len(body) <= _PARSED else None
+    if value is not None:
         for name in _TELLING:
             match value.get(name):
                 case str(found) if found.strip():
@@ -43,13 +43,11 @@ def _argument(body: bytes, ext: str) -> str:
 
 
 def _first_text(body: bytes) -> str:
-    if len(body) > 1024 * 1024:
+    value = wire.parsed(body, list) if len(body) <= _PARSED else None
+    if value is None:
         return text.decode(body[:_HEAD])
-    value: Any = wire.parse(body)
-    if isinstance(value, list):
-        for item in value:
-            match item:
-                case {"type": "text", "text": str(found)}:
-                    return found
-        return ", ".join(str(item.get("type")) for item in value if isinstance(item, dict))
-    return text.decode(body[:_HEAD])
+    for item in value:
+        match item:
+            case {"type": "text", "text": str(found)}:
+                return found
+    return ", ".join(str(item.get("type")) for item in value if isinstance(item, dict))

@@ -161,8 +161,8 @@ class Ledger:
         return row
 
     def last(self) -> Row | None:
-        """The newest row."""
-        return self.segments[max(self.segments)][-1] if self.segments else None
+        """The newest row; None where there is none."""
+        return next(self.backwards(), None)
 
     def backwards(self) -> Iterator[Row]:
         """The rows, newest first."""

@@ -20,7 +20,7 @@ def problem(name: str) -> str:
         return "it is empty"
     if not _ALLOWED.fullmatch(name):
         return "only ASCII letters, digits, '.', '_' and '-' are allowed, a letter or digit first, 100 at most"
-    if ".." in name or name.endswith((".", ".lock")):
+    if ".." in name or name.lower().endswith((".", ".lock")):
         return "git does not allow '..', a final '.' or '.lock' in a branch name"
     if name.lower() == "head":
         return "HEAD means the current scope"
@@ -49,6 +49,6 @@ def slug(text: str, default: str = "session") -> str:
     """A valid name close to `text`."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:60].strip("-._")
     name = re.sub(r"\.{2,}", ".", name)
-    while name.endswith(".lock"):
+    while name.lower().endswith(".lock"):
         name = name[:-5].rstrip("-._")
     return name if not problem(name) else f"{default}-{name}" if name and not problem(f"{default}-{name}") else default

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ctxvc.core import wire
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.labels import label
 from ctxvc.core.ledger import Counters, Ledger, Row
@@ -62,24 +63,16 @@ class Numbering:
         """The state after `ledger`, with `block` as the session's last block number."""
         counters = ledger.meta.counters
         state = Numbering(block=block, msg=counters.msg, step=counters.step, turn=counters.turn)
-        answered: set[str] = set()
-        replied = False
+        state.replied = counters.step == 0
+        newest: list[Row] = []
         for row in ledger.backwards():
             if row.msg == counters.msg:
-                state._key = str(row.extra.get("ctxvc", {}).get("key", ""))
-            if row.turn < counters.turn:
+                state._key = str(wire.notes(row.extra).get("key", ""))
+            if row.turn < counters.turn and row.step < counters.step:
                 break
-            state.turn_replied = state.turn_replied or row.role == "assistant"
-            if is_human(row.role, row.origin):
-                state.opener = row.id
-            if row.step == counters.step:
-                replied = replied or row.role == "assistant"
-                if row.kind == "tool_result":
-                    answered.add(row.call)
-                elif row.kind == "tool_use" and row.call not in answered:
-                    state.calls[row.call] = (row.id, row.tool)
-        state.calls = dict(reversed(state.calls.items()))
-        state.replied = replied or counters.step == 0
+            newest.append(row)
+        for row in reversed(newest):
+            state._see(row)
         return state
 
     @property
@@ -94,17 +87,19 @@ class Numbering:
         """The entries that `message` makes: one for each step that it belongs to, oldest first.
 
         A reply or a human message that comes while calls are open ends their step first: the missing results are
-        empty and marked interrupted.
+        empty and marked interrupted. A message without parts makes none: no row could tell that it was there.
         """
-        message = _with_storable_calls(message)
+        if not message.parts:
+            return []
+        message = _storable(message)
         if message.role == "assistant":
             return [*self.interrupt(message.time), self._reply(message)]
         # A message that is split over two steps stays one message, also where its source has no name for it.
         message = message if message.key else msgspec.structs.replace(message, key=f"{_UNNAMED}{self.block}")
         answers, others = self._split(message)
-        entries = [self._results(message, answers)] if answers else []
+        entries = [self._entry(message, answers)] if answers else []
         if others:
-            if any(is_human(message.role, part.origin) for part in others):
+            if any(is_human(part.role, part.origin) for part in others):
                 entries += self.interrupt(message.time)
             entries.append(self._incoming(message, others))
         return entries
@@ -114,10 +109,11 @@ class Numbering:
         if not self.calls:
             return []
         parts = tuple(interrupted(call, tool) for call, (_, tool) in self.calls.items())
-        return [self._results(Message(role="user", parts=parts, time=time), parts)]
+        return [self._entry(Message(role="user", parts=parts, time=time), parts)]
 
     def aside(self, message: Message) -> tuple[list[Row], list[Body]]:
         """Rows and bodies of what a host puts in between two steps, such as a summary: no new step, no new turn."""
+        message = _storable(message)
         return self._rows(message, message.parts)
 
     def _split(self, message: Message) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
@@ -134,34 +130,43 @@ class Numbering:
 
     def _reply(self, message: Message) -> Entry:
         if self.replied:
-            self.step += 1
-        self.replied = self.turn_replied = True
-        self.turn = self.turn or 1
-        rows, bodies = self._rows(message, message.parts)
-        self.calls = {row.call: (row.id, row.tool) for row in rows if row.kind == "tool_use"}
-        return self._entry(message, rows, bodies)
-
-    def _results(self, message: Message, parts: Sequence[Part]) -> Entry:
-        rows, bodies = self._rows(message, parts)
-        for row in rows:
-            self.calls.pop(row.call, None)
-        return self._entry(message, rows, bodies)
+            self._open_step()
+        if self.turn == 0:
+            self._open_turn()
+        return self._entry(message, message.parts)
 
     def _incoming(self, message: Message, parts: Sequence[Part]) -> Entry:
         if self.complete:
-            self.step += 1
-            self.replied = False
-        human = next((at for at, part in enumerate(parts) if is_human(message.role, part.origin)), None)
-        if self.turn == 0 or (human is not None and self.turn_replied):
-            self.turn += 1
-            self.turn_replied = False
-            self.opener = ""
-        if human is not None and not self.opener:
-            self.opener = f"B{self.block + 1 + human}"
-        rows, bodies = self._rows(message, parts)
-        return self._entry(message, rows, bodies)
+            self._open_step()
+        human = any(is_human(part.role, part.origin) for part in parts)
+        if self.turn == 0 or (human and self.turn_replied):
+            self._open_turn()
+        return self._entry(message, parts)
 
-    def _entry(self, message: Message, rows: list[Row], bodies: list[Body]) -> Entry:
+    def _open_step(self) -> None:
+        self.step += 1
+        self.replied = False
+
+    def _open_turn(self) -> None:
+        self.turn += 1
+        self.turn_replied = False
+        self.opener = ""
+
+    def _see(self, row: Row) -> None:
+        """What a row says of where its step and turn stand: the same for a new one and for one of a ledger."""
+        if row.turn == self.turn:
+            self.turn_replied = self.turn_replied or row.role == "assistant"
+            if not self.opener and is_human(row.role, row.origin):
+                self.opener = row.id
+        if row.step == self.step:
+            self.replied = self.replied or row.role == "assistant"
+            if row.kind == "tool_use":
+                self.calls[row.call] = (row.id, row.tool)
+            elif row.kind == "tool_result":
+                self.calls.pop(row.call, None)
+
+    def _entry(self, message: Message, parts: Sequence[Part]) -> Entry:
+        rows, bodies = self._rows(message, parts)
         return Entry(
             step=self.step,
             rows=tuple(rows),
@@ -182,15 +187,16 @@ class Numbering:
         for part in parts:
             self.block += 1
             block_id = f"B{self.block}"
-            opened = bool(self.opener) and int(self.opener[1:]) < self.block
-            parent, tool = self.opener if opened else "", part.tool
+            parent, tool = self.opener, part.tool
             if part.kind == "tool_result" and part.call in self.calls:
                 parent, call_tool = self.calls[part.call]
                 tool = tool or call_tool
             extra = part.extra
             if message.key and not message.key.startswith(_UNNAMED) and not rows:
-                extra = {**extra, "ctxvc": {**extra.get("ctxvc", {}), "key": message.key}}
-            rows.append(_row(part, block_id, parent, tool, extra, msg=self.msg, step=self.step, turn=self.turn))
+                extra = {**extra, "ctxvc": {**wire.notes(extra), "key": message.key}}
+            row = _row(part, block_id, parent, tool, extra, msg=self.msg, step=self.step, turn=self.turn)
+            self._see(row)
+            rows.append(row)
             bodies.append((block_id, "", part.body))
             bodies.extend((block_id, suffix, data) for suffix, data in part.files)
         return rows, bodies
@@ -241,16 +247,16 @@ def _row(
     )
 
 
-def _with_storable_calls(message: Message) -> Message:
-    """The message with call ids as rows hold them, so that a result still finds its call."""
-    if all(part.call.isascii() for part in message.parts):
+def _storable(message: Message) -> Message:
+    """The message with its key and call ids as rows hold them, so that they are found again."""
+    if message.key.isascii() and all(part.call.isascii() for part in message.parts):
         return message
     parts = tuple(msgspec.structs.replace(part, call=storable(part.call)) for part in message.parts)
-    return msgspec.structs.replace(message, parts=parts)
+    return msgspec.structs.replace(message, key=storable(message.key), parts=parts)
 
 
 def storable(value: Any) -> Any:
-    """`value` with U+FFFD for lone surrogates, which no row can hold. Bodies keep theirs."""
+    """`value` with `?` for lone surrogates, which no row can hold. Bodies keep theirs."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -261,7 +267,7 @@ def storable(value: Any) -> Any:
 def _mended(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
+            return value.encode("utf-8", "replace").decode("utf-8")
         case dict():
             return {_mended(key): _mended(item) for key, item in value.items()}
         case list() | tuple():

@@ -11,15 +11,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.core import text, wire
+from ctxvc.core import stubs, text, wire
 from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.sending import Piece, Words, sendable
 
-INTERRUPTED = "[no result was recorded: the call was interrupted]"
+__all__ = ["MASK_SHOWN", "Bodies", "Piece", "Show", "Slot", "outline", "pieces", "sendable"]
+
 #: What a masked body still shows at its head and at its tail, in characters.
 MASK_SHOWN = 400
 
 Show = Literal["body", "mask", "text"]
-_NOT_TEXT = frozenset({"tool_use", "tool_result", "thinking", "image", "document", "other"})
+#: Kinds that stand in the prompt whole or not at all: half of one would be something else, or nothing.
+_WHOLE = frozenset({"thinking", "image", "document", "other"})
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -44,45 +47,30 @@ class Bodies(msgspec.Struct, frozen=True):
     file: Callable[[Row, str], bytes]
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together."""
-
-    message: int
-    role: str
-    kind: str
-    body: bytes
-    ext: str = "txt"
-    call: str = ""
-    tool: str = ""
-    error: bool = False
-    extra: Mapping[str, Any] = {}
-    files: Mapping[str, bytes] = {}
-
-
 def outline(ledger: Ledger) -> list[Slot]:
     """What stands in the prompt, in order."""
-    rows = list(_in_prompt_order(ledger))
+    rows = _in_prompt_order(ledger)
     shown = dict(_shown(ledger, rows))
-    results = _results(rows)
-    calls = {row.call: row for row in rows if row.kind == "tool_use"}
+    results = _results(ledger.rows())
+    renamed = _renamed(ledger.rows())
+    answers = {result.id for call, result in results.items() if _stands(call, shown)}
     slots: list[Slot] = []
-    asked: list[Row] = []  # calls of the assistant message in the making
+    asked: list[Slot] = []  # calls of the assistant message in the making
 
     def answer() -> None:
         for call in asked:
-            slots.append(_answer(call, results.get(call.call), shown))
+            slots.append(_answer(call, results.get(call.row.id), shown))
         asked.clear()
 
     for row in rows:
         slot = shown.get(row.id)
         if row.role != "assistant" and asked:
             answer()
-        if row.kind == "tool_result" and results.get(row.call) is row and _stands(calls.get(row.call), shown):
-            continue  # it was given right behind its call
-        if slot is None:
-            continue
+        if slot is None or row.id in answers:
+            continue  # an answer is given right behind its call
         if row.kind == "tool_use" and slot.show != "text":
-            asked.append(row)
+            slot = msgspec.structs.replace(slot, call=renamed.get(row.id, row.call))
+            asked.append(slot)
         if row.kind == "tool_result" and slot.show != "text":
             slot = _without_call(slot)
         slots.append(slot)
@@ -95,38 +83,31 @@ def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
     return [_piece(slot, bodies) for slot in slots]
 
 
-def sendable(content: Iterable[Piece]) -> list[Piece]:
-    """`content` as it may be sent: without the empty and white texts that the Messages API refuses, and with a word
-    for the model where a call has no result."""
-    sent: list[Piece] = []
-    for piece in content:
-        if piece.kind == "tool_result" and piece.error and not piece.body:
-            sent.append(msgspec.structs.replace(piece, body=text.encode(INTERRUPTED)))
-        elif piece.kind in _NOT_TEXT or piece.body.strip():
-            sent.append(piece)
-    return sent
-
-
-def _in_prompt_order(ledger: Ledger) -> Iterator[Row]:
+def _in_prompt_order(ledger: Ledger) -> list[Row]:
     """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
-    moved = {
-        block: group.before for group in ledger.groups.values() if group.before for block in group.summary
-    }  # fmt: skip
-    if not moved:
-        yield from ledger.rows()
-        return
-    by_place: dict[str, list[Row]] = {}
-    for block, place in moved.items():
-        by_place.setdefault(place, []).append(ledger[block])
-    for row in ledger.rows():
-        yield from by_place.get(row.id, ())
-        if row.id not in moved:
-            yield row
+    rows = list(ledger.rows())
+    moves = [(group.summary, group.before) for group in ledger.groups.values() if group.before]
+    if not moves:
+        return rows
+    by_id = {row.id: row for row in rows}
+    ahead: dict[str, list[str]] = {}  # block → the blocks of summaries that stand before it
+    moved: dict[str, str] = {}  # such a block → the one that it stands before
+    for summary, before in moves:
+        if before in by_id:
+            place = moved.get(before, before)
+            line = ahead.setdefault(place, [])
+            at = line.index(before) if before in moved else len(line)
+            placed = moved.keys() | ahead.keys()
+            new = [block for block in dict.fromkeys(summary) if block in by_id and block not in placed]
+            line[at:at] = new
+            moved.update(dict.fromkeys(new, place))
+    return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
 
 
 def _shown(ledger: Ledger, rows: list[Row]) -> Iterator[tuple[str, Slot]]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
     told: set[str] = set()
+    outermost: dict[str, Group | None] = {"": None}
     for row in rows:
         if row.present:
             show: Show = "mask" if row.state == "masked" else "body"
@@ -135,50 +116,67 @@ def _shown(ledger: Ledger, rows: list[Row]) -> Iterator[tuple[str, Slot]]:
         if row.state not in ("archived", "blocked", "deleted"):
             continue
         stub = row.stub
-        if row.group:
-            group = _outermost(ledger, row.group)
-            first = group.id not in told
+        if row.group not in outermost:
+            outermost[row.group] = _outermost(ledger, row.group)
+        if group := outermost[row.group]:
+            stub = "" if group.id in told else group.stub
             told.add(group.id)
-            stub = group.stub if first else ""
         if stub:
             yield row.id, Slot(row, "text", row.role, row.role, stub)
 
 
-def _outermost(ledger: Ledger, name: str) -> Group:
-    group = ledger.groups[name]
-    while group.group:
+def _outermost(ledger: Ledger, name: str) -> Group | None:
+    """The group that holds all others around this one; None where there is no such group."""
+    group, inside = ledger.groups.get(name), {name}
+    while group and group.group in ledger.groups and group.group not in inside:
+        inside.add(group.group)
         group = ledger.groups[group.group]
     return group
 
 
 def _results(rows: Iterable[Row]) -> dict[str, Row]:
-    """call → the result that stands for it: the newest that was really recorded."""
+    """A call's block → the result that stands for it: the newest that was really recorded.
+
+    An id that is used again belongs to the newer call from there on.
+    """
+    calls: dict[str, str] = {}
     found: dict[str, Row] = {}
     for row in rows:
-        if row.kind == "tool_result" and row.call and not (row.call in found and _interrupted(row)):
-            found[row.call] = row
+        if row.kind == "tool_use":
+            calls[row.call] = row.id
+        elif row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in found and _interrupted(row)):
+            found[call] = row
     return found
 
 
+def _renamed(rows: Iterable[Row]) -> dict[str, str]:
+    """A call's block → the id that it goes by, where an earlier call has its own."""
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    for row in rows:
+        if row.kind == "tool_use":
+            name = row.call
+            while name in taken:
+                name = renamed[row.id] = f"{name}-{row.id}"
+            taken.add(name)
+    return renamed
+
+
 def _interrupted(row: Row) -> bool:
-    return bool(row.extra.get("ctxvc", {}).get("interrupted"))
+    return wire.notes(row.extra).get("interrupted") is True
 
 
-def _stands(call: Row | None, shown: Mapping[str, Slot]) -> bool:
-    return call is not None and call.id in shown and shown[call.id].show != "text"
+def _stands(call: str, shown: Mapping[str, Slot]) -> bool:
+    return call in shown and shown[call].show != "text"
 
 
-def _answer(call: Row, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
+def _answer(call: Slot, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
-        return Slot(call, "text", "user", "tool_result", "", call.call)
-    slot = shown.get(result.id)
-    if slot is None:
-        where = f" in {result.group}" if result.group else ""
-        return Slot(result, "text", "user", "tool_result", f"[{result.state} {result.id}{where}]", call.call)
-    if slot.show == "text":
-        return msgspec.structs.replace(slot, role="user", kind="tool_result", call=call.call)
-    return slot
+        return Slot(call.row, "text", "user", "tool_result", "", call.call)
+    where = f" in {result.group}" if result.group else ""
+    absent = Slot(result, "text", "user", "tool_result", f"[{result.state} {result.id}{where}]")
+    return msgspec.structs.replace(shown.get(result.id, absent), role="user", kind="tool_result", call=call.call)
 
 
 def _without_call(slot: Slot) -> Slot:
@@ -188,31 +186,70 @@ def _without_call(slot: Slot) -> Slot:
 
 def _piece(slot: Slot, bodies: Bodies) -> Piece:
     row = slot.row
-    piece = Piece(
-        message=row.msg, role=slot.role, kind=slot.kind, body=b"", call=slot.call, tool=row.tool, error=row.error
-    )
     if slot.show == "text":
-        failed = slot.kind == "tool_result" and (row.error or not slot.text)
-        return msgspec.structs.replace(piece, body=text.encode(slot.text), error=failed)
+        unknown = slot.kind == "tool_result" and not slot.text
+        extra = {"ctxvc": {"interrupted": True}} if unknown else {}
+        failed = unknown or (slot.kind == "tool_result" and row.error)
+        return _words(slot, slot.text, error=failed, extra=extra)
     body = bodies.body(row)
-    if slot.show == "mask":
-        return msgspec.structs.replace(piece, body=text.encode(_masked(text.decode(body), row)))
+    if slot.show == "mask" and (left := _masked(body, row)):
+        kind = slot.role if slot.kind in _WHOLE else slot.kind
+        return _words(msgspec.structs.replace(slot, kind=kind), left, error=row.error)
+    whole = Piece(
+        message=row.msg,
+        role=slot.role,
+        kind=slot.kind,
+        body=body,
+        ext=row.ext,
+        call=slot.call,
+        tool=row.tool,
+        error=row.error,
+        extra=row.extra,
+    )
     if row.kind == "tool_result" and slot.kind != "tool_result":
-        return msgspec.structs.replace(piece, body=text.encode(_plain(body, row)))
-    files = {suffix: bodies.file(row, suffix) for suffix in row.files}
-    return msgspec.structs.replace(piece, body=body, ext=row.ext, extra=row.extra, files=files)
+        return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
+    return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
 
 
-def _masked(value: str, row: Row) -> str:
-    if len(value) <= 2 * MASK_SHOWN:
-        return value
+def _words(slot: Slot, words: str, *, error: bool, extra: Mapping[str, Any] = {}) -> Words:
+    return Words(
+        message=slot.row.msg,
+        role=slot.role,
+        kind=slot.kind,
+        body=text.encode(words),
+        call=slot.call,
+        tool=slot.row.tool,
+        error=error,
+        extra=extra,
+    )
+
+
+def _masked(body: bytes, row: Row) -> str:
+    """What a mask leaves of a body; empty where that is all of it."""
+    if row.kind in ("image", "document") and row.ext != "json":
+        return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
+    value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)
     left_out = len(value) - 2 * MASK_SHOWN
-    return f"{value[:MASK_SHOWN]}\n[masked {row.handle}: {left_out:,} characters left out]\n{value[-MASK_SHOWN:]}"
+    if left_out <= 0:
+        return stubs.guarded(value) if row.files else ""
+    if row.kind in _WHOLE:
+        return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
+    head, tail = stubs.guarded(value[:MASK_SHOWN]), stubs.guarded(value[-MASK_SHOWN:])
+    return f"{head}\n[masked {row.handle}: {left_out:,} characters left out]\n{tail}"
 
 
 def _plain(body: bytes, row: Row) -> str:
-    """The text of a result that stands without its call."""
-    if row.extra.get("ctxvc", {}).get("parts"):
-        parts = wire.parse(body)
-        return "\n".join(str(part.get("text") or f"[{part.get('type')}]") for part in parts if isinstance(part, dict))
-    return text.decode(body)
+    """The text of a result; images in it are only named."""
+    items = wire.items(body, row.extra)
+    return text.decode(body) if items is None else "\n".join(map(_item_text, items))
+
+
+def _item_text(item: Any) -> str:
+    match item:
+        case str():
+            return item
+        case {"text": str(words)}:
+            return words
+        case {"type": str(kind)}:
+            return f"[{kind}]"
+    return text.decode(wire.compact(item))

@@ -1,6 +1,11 @@
-"""Stubs: the short text that stands where a block or a group left the prompt. Written once, kept in the row."""
+"""Stubs: the short text that stands where a block or a group left the prompt. Written once, kept in the row.
+
+And how every text of ours in a prompt is told from what was recorded.
+"""
 
 from __future__ import annotations
+
+import re
 
 from ctxvc.core import text
 from ctxvc.core.ledger import Group, Row
@@ -8,6 +13,28 @@ from ctxvc.core.ledger import Group, Row
 #: Characters of a call's arguments, and of an index text, that a stub shows at most.
 ARGUMENTS = 160
 INDEX = 200
+
+#: What is sent for a call whose result was never recorded, for a tool that failed without a word, and where the first
+#: message is not the user's, as the Messages API wants it to be.
+INTERRUPTED = "[no result was recorded: the call was interrupted]"
+FAILED = "[the tool failed without any output]"
+BEGINNING = "[nothing before this is in the prompt]"
+
+#: How a text of ours begins: a stub, a mask, one of the words above, a note on a change of scope.
+_OURS = re.compile(
+    r"\[(?=(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|[→←] |"
+    + "|".join(re.escape(words[1:]) for words in (INTERRUPTED, FAILED, BEGINNING))
+    + ")",
+    re.IGNORECASE,
+)
+
+
+def guarded(value: str) -> str:
+    """Recorded text in which nothing begins as a text of ours does: a backslash stands before it.
+
+    Taking away one backslash before each such beginning gives back `value`.
+    """
+    return _OURS.sub(r"\\[", value)
 
 
 def escaped(value: str, width: int) -> str:

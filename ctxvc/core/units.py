@@ -98,7 +98,8 @@ class Gatherer:
                 scope = event.scope or self.current
                 yield from self._close(scope)
                 yield from self._close(scope)  # what came in meanwhile, without a reply
-                kept = frozenset(self._key_of.get(key, key) for key in event.kept)
+                # Of a message with results, the rest stands elsewhere, under its own key.
+                kept = event.kept.union(self._key_of.get(key, key) for key in event.kept)
                 before = self._key_of.get(event.before, event.before)
                 event = msgspec.structs.replace(event, kept=kept, before=before)
                 yield self._numbered(Compaction(scope=scope, event=event, end=event.end))
@@ -138,7 +139,7 @@ class Gatherer:
         else:
             others = self._answered(step, message)
             if others.parts:
-                human = any(is_human(message.role, part.origin) for part in others.parts)
+                human = any(is_human(part.role, part.origin) for part in others.parts)
                 if human and step.reply and not step.calls:
                     yield from self._close(scope)
                     step = self._at(scope)
@@ -185,8 +186,7 @@ class Gatherer:
             return
         if not step.reply:  # nothing but what came in, and results without a call
             step.incoming += [msgspec.structs.replace(source, parts=(part,)) for part, source in step.early.values()]
-            step.incoming += step.later
-            step.early, step.later = {}, []
+            step.early = {}
         results = [*step.results, *(interrupted(call, tool) for call, tool in step.calls.items())]
         messages = [*step.incoming]
         if step.reply:
@@ -198,11 +198,15 @@ class Gatherer:
         parent, task = self._opened.get(scope, ("", ""))
         unit = self._numbered(Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task))
         for message in step.incoming:
-            self._places.setdefault(message.key, (scope, self.number, True))
+            place = self._places.get(message.key)
+            # A message whose results stand in an earlier step of the scope ends here.
+            if place is None or (place[0] == scope and not place[2]):
+                self._places[message.key] = (scope, self.number, True)
         for together in (step.reply, step.sources[::-1]):
             for message in together:
                 self._places.setdefault(message.key, (scope, self.number, False))
-                self._key_of[message.key] = together[0].key
+                if message.key:
+                    self._key_of[message.key] = together[0].key
         self._before[scope, self.number] = (previous, tuple(step.incoming))
         self._open[scope] = _Open(incoming=step.later, early=step.early, end=max(step.end, step.later_end))
         yield unit

@@ -11,7 +11,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ from ctxvc.core.blocks import FOREIGN, Kind, Origin, Part, Role
 _IMAGE_EXT = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _EXT = {**_IMAGE_EXT, "application/pdf": "pdf"}
 _TEXT_KIND: dict[Role, Kind] = {"user": "user", "assistant": "assistant", "system": "system"}
+
+T = TypeVar("T")
 
 
 def compact(value: Any) -> bytes:
@@ -47,6 +49,21 @@ def parse(data: bytes | str) -> Any:
             return json.loads(data)
         except RecursionError as error:
             raise ValueError("JSON is nested too deep") from error
+
+
+def parsed(data: bytes, kind: type[T]) -> T | None:
+    """The value of a JSON text where it is one, and of that type; else None."""
+    try:
+        value = parse(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, kind) else None
+
+
+def notes(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What we noted ourselves in the `extra` of a part or row; notes of an unexpected type count as none."""
+    found = extra.get("ctxvc")
+    return found if isinstance(found, dict) else {}
 
 
 def text_part(value: str, role: Role, origin: Origin, *, kind: Kind | None = None, **extra: Any) -> Part:
@@ -99,12 +116,7 @@ def part(block: Mapping[str, Any] | str, role: Role, origin: Origin, *, input_by
 
 def call_part(name: str, call: str, arguments: bytes, *, origin: Origin = "model", **extra: Any) -> Part:
     """A tool call. `arguments` are kept byte for byte; they are JSON, or the text a model wrote in its place."""
-    try:
-        ext = "json" if isinstance(parse(arguments), dict) else "txt"
-    except ValueError:
-        ext = "txt"
-    if ext == "txt":
-        ext = text_ext(arguments)
+    ext = "json" if parsed(arguments, dict) is not None else text_ext(arguments)
     return Part(
         kind="tool_use", role="assistant", origin=origin, body=arguments, ext=ext, call=call, tool=name, extra=extra
     )
@@ -138,7 +150,7 @@ def _result_part(block: Mapping[str, Any], call: str, origin: Origin) -> Part:
             body = text.encode(content)
         case [{"type": "text", "text": str(only), **others}] if not others:
             body = text.encode(only)
-        case list():
+        case list() if not any(map(_names_a_file, content)):
             body, files = _mixed(content)
             ext = "json"
             # A result that is itself the text of a JSON document must not be taken for a list of parts.
@@ -180,6 +192,14 @@ def _mixed(content: list[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     return compact(listed), tuple(files)
 
 
+def _names_a_file(item: Any) -> bool:
+    """Whether an item of a result looks like those that `_mixed` makes: received so, it would be taken for one."""
+    match item:
+        case {"source": {"data": {"file": _}}}:
+            return True
+    return False
+
+
 def _media_part(block: Mapping[str, Any], kind: Kind, media: str, data: str, role: Role, origin: Origin) -> Part:
     raw = _unbase64(data)
     if raw is None:
@@ -195,7 +215,7 @@ def _unbase64(data: str) -> bytes | None:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return raw if base64.b64encode(raw).decode("ascii") == data else None
+    return raw if _base64(raw) == data else None
 
 
 def _with(part: Part, extra: dict[str, Any]) -> Part:
@@ -209,11 +229,15 @@ def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
 
 def arguments(body: bytes, ext: str) -> dict[str, Any]:
     """A call's arguments as the object that the Messages API wants; what is no JSON object goes under `arguments`."""
-    if ext == "json":
-        value = parse(body)
-        if isinstance(value, dict):
-            return value
-    return {"arguments": text.decode(body)} if body else {}
+    value = parsed(body, dict) if ext == "json" else None
+    if value is None:
+        return {"arguments": text.decode(body)} if body else {}
+    return value
+
+
+def items(body: bytes, extra: Mapping[str, Any]) -> list[Any] | None:
+    """The items of a result of several parts, images by the names of their files; None where the body is its text."""
+    return parsed(body, list) if notes(extra).get("parts") is True else None
 
 
 def block(
@@ -236,11 +260,12 @@ def block(
     if kind == "thinking" and ext != "json":
         return {"type": "thinking", "thinking": text.decode(body), **rest}
     if kind in ("image", "document") and ext != "json":
-        source = {"type": "base64", **rest.pop("source", {}), "data": base64.b64encode(body).decode("ascii")}
+        known = rest.pop("source", None)
+        source = {"type": "base64", **(known if isinstance(known, dict) else {}), "data": _base64(body)}
         return {"type": kind, "source": source, **rest}
     if kind in ("thinking", "image", "document", "other"):
-        value = parse(body)
-        return value if isinstance(value, dict) else {"type": "text", "text": text.decode(body)}
+        value = parsed(body, dict)
+        return {"type": "text", "text": text.decode(body)} if value is None else value
     return {"type": "text", "text": text.decode(body), **rest}
 
 
@@ -248,8 +273,8 @@ def _result_block(
     body: bytes, call: str, error: bool, extra: Mapping[str, Any], rest: dict[str, Any], files: Mapping[str, bytes]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call}
-    if extra.get("ctxvc", {}).get("parts"):
-        result["content"] = [_fill(item, files) for item in parse(body)]
+    if (several := items(body, extra)) is not None:
+        result["content"] = [_fill(item, files) for item in several]
     elif body:
         result["content"] = [{"type": "text", "text": text.decode(body)}]
     if error:
@@ -260,6 +285,9 @@ def _result_block(
 def _fill(item: Any, files: Mapping[str, bytes]) -> Any:
     match item:
         case {"source": {"data": {"file": str(name)}}} if name in files:
-            data = base64.b64encode(files[name]).decode("ascii")
-            return {**item, "source": {**item["source"], "data": data}}
+            return {**item, "source": {**item["source"], "data": _base64(files[name])}}
     return item
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

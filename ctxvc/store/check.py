@@ -5,6 +5,7 @@ git looks at its own side (`fsck`) while we look at ours: every commit, every jo
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
@@ -56,10 +57,10 @@ def verify(store: Store, progress: Progress | None = None, *, deep: bool = True)
 
     Safe while others write. No damage makes it raise.
     """
-    packs = _packs(store)
+    before = _standing(store)
     report = _verify(store, progress, deep=deep)
-    if report.damaged and not packs <= _packs(store):
-        # Packs were merged under our feet: what seemed to be missing may only have moved.
+    if report.damaged and _standing(store) != before:
+        # Refs or packs moved under our feet: what seemed to be missing may be in another place.
         report = _verify(store, progress, deep=deep)
     return report
 
@@ -82,7 +83,7 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
         walk = _walk(objects, history, tips, deep=deep)
         found = list(_commits(history, walk, progress, deep=deep))
         findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]
-        findings += [*_privacy(store.path), *_leftovers(store.path)]
+        findings += [*_privacy(store.path), *_leftovers(store)]
         if git_says is not None:
             findings += _git_side(git_says.result(), objects, history, walk, findings)
     found += history.broken.values()
@@ -177,7 +178,8 @@ def _git_side(
             if item.ref in refs:
                 continue
         tell = warning if item.mild else damage
-        yield tell(f"git fsck: {item.text}", where, FROM_A_COPY)
+        what = f"object {item.object[:12]} is missing" if item.text.startswith("missing ") else f"git fsck: {item.text}"
+        yield tell(what, where, FROM_A_COPY)
 
 
 # --- refs
@@ -202,12 +204,24 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
             hint = "`git replace -d` takes it away"
             findings.append(damage("git shows another object in the place of this one", Where(path=ref), hint))
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
-    for path in sorted((store.path / HEADS).rglob("*")):
-        ref = path.relative_to(store.path).as_posix()
-        if path.is_file() and path.suffix != ".lock" and not path.name.startswith(".") and ref not in listed:
+    for ref in _unlisted(store.path, set(listed)):
+        try:
+            store.repository.references[ref]
+        except KeyError:
+            continue  # it was deleted, or packed, meanwhile
+        except pygit2.GitError:
             session, scope = scope_of(ref) or ("", "")
             findings.append(damage("the branch cannot be read", Where(session=session, scope=scope, path=ref), hint))
     return tips, findings
+
+
+def _unlisted(path: Path, listed: set[str]) -> Iterator[str]:
+    """Files that should be branches, and that git leaves out where it lists them."""
+    for folder, _, files in os.walk(path / HEADS):
+        for name in files:
+            ref = Path(folder, name).relative_to(path).as_posix()
+            if ref not in listed and not name.startswith(".") and not name.endswith(".lock"):
+                yield ref
 
 
 def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[Finding]:
@@ -259,10 +273,11 @@ def _journal(
     """What is wrong with a journal, and whether it has records at all."""
 
     def committed(change: Change) -> set[str]:
-        tip = tips.get(change.scope) or bytes.fromhex(change.origin)
-        if tip not in walk.commits:
-            raise NotFound(f"no commit {change.origin!r}")
-        return history.block_ids(walk.commits[tip])
+        try:
+            commit = walk.commits[tips.get(change.scope) or bytes.fromhex(change.origin)]
+        except (KeyError, ValueError):
+            raise NotFound(f"no commit {change.origin!r} in scope {change.scope!r}") from None
+        return history.block_ids(commit)
 
     path = store.journal_path(where.session)
     try:
@@ -285,30 +300,32 @@ def _journal(
 def _privacy(path: Path) -> Iterator[Finding]:
     if (open_to := stat.S_IMODE(path.stat().st_mode)) & 0o077:
         yield warning(f"others may enter the store (mode {open_to:04o})", Where(path="."), f"chmod 700 {path}")
-    for folder in ("", "ctxvc", "ctxvc/journal", "ctxvc/cache", "objects/pack"):
-        try:
-            files = [entry for entry in (path / folder).iterdir() if entry.is_file() and entry.stat().st_mode & 0o077]
-        except OSError:
-            continue
-        if files:
-            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-            where = Where(path=str(files[0].relative_to(path)))
-            yield warning(f"others may read this file{more}", where, f"chmod go= {path / folder}/*")
+    for journal in sorted((path / "ctxvc" / "journal").glob("[!.]*")):
+        if stat.S_IMODE(journal.stat().st_mode) & 0o077:
+            where = Where(path=str(journal.relative_to(path)))
+            yield warning("others may read what is not committed yet", where, f"chmod 600 {journal}")
 
 
-def _leftovers(path: Path) -> Iterator[Finding]:
+def _leftovers(store: Store) -> Iterator[Finding]:
+    """What killed writers left. While one is alive that is not to be told from what it needs: then nothing."""
     try:
-        found = cleanup.leftovers(path)
+        with locked(store._store_lock, timeout=0):
+            found = cleanup.leftovers(store.path)
+    except CtxvcError:
+        return
     except OSError as error:
         yield damage(f"the packs cannot be listed: {error.strerror}", Where(path="objects/pack"))
         return
     for left in found:
-        where = Where(path=str(left.relative_to(path)))
-        yield warning("a killed writer left this, or one is at work now", where, "`ctxvc gc` removes it")
+        where = Where(path=str(left.relative_to(store.path)))
+        yield warning("a killed writer left this", where, "`ctxvc gc` removes it")
 
 
-def _packs(store: Store) -> set[str]:
+def _standing(store: Store) -> tuple[list[str], list[str]]:
+    """The packs, and where each ref points, as far as they can be read."""
+    packs = sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
     try:
-        return {path.name for path in (store.path / "objects" / "pack").glob("*.pack")}
-    except OSError:
-        return set()
+        refs = [f"{scope} {tip}" for scopes in store.all_tips().values() for scope, tip in scopes.items()]
+    except pygit2.GitError:
+        refs = []
+    return packs, sorted(refs)

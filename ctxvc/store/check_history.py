@@ -6,23 +6,20 @@ every file is looked at once, every body is hashed once, and a history costs wha
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
 
 import msgspec
 
-from ctxvc.core import wire
 from ctxvc.core.blocks import block_number
 from ctxvc.core.ledger import Counters, Group, Meta, Row, segment_of
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store import format as fmt
 from ctxvc.store.check_groups import disagreements
+from ctxvc.store.contents import Contents, named_files
 from ctxvc.store.findings import FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.objects import (
@@ -54,50 +51,8 @@ _identity = attrgetter(*IDENTITY)
 _TOP = {fmt.META: FILE, fmt.ATTRIBUTES: FILE, "ledger": TREE, "blocks": TREE, "archive": TREE, "request": TREE}
 _REQUEST = frozenset({"request/system.txt", "request/system.json", "request/tools.json"})
 _EXT = re.compile(r"[A-Za-z0-9]{1,16}")
+_GROUP = re.compile(r"G[1-9][0-9]{0,11}")
 _SUFFIX = re.compile(r"[1-9][0-9]{0,5}\.[A-Za-z0-9]{1,16}")
-
-T = TypeVar("T")
-
-
-class Contents:
-    """What blobs hold, decoded. A blob that many commits share is decoded, and a body hashed, once."""
-
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
-        self.rows = lru_cache(512)(self._rows)
-        self.groups = lru_cache(16)(self._groups)
-        self.meta = lru_cache(16)(self._meta)
-        self._sums: dict[bytes, tuple[int, str]] = {}
-        self.bytes = 0
-
-    def sum(self, blob: bytes) -> tuple[int, str]:
-        """Size and SHA-256. Raises: Unreadable."""
-        if blob not in self._sums:
-            data = self.objects.blob(blob)
-            self._sums[blob] = len(data), hashlib.sha256(data).hexdigest()
-            self.bytes += len(data)
-        return self._sums[blob]
-
-    def added(self, old: bytes, new: bytes) -> tuple[Row, ...]:
-        """The last rows of a segment that only grew at its end, as it does in nearly every commit; else none."""
-        before, after = self.objects.version(old), self.objects.version(new)
-        if not before.endswith(b"\n") or not after.startswith(before):
-            return ()
-        # With the last row of before, so that the order is looked at across the seam.
-        last = before.rfind(b"\n", 0, -1) + 1
-        return _decoded(fmt.decode_rows, after[last:], "the ledger")[1:]
-
-    def _rows(self, blob: bytes) -> dict[str, Row]:
-        """Raises: Unreadable, Damaged."""
-        return {row.id: row for row in _decoded(fmt.decode_rows, self.objects.version(blob), "the ledger")}
-
-    def _groups(self, blob: bytes) -> dict[str, Group]:
-        """Raises: Unreadable, Damaged."""
-        return _decoded(fmt.decode_groups, self.objects.version(blob), "the groups")
-
-    def _meta(self, blob: bytes) -> Meta:
-        """Raises: Unreadable, Damaged, Refused for a newer format."""
-        return _decoded(fmt.decode_meta, self.objects.version(blob), fmt.META)
 
 
 class History:
@@ -224,9 +179,12 @@ class _Comparison:
             yield damage(f"the counters of {', '.join(back)} went back", self._at(fmt.META), EDITED)
         for _, row in self.changed.values():
             if row is not None and row.number > new.block:
-                yield damage(
-                    f"{row.id} is beyond the counter of blocks, {new.block}", self._at(fmt.META, row.id), EDITED
-                )
+                what = f"{row.id} is beyond the counter of blocks, {new.block}"
+                yield damage(what, self._at(fmt.META, row.id), EDITED)
+        _, groups = self.groups or ({}, {})
+        newest = max((int(name[1:]) for name in groups if _GROUP.fullmatch(name)), default=0)
+        if newest > new.group:
+            yield damage(f"G{newest} is beyond the counter of groups, {new.group}", self._at(fmt.META), EDITED)
 
     def _top(self) -> Iterator[Finding]:
         for name, _, now in differing(self.before, self.root):
@@ -454,25 +412,3 @@ def altered(old: Row, new: Row) -> list[str]:
 
 def _received(row: Row) -> dict[str, object]:
     return {name: value for name, value in row.extra.items() if name != "ctxvc"}
-
-
-def named_files(body: bytes) -> list[tuple[str, int, str]]:
-    """Name, size and SHA-256 of the files that a result's JSON body names."""
-    try:
-        items = wire.parse(body)
-    except ValueError:
-        return []
-    found = []
-    for item in items if isinstance(items, list) else []:
-        match item:
-            case {"source": {"data": {"file": str(name), "bytes": int(size), "sha256": str(digest)}}}:
-                found.append((name, size, digest))
-    return found
-
-
-def _decoded(decode: Callable[[bytes, str], T], data: bytes, what: str) -> T:
-    """Raises: Damaged, Refused."""
-    try:
-        return decode(data, what)
-    except RecursionError as error:
-        raise Damaged(f"{what}: nested too deep", hint=FROM_A_COPY) from error

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged
-from ctxvc.store.check_history import named_files
+from ctxvc.store.contents import named_files
 from ctxvc.store.findings import Finding, Where, damage, warning
 from ctxvc.store.journal import FORMAT, MAGIC, Change, Frame, Head, Record, Tail, parse
 

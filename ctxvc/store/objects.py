@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pygit2
@@ -13,6 +16,7 @@ TREE = b"40000"
 FILE = b"100644"
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
+_LOOSE = re.compile(r"[0-9a-f]{38}")
 _TYPES = {
     pygit2.enums.ObjectType.COMMIT: "commit",
     pygit2.enums.ObjectType.TREE: "tree",
@@ -61,6 +65,7 @@ class Objects:
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._odb = repository.odb
+        self._loose = _loose_files(Path(repository.path) / "objects")
         self.tree = lru_cache(4096)(self._tree)
         self.version = lru_cache(128)(self.blob)
 
@@ -117,14 +122,40 @@ class Objects:
 
     def _read(self, id: bytes, type: str) -> bytes:
         try:
-            found, data = self._odb.read(pygit2.Oid(raw=id))
+            found, data = self._loose_object(id) or self._stored(id)
         except KeyError:
             raise Unreadable(id, "is missing") from None
-        except (pygit2.GitError, ValueError, OSError) as error:
+        except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
-        if _TYPES.get(found) != type:
+        if found != type:
             raise Unreadable(id, f"is no {type}")
         return data
+
+    def _stored(self, id: bytes) -> tuple[str, bytes]:
+        found, data = self._odb.read(pygit2.Oid(raw=id))
+        return _TYPES.get(found, "object"), data
+
+    def _loose_object(self, id: bytes) -> tuple[str, bytes] | None:
+        """A loose object's type and bytes. Not by libgit2, which never returns from one that is cut short."""
+        if id not in self._loose:
+            return None
+        try:
+            raw = zlib.decompress(self._loose[id].read_bytes())
+        except FileNotFoundError:
+            return None  # it was packed meanwhile
+        if hashlib.sha1(raw, usedforsecurity=False).digest() != id:
+            raise ValueError("its bytes are not those of its name")
+        head, _, data = raw.partition(b"\0")
+        return head.split(b" ")[0].decode("ascii"), data
+
+
+def _loose_files(folder: Path) -> dict[bytes, Path]:
+    """The loose objects. A store has hardly any: what ctxvc writes is in packs."""
+    found = {}
+    for path in folder.glob("[0-9a-f][0-9a-f]/*"):
+        if _LOOSE.fullmatch(path.name):
+            found[bytes.fromhex(path.parent.name + path.name)] = path
+    return found
 
 
 class Unbrowsed(NamedTuple):

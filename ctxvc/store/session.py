@@ -20,7 +20,7 @@ import msgspec
 from ctxvc.core.blocks import Message
 from ctxvc.core.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.numbering import Entry, Numbering
-from ctxvc.errors import CtxvcError, NotFound
+from ctxvc.errors import Conflict, CtxvcError, NotFound
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import Pending, Planned, apply, covered, plan, usage_trailers
 from ctxvc.store.journal import FORMAT, Change, Frame, Head, Journal, Record, Tail, encode_record, raw
@@ -377,6 +377,14 @@ class Session:
 
     def _flush(self) -> None:
         """Complete steps and verbs become commits, refs move, HEAD last, and the journal drops what is committed."""
+        try:
+            self._flush_once()
+        except Conflict:
+            # A killed writer's git may have moved a ref after we read it. It is gone: we hold the lock that it held.
+            self._load()
+            self._flush_once()
+
+    def _flush_once(self) -> None:
         assert self._head is not None
         journal = self._head.journal
         plans = {name: plan(held.committed, held.pending, journal) for name, held in self._scopes.items()}

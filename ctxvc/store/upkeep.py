@@ -66,7 +66,7 @@ def sizes(store: Store) -> Sizes:
 
 
 def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
-    """Everything is in one pack, compressed well; nothing that a ref reaches is gone.
+    """Everything is in one pack, compressed well; what no ref reaches, and is older than `grace`, is gone.
 
     Complete steps are flushed first. Writers may go on while it compresses and wait only while packs are exchanged.
     Killed at any moment, it leaves a whole store, which the next gc makes small.
@@ -82,11 +82,13 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
             _git(store, handle, *_REPACK, "-a", "-f", *_COMPRESS)
     with locked(store._store_lock) as handle:
         removed = [*cleanup.remove(store.path), *_stale_packed_refs(store.path)]
-        expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ")
+        expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
+        kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
-        _git(store, handle, *_REPACK, "-A", "-d", f"--unpack-unreachable={expiry}")
+        _git(store, handle, *_REPACK, *kept, "-d")
         _git(store, handle, "prune", f"--expire={expiry}")
         _git(store, handle, "pack-refs", "--all")
+        marker.parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(marker, "\n".join(_packs(store)).encode())
     after = sizes(store)
     return GcReport(

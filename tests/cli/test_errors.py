@@ -274,11 +274,25 @@ def test_a_full_disk_is_told_once(built: Path) -> None:
     assert "Exception ignored" not in done.stderr
 
 
+def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
+    command = f"{sys.executable} -m ctxvc log"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=built, env=env, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr[:24]) == (1, b"ctxvc: stdout is closed:")
+    done = subprocess.run(["sh", "-c", f"{command} 2>&-"], cwd=built, env=env, stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout[:7]) == (0, b"commit\t")
+
+
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "endless.jsonl"
     os.mkfifo(pipe)
+    # Whoever runs the tests in the background has interrupts ignored, and a child inherits that.
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom ctxvc.cli.main import run; run()"
+    )
     running = subprocess.Popen(
-        [*CTXVC, "import", "--format", "codex", str(pipe)],
+        [sys.executable, "-c", script, "import", "--format", "codex", str(pipe)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,

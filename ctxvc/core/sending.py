@@ -1,0 +1,228 @@
+"""From the content of a prompt to what a provider takes and a model may trust. Judged on the bytes, not on the ledger.
+
+`valid` makes up for what the Messages API refuses although it was recorded; `sendable` also sees to it that nothing
+recorded can pass for a text of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import stubs, text, wire
+
+_TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
+#: Types of content blocks that have a kind of their own: one that is of kind `other` has a shape that the API refuses.
+_OWN_KIND = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
+_NOT_IN_RESULTS = frozenset({"thinking", "redacted_thinking", "tool_use", "tool_result"})
+_PROVIDERS_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_CALL_ID = re.compile("[A-Za-z0-9_-]+")
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together."""
+
+    message: int
+    role: str
+    kind: str
+    body: bytes
+    ext: str = "txt"
+    call: str = ""
+    tool: str = ""
+    error: bool = False
+    extra: Mapping[str, Any] = {}
+    files: Mapping[str, bytes] = {}
+
+
+class Words(Piece, frozen=True, kw_only=True):
+    """A text of ours in a body's place: a stub, what a mask leaves, a word on what is missing."""
+
+
+def sendable(content: Iterable[Piece]) -> list[Piece]:
+    """`content` as it is sent to a model: valid, and nothing recorded in it reads as if we had written it.
+
+    In recorded texts but the model's own, a backslash stands before what begins as a text of ours (`stubs.guarded`).
+    """
+    return valid(map(_guarded, content))
+
+
+def valid(content: Iterable[Piece]) -> list[Piece]:
+    """`content` as the Messages API takes it, whatever was recorded.
+
+    - A text without a character to see is absent. A result without one has no content; one that is an error must have
+      some, and says what is known.
+    - What may not stand where it does, or not in its shape, stands as text: a known type of block in a shape that we do
+      not know, a user's thinking, half of a pair of the provider's own call and result.
+    - Call ids have the characters that are allowed, and the first message is the user's.
+    """
+    fit = _with_ids(_with_whole_pairs([piece for piece in map(_fit, content) if _says_something(piece)]))
+    if fit and fit[0].role != "user":
+        fit.insert(0, Words(message=fit[0].message, role="user", kind="user", body=text.encode(stubs.BEGINNING)))
+    return fit
+
+
+# --- nothing recorded passes for ours
+
+
+def _guarded(piece: Piece) -> Piece:
+    if isinstance(piece, Words) or piece.role == "assistant" or piece.kind in ("note", "dashboard"):
+        return piece
+    if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
+        words = text.decode(piece.body)
+        guarded = stubs.guarded(words)
+        return piece if guarded == words else msgspec.structs.replace(piece, body=text.encode(guarded))
+    value = wire.parsed(piece.body, object) if piece.ext == "json" else None
+    guarded_value = _guarded_value(value)
+    return piece if guarded_value == value else msgspec.structs.replace(piece, body=wire.compact(guarded_value))
+
+
+def _guarded_value(value: Any) -> Any:
+    match value:
+        case str():
+            return stubs.guarded(value)
+        case list():
+            return [_guarded_value(item) for item in value]
+        case dict():
+            return {stubs.guarded(key): _guarded_value(item) for key, item in value.items()}
+    return value
+
+
+# --- what the Messages API takes
+
+
+def _fit(piece: Piece) -> Piece:
+    """The piece in a form that may stand where it stands."""
+    match piece.kind:
+        case "tool_use":
+            return piece
+        case "tool_result":
+            return _fit_result(piece)
+        case "thinking":
+            return piece if piece.role == "assistant" else _as_text(piece)
+        case "document" if piece.role == "assistant":
+            return _words(piece, f"[a document of {text.human_bytes(len(piece.body))}]")
+        case "image" | "document":
+            value = _value(piece)
+            return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
+        case "other":
+            known = "openai" in piece.extra or _type(_value(piece)) not in ("", *_OWN_KIND)
+            return piece if known else _as_text(piece)
+    if piece.role == "user" and piece.extra.get("citations"):
+        return msgspec.structs.replace(piece, extra=_without(piece.extra, "citations"))
+    return piece
+
+
+def _fit_result(piece: Piece) -> Piece:
+    if "openai" in piece.extra and piece.body:
+        return piece  # the exporter of that form makes its content, and counts on each item's place
+    items = wire.items(piece.body, piece.extra)
+    if items is not None:
+        fit = [item for item in map(_fit_item, items) if not _is_white(item)]
+        if fit:
+            return piece if fit == items else msgspec.structs.replace(piece, body=wire.compact(fit))
+    elif text.decode(piece.body).strip():
+        return piece
+    empty = msgspec.structs.replace(piece, body=b"", ext="txt", files={}, extra=_without(piece.extra, "ctxvc"))
+    if not piece.error:
+        return empty
+    interrupted = wire.notes(piece.extra).get("interrupted") is True
+    return msgspec.structs.replace(empty, body=text.encode(stubs.INTERRUPTED if interrupted else stubs.FAILED))
+
+
+def _fit_item(item: Any) -> Any:
+    """An item of a result's content in a form that may stand there."""
+    match item:
+        case str():
+            return {"type": "text", "text": item}
+        case {"type": "text", "text": str()}:
+            return _without(item, "citations") if item.get("citations") else item
+        case {"type": "search_result", "content": list(content)}:
+            return {**item, "content": [_fit_item(inner) for inner in content]}
+        case {"type": str(kind)} if kind not in ("text", *_NOT_IN_RESULTS):
+            return item
+    return {"type": "text", "text": text.decode(wire.compact(item))}
+
+
+def _is_white(item: dict[str, Any]) -> bool:
+    return item["type"] == "text" and not item["text"].strip()
+
+
+def _says_something(piece: Piece) -> bool:
+    return piece.kind not in _TEXTS or bool(text.decode(piece.body).strip())
+
+
+def _as_text(piece: Piece) -> Piece:
+    return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
+
+
+def _words(piece: Piece, words: str) -> Words:
+    return Words(message=piece.message, role=piece.role, kind=piece.role, body=text.encode(words))
+
+
+def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
+    """`content` with each half of a pair of the provider's own call and result as text, where the other half is not in
+    the same message."""
+    halves: set[int] = set()
+    used: set[str] = set()
+    for role, run in groupby(enumerate(content), lambda numbered: numbered[1].role):
+        open_calls: dict[str, int] = {}
+        for at, kind, call in _providers_halves(run):
+            halves.add(at)
+            if kind in _PROVIDERS_CALLS and role == "assistant" and call not in used:
+                open_calls[call] = at
+                used.add(call)
+            elif kind not in _PROVIDERS_CALLS and call in open_calls:
+                halves -= {open_calls.pop(call), at}
+    return [_as_text(piece) if at in halves else piece for at, piece in enumerate(content)]
+
+
+def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, str, str]]:
+    """Place, type and id of each of the provider's own calls and results."""
+    for at, piece in run:
+        if piece.kind == "other" and "openai" not in piece.extra:
+            value = _value(piece)
+            kind = _type(value)
+            if kind in _PROVIDERS_CALLS or kind.endswith("_tool_result"):
+                yield at, kind, str(value.get("id" if kind in _PROVIDERS_CALLS else "tool_use_id"))
+
+
+def _with_ids(content: list[Piece]) -> list[Piece]:
+    """`content` with call ids that the API takes; one that it takes already stays."""
+    ids: dict[str, str] = {}
+    taken: set[str] = set()
+    for piece in content:
+        if piece.kind == "tool_use" and piece.call not in ids:
+            name = piece.call
+            if not _CALL_ID.fullmatch(name) or name in taken:
+                name = re.sub("[^A-Za-z0-9_-]", "_", name)[:40] + "-" + _digest(piece.call)
+            while name in taken:
+                name += "-"
+            ids[piece.call] = name
+            taken.add(name)
+    return [
+        piece if ids.get(piece.call, piece.call) == piece.call else msgspec.structs.replace(piece, call=ids[piece.call])
+        for piece in content
+    ]
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(text.encode(value)).hexdigest()[:8]
+
+
+def _value(piece: Piece) -> dict[str, Any]:
+    """The content block that a piece holds as JSON; empty where that is no object."""
+    return wire.parsed(piece.body, dict) or {}
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _without(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key != name}

@@ -1,0 +1,325 @@
+"""A scope as files in a folder: a detached, sparse linked worktree of the store.
+
+Detached, because a worktree that has a scope's branch checked out would show every new block as deleted, and commit it
+so. Sparse, because of 50,000 blocks only some hundred are in the prompt. What a person does in it moves no scope.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pygit2
+
+from ctxvc.core import actions, stubs
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.store import durable, git
+from ctxvc.store import format as fmt
+from ctxvc.store.check_history import COMMITTER
+from ctxvc.store.flush import trailers_of
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+DASHBOARD = "DASHBOARD.md"
+FOLDER = "checkout"
+
+_ALWAYS = ("/ctxvc.json", "/.gitattributes", "/ledger/", "/request/", "/blocks/")
+#: What a sparse pattern may hold without meaning something else.
+_PLAIN = re.compile(r"[A-Za-z0-9/.-]+")
+_SWAPPED = {"blocks": "archive", "archive": "blocks"}
+
+
+class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder holds now; `files` counts them, the dashboard not."""
+
+    path: str
+    session: str
+    scope: str
+    commit: str
+    files: int
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A block whose files all moved to the other side, untouched."""
+
+    block: str
+    verb: Literal["archive", "restore"]
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person did in a checkout since `base`, the newest commit of ours that it stands on.
+
+    `commits` are the person's own, newest first; `others` says of each path that is no part of a move what happened to
+    it. `back` is the command that undoes it all.
+    """
+
+    session: str
+    scope: str
+    base: str
+    commits: tuple[str, ...]
+    moves: tuple[Move, ...]
+    others: tuple[str, ...]
+    back: str
+
+    def __bool__(self) -> bool:
+        return bool(self.commits or self.moves or self.others)
+
+
+def place(store: Store, session: str, scope: str) -> Path:
+    """Where a checkout goes if nobody says where: in the store, which is private and which no project's git sees."""
+    return store.path / FOLDER / session / scope
+
+
+def checkout(
+    store: Store, session: str = "", scope: str = "", folder: Path | None = None, *, dashboard: str = ""
+) -> CheckedOut:
+    """The scope's newest commit as files in the folder, which is made, or moved forward where it is a checkout already.
+
+    There are the bodies in the prompt and those that were recovered, the ledger, the request; beside them, if given,
+    the dashboard, which git ignores. Bytes are exact whatever the user's git settings say.
+    Raises: NotFound; Refused where the folder holds something else or a person changed something.
+    """
+    session = session or store.current_session()
+    scope = scope or store.current_scope(session)
+    tip = store.tips(session).get(scope)
+    if tip is None:
+        raise NotFound(f"no scope {session}/{scope}", hint="`ctxvc scopes` lists them")
+    folder = (folder or place(store, session, scope)).absolute()
+    if _is_checkout(store, folder):
+        if changes := person_changes(store, folder):
+            raise Refused(f"{folder} was changed: {_told(changes)}", hint=_advice(changes))
+    else:
+        _add(store, folder, tip)
+    return _show(store, folder, session, scope, tip, dashboard)
+
+
+def person_changes(store: Store, folder: Path) -> Changes:
+    """What a person did in a checkout, committed or not. Raises: NotFound where the folder is none of this store."""
+    folder = folder.absolute()
+    if not _is_checkout(store, folder):
+        raise NotFound(f"{folder} is no checkout of {store.path}", hint="`ctxvc checkout` makes one")
+    base, commits = _base(store, folder)
+    meta = store.reader.meta(base)
+    ledger = store.reader.ledger(base)
+    gone, came, others = _differences(folder, base)
+    moves = list(_moves(ledger, gone, came))
+    for path in sorted(gone.keys() | came.keys()):
+        others.append(f"{path}: {'removed' if path in gone else 'added'}")
+    back = f"git -C {shlex.quote(str(folder))} checkout --detach --force {base[:12]}"
+    return Changes(
+        session=meta.session,
+        scope=meta.scope,
+        base=base,
+        commits=tuple(commits),
+        moves=tuple(moves),
+        others=tuple(others),
+        back=f"{back} && git -C {shlex.quote(str(folder))} clean -fdq" if _untracked(folder) else back,
+    )
+
+
+def take(store: Store, folder: Path) -> Changes:
+    """Makes a person's moves between `blocks/` and `archive/` true in the scope, as that person's archive and restore.
+
+    Afterwards the folder stands on the scope's newest commit. Raises: Refused where something else was changed too, or
+    where the scope or a block's state does not allow it; then nothing has happened.
+    """
+    changes = person_changes(store, folder)
+    if changes.others or (changes.commits and not changes.moves):
+        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
+    if changes.moves:
+        before = store.reader.ledger(changes.base)
+        with store.session(changes.session, changes.scope) as session:
+            ledger = session.ledger()
+            rows = {
+                verb: [_moved(before, ledger, move, changes.back) for move in changes.moves if move.verb == verb]
+                for verb in ("archive", "restore")
+            }
+            for verb, changed in rows.items():
+                _change(session, verb, changed)
+            session.flush()
+            tip = session.tip()
+        for row in rows["archive"]:
+            _drop(store, folder, changes.base, row)
+        _show(store, folder.absolute(), changes.session, changes.scope, tip, "")
+    return changes
+
+
+def _change(session: Session, verb: str, rows: list[Row]) -> None:
+    if rows:
+        names = ", ".join(row.id for row in rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+        session.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)
+
+
+def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
+    """The row after the move. Raises: Refused where its state forbids it, or is no longer the one that was moved."""
+    old, row = before[move.block], now.get(move.block)
+    if row is None or (old.state, old.group) != (row.state, row.group):
+        now_is = row.state if row else "not here"
+        raise Refused(f"{move.block} changed since this checkout was made: it is {now_is} now", hint=f"undo: {back}")
+    state = actions.after(row.state, move.verb)
+    if state is None:
+        raise Refused(f"cannot {move.verb} {row.id}: it is {row.state}", hint=f"undo: {back}")
+    if row.group:
+        raise Refused(f"cannot move {row.id} alone: it left as part of {row.group}", hint=f"`ctxvc restore {row.id}`")
+    if move.verb == "restore":
+        return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
+    stub = stubs.stub(row)
+    # A stub that is longer than its block would cost more than it saves.
+    return msgspec.structs.replace(row, state=state, stub=stub if len(stub) < row.bytes else "", removed_by="user")
+
+
+def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
+    """Takes the files of an archived block out of the folder: to git they are unknown ones, which it would leave."""
+    tree = store.reader.tree(base)
+    for path in fmt.paths(row):
+        if _blob(folder / path) == str(tree[_swapped(path)].id):
+            (folder / path).unlink()
+
+
+# --- making and moving
+
+
+def _add(store: Store, folder: Path, commit: str) -> None:
+    """A new worktree, empty as yet."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} is not empty and no checkout of this store", hint="name another folder, or delete it")
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
+    # Forced, since a folder that somebody deleted is still on git's list.
+    git.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
+    git.run(None, "sparse-checkout", "set", "--no-cone", *_ALWAYS, cwd=folder)
+    # A scope that somebody else wrote could have links to anywhere in it.
+    git.run(None, "config", "--worktree", "core.symlinks", "false", cwd=folder)
+
+
+def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
+    """The folder shows the commit. What is in it has been looked at: nothing of a person's is lost."""
+    git.run(None, "checkout", "--quiet", "--force", "--detach", commit, cwd=folder)
+    patterns = "\n".join((*_ALWAYS, *_recovered(store.reader.ledger(commit)))) + "\n"
+    git.run(None, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode(), cwd=folder)
+    if dashboard:
+        _ignore_dashboard(store)
+        durable.replace(folder / DASHBOARD, dashboard.encode("utf-8", "replace"))
+    listed = git.run(None, "ls-files", "-t", "-z", cwd=folder).split(b"\0")
+    return CheckedOut(
+        path=str(folder),
+        session=session,
+        scope=scope,
+        commit=commit,
+        files=sum(line.startswith(b"H ") for line in listed),
+    )
+
+
+def _recovered(ledger: Ledger) -> Iterator[str]:
+    """Patterns for the bodies that are out of the prompt and were read again."""
+    for row in ledger.rows():
+        if row.reads and not row.present:
+            yield from (f"/{path}" for path in fmt.paths(row) if _PLAIN.fullmatch(path))
+
+
+def _ignore_dashboard(store: Store) -> None:
+    exclude = store.path / "info" / "exclude"
+    held = exclude.read_text().splitlines() if exclude.exists() else []
+    if f"/{DASHBOARD}" not in held:
+        durable.replace(exclude, "\n".join([*held, f"/{DASHBOARD}", ""]).encode())
+
+
+def _is_checkout(store: Store, folder: Path) -> bool:
+    """Whether the folder is a linked worktree of this store."""
+    try:
+        pointer = (folder / ".git").read_text().removeprefix("gitdir:").strip()
+    except (OSError, UnicodeDecodeError):
+        return False
+    linked = Path(folder, pointer)
+    return linked.is_dir() and linked.resolve().parent == (store.path / "worktrees").resolve()
+
+
+# --- what a person did
+
+
+def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
+    """The newest commit of ours under the folder's HEAD, and those on top of it."""
+    head = git.run(None, "rev-parse", "HEAD", cwd=folder).decode().strip()
+    foreign: list[str] = []
+    for commit in store.first_parents(head):
+        found = store.repository[commit]
+        assert isinstance(found, pygit2.Commit)
+        by = f"{found.committer.name} <{found.committer.email}>"
+        if by == COMMITTER and "Ctxvc-Op" in trailers_of(found.message):
+            return commit, foreign
+        foreign.append(commit)
+    raise Damaged(f"nothing under {folder} was made by ctxvc", hint="delete the folder and make a new checkout")
+
+
+def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
+    words = git.run(None, "diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--abbrev=40", base, cwd=folder)
+    fields = [os.fsdecode(field) for field in words.split(b"\0")]
+    gone: dict[str, str] = {}
+    came: dict[str, str] = {}
+    others: list[str] = []
+    for about, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, new_mode, old, new, kind = about.removeprefix(":").split(" ")
+        blob = new if new.strip("0") else _blob(folder / path)  # zeros: not what the index has
+        if kind == "D":
+            gone[path] = old
+        elif kind == "A":
+            came[path] = blob
+        elif old_mode != new_mode or blob != old:
+            others.append(f"{path}: edited")
+    came.update({path: _blob(folder / path) for path in _untracked(folder)})
+    return gone, came, others
+
+
+def _untracked(folder: Path) -> list[str]:
+    listed = git.run(None, "ls-files", "--others", "--exclude-standard", "-z", cwd=folder)
+    return [os.fsdecode(path) for path in listed.split(b"\0") if path]
+
+
+def _blob(path: Path) -> str:
+    """The id that git would give the file; empty where it is no plain file."""
+    try:
+        return str(pygit2.hash(path.read_bytes())) if path.is_file() and not path.is_symlink() else ""
+    except OSError:
+        return ""
+
+
+def _moves(ledger: Ledger, gone: dict[str, str], came: dict[str, str]) -> Iterator[Move]:
+    """The blocks that moved whole; takes their files out of `gone` and `came`."""
+    for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(gone)))):
+        row = ledger.get(block)
+        files = {path: _swapped(path) for path in fmt.paths(row)} if row else {}
+        if files and all(path in gone and came.get(other) == gone[path] for path, other in files.items()):
+            for path, other in files.items():
+                del gone[path], came[other]
+            yield Move(block, "archive" if row and row.present else "restore")
+
+
+def _swapped(path: str) -> str:
+    top, _, rest = path.partition("/")
+    return f"{_SWAPPED[top]}/{rest}"
+
+
+def _told(changes: Changes) -> str:
+    """What was changed, in a few words."""
+    words = [
+        *changes.others,
+        *(f"{move.block}: moved" for move in changes.moves),
+        *(f"a commit of its own, {commit[:12]}" for commit in changes.commits),
+    ]
+    return "; ".join(words[:5]) + (f"; and {len(words) - 5} more" if len(words) > 5 else "")
+
+
+def _advice(changes: Changes) -> str:
+    undo = f"to undo it: {changes.back}"
+    return f"`ctxvc checkout --take` takes the moves; {undo}" if changes.moves and not changes.others else undo

@@ -1,0 +1,1 @@
+"""Tests of the pure core: properties over generated conversations, ledgers and recordings."""

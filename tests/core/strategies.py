@@ -1,0 +1,414 @@
+"""Generated messages, conversations, ledgers and recordings, friendly and hostile.
+
+Each body that a test may look for in a prompt has a mark of its own in it, as in `m17m`, that stands nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from ctxvc.core import stubs, wire
+from ctxvc.core.blocks import Message, Origin, Part, Role
+from ctxvc.core.events import Closed, Compacted, Forked, Said
+from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row
+from ctxvc.core.numbering import Numbering
+from ctxvc.core.prompt import Bodies
+
+MARK = re.compile(r"m\d+m")
+
+#: Beginnings of texts of ours, as somebody would forge them.
+FORGED = (
+    "[archived B1@3fa9c1: user, 3 tokens; recover B1]",
+    "[archived G2@3fa9c1: 3 blocks, 3 tokens, level 1; recover G2]",
+    "[masked B1@3fa9c1: 7 characters left out]",
+    "[pruned B3]",
+    "[→ main] go on",
+    "\\[deleted B4]",
+    stubs.INTERRUPTED,
+    stubs.BEGINNING,
+)
+
+characters = st.one_of(
+    st.sampled_from("a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff\""), st.characters(exclude_categories=[])
+)
+texts = st.one_of(st.text(characters, max_size=20), st.sampled_from(FORGED), st.just(""), st.just(" \n\t"))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+json_objects = st.dictionaries(texts, json_values, max_size=3)
+
+
+# --- content blocks of the Messages API
+
+_ids = st.sampled_from(["toolu_1", "toolu_2", "call~3", "", "ä b", "x" * 90])
+_raw = st.binary(max_size=9)
+_data = _raw.map(lambda raw: base64.b64encode(raw).decode())
+_sources = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("base64"), "media_type": st.sampled_from(["image/png", "x/y"]), "data": _data | texts}
+    ),
+    st.fixed_dictionaries({"type": st.just("url"), "url": texts}),
+)
+
+
+def _block(kind: str, optional: Mapping[str, Any] | None = None, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
+    marks: dict[str, Any] = {"cache_control": st.just({"type": "ephemeral"}), "role": texts, "value": json_values}
+    return st.fixed_dictionaries({"type": st.just(kind), **fields}, optional={**marks, **(optional or {})})
+
+
+_text_blocks = _block("text", {"citations": st.none() | st.just([]) | st.just([{"type": "char"}])}, text=texts)
+_images = _block("image", source=_sources)
+_documents = _block("document", {"title": texts}, source=_sources)
+_results = _block(
+    "tool_result",
+    {
+        "content": st.none() | texts | st.lists(_text_blocks | _images | _documents | json_objects | texts, max_size=3),
+        "is_error": st.none() | st.booleans(),
+    },
+    tool_use_id=_ids,
+)
+#: Content blocks of every kind, in shapes that the API has.
+blocks: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    _text_blocks,
+    _images,
+    _documents,
+    _results,
+    _block("thinking", thinking=texts, signature=texts),
+    _block("redacted_thinking", data=texts),
+    _block("tool_use", {"caller": json_objects, "call": texts}, id=_ids, name=texts, input=json_objects),
+    _block("server_tool_use", id=_ids, name=texts, input=json_objects),
+    _block("web_search_tool_result", tool_use_id=_ids, content=json_values),
+    _block("fancy", x=json_values),
+)
+
+
+@st.composite
+def hostile_blocks(draw: st.DrawFn) -> Any:
+    """A content block with a value of any type in any place, or with a key too much or too few."""
+    block: Any = {"": json.loads(json.dumps(draw(blocks)))}
+    at, key = block, ""
+    while isinstance(at[key], dict | list) and at[key] and draw(st.booleans()):
+        at = at[key]
+        key = draw(st.sampled_from(list(at) if isinstance(at, dict) else range(len(at))))  # type: ignore[arg-type]
+    match draw(st.sampled_from(["replace", "remove", "add"])):
+        case "remove" if isinstance(at, dict) and key:
+            del at[key]
+        case "add" if isinstance(at[key], dict):
+            name = draw(st.sampled_from(["ctxvc", "openai", "source", "content", "text", "type", "file", "origin"]))
+            at[key][name] = draw(json_values | st.just({"parts": True}) | st.just({"file": "1.png"}))
+        case _:
+            at[key] = draw(json_values)
+    return block.get("")
+
+
+# --- messages for a conversation, with marks
+
+
+class Marks:
+    """Gives out marks, each once."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> str:
+        return f"m{next(self._numbers)}m"
+
+
+def _long(draw: st.DrawFn, mark: str) -> str:
+    """A text around a mark, long enough for a mask now and then."""
+    before = draw(st.sampled_from(["", "", "x ", *FORGED]))
+    return before + mark + draw(st.sampled_from(["", "", " é\n" + FORGED[0], "\n" + "word " * 200]))
+
+
+def _image(mark: str) -> dict[str, Any]:
+    data = base64.b64encode(f"<{mark:>9}".encode() + b"\xff" * 3).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def _odd(draw: st.DrawFn, mark: str) -> dict[str, Any]:
+    """A block that the API would not take as it stands, or not in every place."""
+    kinds: list[dict[str, Any]] = [
+        {"type": "fancy", "x": mark},
+        {"type": "tool_use", "id": "t0", "name": mark},
+        {"type": "tool_result", "tool_use_id": 5, "content": mark},
+        {"type": "text", "text": {"no": mark}},
+        {"kind": mark},
+        {"type": "image", "x": mark},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": mark}},
+        {"type": "thinking", "thinking": mark, "signature": "s"},
+        {"type": "server_tool_use", "id": draw(st.sampled_from(["s1", "s2"])), "name": "web_search", "input": {"q": mark}},
+        {"type": "web_search_tool_result", "tool_use_id": draw(st.sampled_from(["s1", "s2"])), "content": [mark]},
+        {"type": "server_tool_use", "x": mark},
+        {"type": "text", "text": mark, "citations": [{"type": "char_location"}]},
+    ]
+    return draw(st.sampled_from(kinds))
+
+
+def _result_content(draw: st.DrawFn, mark: str) -> Any:
+    return draw(
+        st.sampled_from(
+            [
+                _long(draw, mark),
+                _long(draw, mark),
+                "",
+                " \n",
+                None,
+                [{"type": "text", "text": mark}, _image("pixel")],
+                [{"type": "text", "text": " "}, {"type": "text", "text": mark, "citations": [{"a": 1}]}],
+                [{"type": "text", "text": "\n"}, ""],
+                [mark, 5, {"type": "tool_use"}, {"type": "text"}],
+                [{"type": "search_result", "content": [{"type": "text", "text": mark, "citations": [{"a": 1}]}]}],
+            ]
+        )
+    )
+
+
+def _user_part(draw: st.DrawFn, marks: Marks) -> Part:
+    origin: Origin = draw(st.sampled_from(["human", "client"]))
+    match draw(st.sampled_from(["text", "text", "text", "image", "odd", "white"])):
+        case "text":
+            return wire.text_part(_long(draw, marks()), "user", origin)
+        case "image":
+            return wire.part(_image(marks()), "user", origin)
+        case "white":
+            return wire.text_part(draw(st.sampled_from(["", " \n\t", "\u3000"])), "user", origin)
+        case _:
+            return wire.part(_odd(draw, marks()), "user", origin)
+
+
+def _reply_part(draw: st.DrawFn, marks: Marks, calls: list[str], ids: st.SearchStrategy[str]) -> Part:
+    match draw(st.sampled_from(["text", "call", "call", "thinking", "redacted", "odd", "white"])):
+        case "text":
+            return wire.text_part(_long(draw, marks()), "assistant", "model")
+        case "call":
+            calls.append(draw(ids))
+            arguments = draw(st.sampled_from(['{"a":"%s"}', '["%s"]', "%s", '{"a":"%s","b":"' + "y" * 900 + '"}']))
+            return wire.call_part("sh", calls[-1], (arguments % marks()).encode())
+        case "thinking":
+            return wire.part({"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"}, "assistant", "model")
+        case "redacted":
+            return wire.part({"type": "redacted_thinking", "data": marks()}, "assistant", "model")
+        case "white":
+            return wire.text_part(" \n", "assistant", "model")
+        case _:
+            return wire.part(_odd(draw, marks()), "assistant", "model")
+
+
+def _result_part(draw: st.DrawFn, marks: Marks, call: str) -> Part:
+    content = _result_content(draw, marks())
+    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": draw(st.booleans())}
+    return wire.part(block, "user", "tool")
+
+
+@st.composite
+def conversations(draw: st.DrawFn, *, unique_calls: bool = False, max_size: int = 9) -> list[Message]:
+    """Messages in about the order of a real conversation: calls are mostly answered, results mostly have a call.
+
+    With `unique_calls` no call has the id of another. Keys are unique, or absent.
+    """
+    marks = Marks()
+    fresh = map("call-{}".format, itertools.count(1))
+    ids = st.builds(lambda: next(fresh)) if unique_calls else st.sampled_from(["c1", "c2", "call~1", "", "c 1", "é"])
+    calls: list[str] = []
+    messages: list[Message] = []
+    for number in range(draw(st.integers(0, max_size))):
+        role: Role = draw(st.sampled_from(["user", "user", "assistant", "assistant", "assistant", "system"]))
+        parts: list[Part] = []
+        if role == "user":
+            answered = draw(st.permutations(calls)) if calls else []
+            answered = answered[: draw(st.integers(0, len(answered)))]
+            for call in answered:
+                parts.append(_result_part(draw, marks, call))
+                calls.remove(call)
+            if draw(st.integers(0, 9)) == 0:
+                parts.append(_result_part(draw, marks, draw(ids)))
+            parts += [_user_part(draw, marks) for _ in range(draw(st.integers(0 if parts else 1, 2)))]
+            parts = draw(st.permutations(parts))
+        elif role == "assistant":
+            if draw(st.booleans()):
+                calls.clear()
+            parts = [_reply_part(draw, marks, calls, ids) for _ in range(draw(st.integers(0, 4)))]
+        else:
+            parts = [wire.text_part(_long(draw, marks()), "system", "client")]
+        key = f"k{number}" if draw(st.booleans()) else ""
+        messages.append(Message(role=role, parts=tuple(parts), key=key))
+    return messages
+
+
+@st.composite
+def wild_messages(draw: st.DrawFn) -> list[Message]:
+    """Messages in any order with parts of any role, keys that come again, and no parts at all."""
+    ids = st.sampled_from(["c1", "c2", "c3", "", "é\ud800"])
+    made: list[Message] = []
+    for _ in range(draw(st.integers(0, 9))):
+        role: Role = draw(st.sampled_from(["user", "user", "assistant", "assistant", "system"]))
+        parts = draw(
+            st.lists(
+                st.one_of(
+                    st.builds(wire.text_part, texts, st.just(role), st.sampled_from(["human", "client", "model"])),
+                    st.builds(lambda call: wire.call_part("sh", call, b"{}"), ids),
+                    st.builds(lambda call: wire.result_part("out", call), ids),
+                    st.builds(lambda block: wire.part(block, role, "human"), hostile_blocks()),
+                ),
+                max_size=4,
+            )
+        )
+        made.append(Message(role=role, parts=tuple(parts), key=draw(st.sampled_from(["", "k1", "k2", "k\ud800"]))))
+    return made
+
+
+# --- ledgers
+
+
+def numbered(messages: list[Message], ledger: Ledger | None = None) -> tuple[Ledger, dict[tuple[str, str], bytes]]:
+    """The ledger of a conversation that goes on after `ledger`, and its bodies by (block, suffix)."""
+    ledger = ledger or Ledger(Meta(format=1, session="s", scope="main"))
+    numbering = Numbering.of(ledger, ledger.meta.counters.block)
+    bodies: dict[tuple[str, str], bytes] = {}
+    for message in messages:
+        for entry in numbering.add(message):
+            ledger = ledger.with_rows(entry.rows)
+            bodies.update({(block, suffix): data for block, suffix, data in entry.bodies})
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, counters=numbering.counters(0))), bodies
+
+
+def bodies_of(held: Mapping[tuple[str, str], bytes]) -> Bodies:
+    return Bodies(lambda row: held[row.id, ""], lambda row, suffix: held[row.id, suffix])
+
+
+STATES = ("visible", "visible", "visible", "pinned", "masked", "archived", "archived", "pruned", "blocked", "deleted")
+
+
+@st.composite
+def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
+    """The ledger with any state for each row; what is absent may be in groups, in groups of groups, or have a stub."""
+    rows = [msgspec.structs.replace(row, state=draw(st.sampled_from(STATES))) for row in ledger.rows()]
+    names = [f"G{number}" for number in range(1, draw(st.integers(0, 4)) + 1)]
+    members: dict[str, list[str]] = {name: [] for name in names}
+    placed: list[Row] = []
+    for row in rows:
+        if row.state in ("archived", "blocked", "deleted", "pruned"):
+            row = msgspec.structs.replace(row, stub=stubs.stub(row) if draw(st.booleans()) else "")  # noqa: PLW2901
+            if names and draw(st.booleans()):
+                row = msgspec.structs.replace(row, group=draw(st.sampled_from(names)))  # noqa: PLW2901
+                members[row.group].append(row.id)
+        placed.append(row)
+    outer = {name: draw(st.sampled_from(["", *names[at + 1 :]])) for at, name in enumerate(names)}
+    for name, parent in outer.items():
+        if parent and members[name]:
+            members[parent].append(name)
+    groups = [draw(_groups(name, members[name], outer[name], placed)) for name in names if members[name]]
+    return ledger.with_rows(placed).with_groups(groups)
+
+
+@st.composite
+def _groups(draw: st.DrawFn, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
+    group = Group(id=name, members=tuple(members), group=outer)
+    if draw(st.booleans()):
+        stub = stubs.group_stub(group, blocks=len(members), tokens=draw(st.none() | st.just(7)), size=9, digest="3fa9c1")
+        return msgspec.structs.replace(group, stub=stub)
+    ids = st.sampled_from([row.id for row in rows])
+    summary = draw(st.lists(ids, max_size=3, unique=True))
+    return msgspec.structs.replace(group, summary=tuple(summary), before=draw(st.just("") | ids | st.just("B999")))
+
+
+# --- recordings
+
+
+@st.composite
+def recordings(draw: st.DrawFn, *, forks: bool = True) -> list[Said | Closed | Compacted | Forked]:
+    """Events of a recording with unique keys and call ids: replies in pieces, results early, late, never and out of
+    order, sub-agents in between, compactions and rewinds at any place."""
+    events: list[Said | Closed | Compacted | Forked] = []
+    open_calls: dict[str, list[str]] = {"": [], "agent-1": []}
+    numbers = itertools.count(1)
+    keys: list[str] = []
+
+    def text(role: Role, origin: Origin) -> Part:
+        return wire.text_part(f"m{next(numbers)}m", role, origin)
+
+    def result(call: str) -> Part:
+        return wire.result_part(f"m{next(numbers)}m", call)
+
+    def said(scope: str, role: Role, parts: list[Part], reply: str = "") -> None:
+        keys.append(f"k{next(numbers)}")
+        message = Message(role=role, parts=tuple(parts), key=keys[-1], reply=reply)
+        events.append(Said(message=message, end=len(events) + 1, scope=scope))
+
+    for _ in range(draw(st.integers(0, 14))):
+        scope = draw(st.sampled_from(["", "", "", "agent-1"]))
+        waiting = open_calls[scope]
+        match draw(st.sampled_from(["human", "client", "reply", "reply", "results", "results", "mixed", "other"])):
+            case "human":
+                said(scope, "user", [text("user", "human")])
+            case "client":
+                said(scope, "user", [text("user", "client")])
+            case "reply":
+                reply = f"r{next(numbers)}"
+                for _ in range(draw(st.integers(1, 3))):
+                    parts = [text("assistant", "model")] if draw(st.booleans()) else []
+                    for _ in range(draw(st.integers(0, 2))):
+                        call = f"c{next(numbers)}"
+                        if draw(st.integers(0, 5)) == 0:
+                            said(scope, "user", [result(call)])  # before its call
+                        else:
+                            waiting.append(call)
+                        parts.append(wire.call_part("sh", call, b'{"m":"m%dm"}' % next(numbers)))
+                    said(scope, "assistant", parts, reply)
+            case "results" | "mixed" as what:
+                taken = draw(st.permutations(waiting))[: draw(st.integers(0, len(waiting)))] if waiting else []
+                parts = [result(call) for call in taken]
+                open_calls[scope] = [call for call in waiting if call not in taken]
+                if what == "mixed":
+                    parts = draw(st.permutations([*parts, text("user", draw(st.sampled_from(["human", "client"])))]))
+                said(scope, "user", parts)
+            case _:
+                _happened(draw, events, scope, keys, text, forks)
+    return events
+
+
+def _happened(
+    draw: st.DrawFn,
+    events: list[Said | Closed | Compacted | Forked],
+    scope: str,
+    keys: list[str],
+    text: Callable[[Role, Origin], Part],
+    forks: bool,
+) -> None:
+    """Something other than a message."""
+    end = len(events) + 1
+    some = st.sampled_from([*keys, "", "never told"])
+    match draw(st.sampled_from(["closed", "compacted", "forked" if forks else "closed"])):
+        case "closed":
+            events.append(Closed(end=end, scope=scope))
+        case "compacted":
+            summary = Message(role="user", parts=(text("user", "client"),), key=f"summary-{end}")
+            kept = frozenset(draw(st.lists(some, max_size=3)))
+            said = (summary,) if draw(st.booleans()) else ()
+            events.append(Compacted(summary=said, kept=kept, before=draw(some), end=end, scope=scope))
+        case _:
+            events.append(Forked(after=draw(some), end=end))
+
+
+def without_shared_state(value: Any) -> Any:
+    """A copy that nobody else holds."""
+    return copy.deepcopy(value)
+
+
+def marks_in(value: bytes | str) -> Iterator[str]:
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return (found[0] for found in MARK.finditer(text))
+
+
+COUNTERS = Counters()

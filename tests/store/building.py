@@ -1,0 +1,179 @@
+"""What the tests of the store share: messages to append, and what stock git and a fresh reader say of a store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import ctxvc
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.ledger import Counters, Ledger, Row
+from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.store import session as sessions
+from ctxvc.store.flush import message
+from ctxvc.store.journal import Journal, Record, encode_record
+from ctxvc.store.packs import Commit
+from ctxvc.store.refs import ref_of
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+HERE = Path(__file__).parent
+ROOT = Path(ctxvc.__file__).parent.parent
+
+
+def human(text: str, *, key: str = "") -> Message:
+    """What a person types."""
+    return Message(role="user", parts=(text_part(text, "user", "human"),), key=key)
+
+
+def reminder(text: str) -> Message:
+    """What the program puts in by itself."""
+    return Message(role="user", parts=(text_part(text, "user", "client"),))
+
+
+def reply(text: str, *calls: str) -> Message:
+    """A model's reply: text, then a call of the tool `sh` for each of `calls`."""
+    said = (text_part(text, "assistant", "model"),) if text else ()
+    asked = (call_part("sh", call, b'{"cmd":"%s"}' % call.encode()) for call in calls)
+    return Message(role="assistant", parts=(*said, *asked))
+
+
+def result(call: str, content: str | bytes) -> Part:
+    return result_part(content, call)
+
+
+def results(*parts: Part) -> Message:
+    return Message(role="user", parts=parts)
+
+
+def raw(body: bytes, *, ext: str = "bin") -> Message:
+    """A message of exactly these bytes."""
+    return Message(role="user", parts=(Part(kind="user", role="user", origin="human", body=body, ext=ext),))
+
+
+def exchange(number: int) -> list[Message]:
+    """A whole step of four blocks: question, reply with a call, its result."""
+    call = f"c{number}"
+    return [
+        human(f"question {number}"),
+        reply(f"thinking about {number}", call),
+        results(result(call, f"out {number}")),
+    ]
+
+
+def contents(session: Session, scope: str = "") -> dict[str, bytes]:
+    """Block id → body, as this session reads them; every checksum compared."""
+    return {row.id: session.body(row, scope) for row in session.ledger(scope).rows()}
+
+
+def afresh(path: Path, session: str = "demo", scope: str = "main") -> dict[str, bytes]:
+    """Block id → body, as a process reads them that opens the store now."""
+    with Store(path) as store, store.session(session, scope) as reader:
+        return contents(reader, scope)
+
+
+def archived(row: Row, **fields: object) -> Row:
+    """`row` as a verb leaves it."""
+    return msgspec.structs.replace(
+        row, **{"state": "archived", "stub": f"[{row.handle}]", "removed_by": "user", **fields}
+    )
+
+
+def archive(session: Session, *ids: str, scope: str = "") -> None:
+    rows = [archived(session.ledger(scope)[block]) for block in ids]
+    session.change(subject=f"archive {' '.join(ids)}", op="archive", actor="user", rows=rows, scope=scope)
+
+
+def git(path: Path, *words: str) -> str:
+    """What stock git prints of a store."""
+    answer = subprocess.run(["git", f"--git-dir={path}", *words], capture_output=True, check=True)
+    return answer.stdout.decode("utf-8", "surrogateescape")
+
+
+def git_bytes(path: Path, *words: str) -> bytes:
+    return subprocess.run(["git", f"--git-dir={path}", *words], capture_output=True, check=True).stdout
+
+
+def complaints(path: Path) -> str:
+    """What `git fsck --full --strict` has to say; empty for a store in order."""
+    answer = subprocess.run(
+        ["git", f"--git-dir={path}", "fsck", "--full", "--strict", "--no-dangling", "--no-progress"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return answer.stdout + answer.stderr + (f"exit {answer.returncode}" if answer.returncode else "")
+
+
+def commits(path: Path, session: str = "demo", scope: str = "main") -> list[str]:
+    """The subjects of a scope's commits, oldest first, without the one that it began with."""
+    return git(path, "log", "--first-parent", "--reverse", "--format=%s", f"refs/heads/{session}/{scope}").splitlines()[
+        1:
+    ]
+
+
+def littered(path: Path) -> list[str]:
+    """Files that no store at rest has: locks of git, temporary files, crash reports."""
+    return sorted(
+        str(found.relative_to(path))
+        for found in path.rglob("*")
+        if found.name != "store.lock"
+        and (
+            found.name.endswith((".lock", ".keep", ".new"))
+            or found.name.startswith(("tmp_", ".tmp", "fast_import_crash"))
+        )
+    )
+
+
+def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No flush by time or number of steps: only a turn's end, a verb, `flush` and `close` make one."""
+    monkeypatch.setattr(sessions, "FLUSH_SECONDS", 1e9)
+    monkeypatch.setattr(sessions, "FLUSH_STEPS", 1 << 30)
+
+
+def start(
+    script: str, *words: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """A process of its own that runs a script of this folder, in an environment that finds the package."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(HERE / script), *map(str, words)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        pass_fds=tuple(keep),
+    )
+
+
+def add_scope(session: Session, name: str) -> None:
+    """A scope that begins empty on top of main's tip, as an import makes one for a sub-agent."""
+    origin = session.ledger("main")
+    meta = msgspec.structs.replace(origin.meta, scope=name, parent="main", counters=Counters())
+    commit = Commit(
+        ref=ref_of(session.name, name),
+        before=origin,
+        after=Ledger(meta=meta),
+        message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
+        actor="host",
+        time=0,
+        now=session.store.now(),
+        parent=session.tip("main"),
+    )
+    with session.bulk() as (writer, _):
+        writer.commit(commit)
+
+
+def acknowledge(store: Store, record: Record, session: str = "demo") -> None:
+    """One more record in the journal, as a process leaves it that died before the flush."""
+    journal = Journal(store.journal_path(session))
+    head, records, _, _ = journal.read()
+    assert head is not None
+    newest = max([head.base, *(seq for seq, _ in records)])
+    journal.append([encode_record(newest + len(record.changes), record)])
+    journal.close()

@@ -1,0 +1,318 @@
+"""`kill -9`, of the writer and of its git child: every acknowledged append is there, and the next flush works."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.errors import Conflict
+from ctxvc.store import git as programs
+from ctxvc.store import packs
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store
+
+from .building import (
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    exchange,
+    git,
+    human,
+    littered,
+    reply,
+    start,
+)
+from .writer import beginning
+
+
+def in_order(path: Path, acknowledged: dict[str, str]) -> None:
+    """What every store must be after a crash: all acknowledged blocks are there, a flush works, git finds no fault."""
+    with Store(path) as store, store.session("demo") as session:
+        held = contents(session)
+        assert {block: beginning(held.get(block, b"(lost)")) for block in acknowledged} == acknowledged
+        session.finish()
+        assert session.flush_failure is None, str(session.flush_failure)
+        assert session.waiting() == 0
+    settle(path)
+    assert complaints(path) == ""
+
+
+def settle(path: Path) -> None:
+    """Waits until no process works on the store: a killed writer's `git repack` ends a moment later than it."""
+    name = os.fsencode(path)
+    for _ in range(200):
+        if not any(name in _command(found) for found in Path("/proc").glob("[0-9]*/cmdline")):
+            return
+        time.sleep(0.05)
+    raise AssertionError("a git process is still there")
+
+
+def _command(found: Path) -> bytes:
+    try:
+        return found.read_bytes()
+    except OSError:
+        return b""
+
+
+# --- the writer is killed
+
+
+def kill_writers(path: Path, times: int, seed: int) -> None:
+    """Starts a writer and kills it at a random moment, again and again on one store."""
+    chance = random.Random(seed)
+    acknowledged: dict[str, str] = {}
+    for number in range(times):
+        steps = chance.choice([1, 1, 2, 8, 32])
+        with start("writer.py", path, "demo", "main", f"w{number}", 0, steps) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            writer.stdin.write(b"go\n")
+            writer.stdin.flush()
+            killer = threading.Timer(chance.uniform(0.0, 0.12), writer.kill)
+            killer.start()
+            lines = writer.stdout.read().decode().splitlines(keepends=True)
+            killer.join()
+        for line in lines:
+            if line.endswith("\n"):
+                block, text = line.rstrip("\n").split(" ", 1)
+                assert block not in acknowledged, "a number was given twice"
+                acknowledged[block] = text
+        in_order(path, acknowledged)
+    assert acknowledged
+    settle(path)
+    for found in path.rglob("*.new"):
+        os.utime(found, (0, 0))
+    with Store(path) as store:
+        store.clean_up()
+    assert littered(path) == []
+
+
+def test_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
+    kill_writers(path, 12, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
+    kill_writers(path, 200, seed=int(time.time()))
+
+
+# --- its git child is killed
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Every fast-import of this process is killed at a random moment; gives how many were."""
+    chance = random.Random(7)
+    killed: list[int] = []
+
+    class Mortal(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, command: Any, *rest: Any, **named: Any) -> None:
+            super().__init__(command, *rest, **named)
+            if "fast-import" in command:
+                threading.Timer(chance.uniform(0.0, 0.012), self._die).start()
+
+        def _die(self) -> None:
+            if self.poll() is None:
+                killed.append(self.pid)
+            self.kill()
+
+    monkeypatch.setattr(packs.subprocess, "Popen", Mortal)
+    yield killed
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+
+
+def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected: dict[str, bytes] = {}
+    with Store(path) as store, store.session("demo") as session:
+        number = 0
+        while len(killed) < times:
+            number += 1
+            for block in session.append(human(f"question {number}")):
+                expected[block] = f"question {number}".encode()
+            for block in session.append(reply(f"answer {number}")):
+                expected[block] = f"answer {number}".encode()
+            if number % 5 == 0:
+                archive(session, f"B{2 * number - 1}")
+            assert contents(session) == expected
+            assert number < 40 * times
+        monkeypatch.undo()
+    assert complaints(path) == ""
+
+
+def test_a_git_child_killed_at_random_moments_costs_nothing(
+    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_children(path, 20, mortal, monkeypatch)
+    in_order(path, {})
+
+
+@pytest.mark.slow
+def test_two_hundred_git_children_killed_at_random_moments_cost_nothing(
+    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_children(path, 200, mortal, monkeypatch)
+    in_order(path, {})
+
+
+def traceable() -> bool:
+    strace = shutil.which("strace")
+    if strace is None:
+        return False
+    return subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+
+
+#: System calls by which a flush changes the store or what it holds open.
+CALLS = (
+    "openat,write,pwrite64,rename,renameat,renameat2,link,linkat,unlink,unlinkat,"
+    "fsync,fdatasync,ftruncate,mkdir,chmod,fchmod,close"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not traceable(), reason="strace is not installed, or may not trace here")
+@pytest.mark.timeout(1800)
+def test_a_git_child_killed_at_every_system_call_costs_nothing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(path) as store, store.session("demo") as session:
+        session.append(*exchange(1))
+    log = tmp_path / "calls"
+    points: list[tuple[str, int]] = []
+    deaths = 0
+
+    def flushed(place: Path, *tracing: str) -> None:
+        """A flush whose first fast-import is traced; those after it are left alone."""
+        armed = [("strace", "-f", "-qq", "-o", str(log), *tracing)]
+        command = programs.command
+        with monkeypatch.context() as traced:
+            traced.setattr(
+                programs,
+                "command",
+                lambda *words, **named: [
+                    *(armed.pop() if "fast-import" in words and armed else ()),
+                    *command(*words, **named),
+                ],
+            )
+            with Store(place) as store, store.session("demo") as session:
+                session.append(human("question"), reply("answer"))
+                assert contents(session)["B6"] == b"answer"
+                session.flush()
+                assert session.waiting() == 0
+                session.append(human("more"), reply("and more"))
+                assert session.waiting() == 0
+
+    shutil.copytree(path, tmp_path / "counted")
+    flushed(tmp_path / "counted", "-e", f"trace={CALLS}")
+    seen: dict[str, int] = {}
+    for name in re.findall(r"^\d+ (\w+)\(", log.read_text(), re.MULTILINE):
+        seen[name] = seen.get(name, 0) + 1
+        points.append((name, seen[name]))
+    assert len(points) > 40
+
+    for number, (call, nth) in enumerate(points):
+        trial = tmp_path / f"trial-{number}"
+        shutil.copytree(path, trial)
+        flushed(trial, "-e", f"inject={call}:signal=KILL:when={nth}")
+        deaths += "killed by SIGKILL" in log.read_text()
+        assert len(commits(trial)) == 3, (call, nth)
+        assert list(afresh(trial).values())[4:] == [b"question", b"answer", b"more", b"and more"], (call, nth)
+        assert complaints(trial) == "", (call, nth)
+        with Store(trial) as store:
+            store.clean_up()
+        assert littered(trial) == [], (call, nth)
+        shutil.rmtree(trial)
+    assert deaths > len(points) * 0.9
+
+
+# --- the writer is killed and its child lives on
+
+
+def orphan(path: Path, when: str) -> int:
+    """The process id of a stopped git child whose parent was killed in the middle of a flush."""
+    with start("dying.py", path, when) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+    assert parent.returncode == -signal.SIGKILL
+    return child
+
+
+def gone(process: int, path: Path) -> None:
+    """Waits until the child has let go of its locks."""
+    os.kill(process, signal.SIGCONT)
+    with locked(path / "ctxvc" / "lock" / "demo", timeout=20), locked(path / "ctxvc" / "store.lock", timeout=20):
+        pass
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_child_that_outlives_its_parent_keeps_the_locks(path: Path, when: str) -> None:
+    child = orphan(path, when)
+    try:
+        for lock in ("lock/demo", "store.lock"):
+            with pytest.raises(Conflict), locked(path / "ctxvc" / lock, timeout=0.2):
+                pass
+    finally:
+        gone(child, path)
+
+
+def test_a_child_whose_parent_died_early_moves_no_ref(path: Path) -> None:
+    tip = git(path, "rev-parse", "demo/main")
+    gone(orphan(path, "before"), path)
+
+    assert git(path, "rev-parse", "demo/main") == tip
+    assert list(afresh(path).values()) == [b"question", b"answer"]
+    assert len(commits(path)) == 1
+    in_order(path, {})
+
+
+def test_a_child_that_had_everything_finishes_and_nothing_is_committed_twice(path: Path) -> None:
+    gone(orphan(path, "after"), path)
+
+    assert len(commits(path)) == 1
+    assert list(afresh(path).values()) == [b"question", b"answer"]
+    assert len(commits(path)) == 1
+    in_order(path, {})
+
+
+def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_did(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "now", lambda _: 1_700_000_000)  # else the same commit may be made twice, unnoticed
+    child = orphan(path, "after")
+    with Store(path) as store, store.session("demo") as session:
+        assert session.waiting() == 2
+        threading.Timer(0.1, gone, (child, path)).start()
+
+        session.flush()
+
+        assert session.waiting() == 0
+        session.append(human("more"), reply("and more"))
+    assert len(commits(path)) == 2
+    assert list(afresh(path).values()) == [b"question", b"answer", b"more", b"and more"]
+
+
+def test_a_writer_killed_while_it_waits_for_a_lock_leaves_it_free(path: Path) -> None:
+    with locked(path / "ctxvc" / "lock" / "demo"):
+        with start("writer.py", path, "demo", "main", "w", 0) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            writer.stdout.readline()
+            writer.stdin.write(b"go\n")
+            writer.stdin.flush()
+            time.sleep(0.05)
+            writer.kill()
+    in_order(path, {})

@@ -1,0 +1,435 @@
+"""Disks that fill up or fail, git that fails, and what a killed git leaves: told clearly, undone, and soon over."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxvc.errors import CtxvcError
+from ctxvc.store import cleanup, durable
+from ctxvc.store import git as programs
+from ctxvc.store import session as sessions
+from ctxvc.store import store as stores
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+from .building import (
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    exchange,
+    human,
+    littered,
+    raw,
+    reply,
+    result,
+    results,
+)
+from .faulty import Chopping, Disk
+
+Operation = Callable[[Session], object]
+
+OPERATIONS: dict[str, Operation] = {
+    "append that ends a turn": lambda session: session.append(reply("new")),
+    "append of several": lambda session: session.append(human("new"), reply("", "y"), results(result("y", "z"))),
+    "verb": lambda session: archive(session, "B1"),
+    "finish": lambda session: session.finish(),
+    "import": lambda session: add_scope(session, "side"),
+}
+FAULTS = [
+    ("write", errno.ENOSPC),
+    ("fdatasync", errno.EIO),
+    ("fsync", errno.EIO),
+    ("replace", errno.EACCES),
+    ("open", errno.EMFILE),
+    ("ftruncate", errno.EIO),
+]
+
+
+def state(path: Path) -> dict[str, tuple[str, bytes]]:
+    """Block id → state and body, as a fresh process reads them."""
+    with Store(path) as store, store.session("demo", "main") as session:
+        return {row.id: (row.state, session.body(row)) for row in session.ledger().rows()}
+
+
+def half_way(path: Path) -> None:
+    """A session with a committed step, an open one, and a journal that is not empty."""
+    with Store(path) as store, store.session("demo") as session:
+        session.append(*exchange(1))
+        session.append(human("do it"), reply("", "x"))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(("call", "error"), FAULTS, ids=lambda value: errno.errorcode.get(value, str(value)))
+def test_a_disk_that_fails_at_any_write_leaves_what_was_there_or_all_of_the_new(
+    path: Path, tmp_path: Path, name: str, call: str, error: int
+) -> None:
+    operation = OPERATIONS[name]
+    half_way(path)
+    before = state(path)
+    shutil.copytree(path, tmp_path / "whole")
+    with Store(tmp_path / "whole") as store, store.session("demo") as session:
+        operation(session)
+    after = state(tmp_path / "whole")
+
+    for nth in range(1, 30):
+        trial = tmp_path / f"trial-{nth}"
+        shutil.copytree(path, trial)
+        disk = Disk(call, nth, OSError(error, os.strerror(error)))
+        with Store(trial) as store:
+            session = store.session("demo")
+            with pytest.MonkeyPatch.context() as failing:
+                disk.put_in(failing)
+                try:
+                    operation(session)
+                    told = False
+                except CtxvcError as failure:
+                    assert failure.hint
+                    told = True
+            allowed = [after] if not told else [before] if name.startswith("append") else [before, after]
+            assert state(trial) in allowed
+            session.append(human("works again"))
+            session.append(reply("yes"))
+            session.close()
+        assert [body for _, body in state(trial).values()][-2:] == [b"works again", b"yes"]
+        if told:
+            assert complaints(trial) == ""
+        assert littered(trial) == []
+        shutil.rmtree(trial)
+        if not disk.failed:
+            return
+    raise AssertionError("the fault never came to an end")
+
+
+def test_an_append_that_failed_added_nothing(session: Session, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.append(human("before"))
+    with monkeypatch.context() as full:
+        Disk("write", 1, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))).put_in(full)
+        with pytest.raises(CtxvcError, match="No space left on device; nothing was added") as failure:
+            session.append(human("lost"))
+
+    assert failure.value.hint == "free some space"
+    assert contents(session) == afresh(path) == {"B1": b"before"}
+    assert session.append(human("after")) == ["B2"]
+
+
+def test_writes_that_take_a_few_bytes_at_a_time_are_finished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "os", Chopping())
+    with Store(path) as store, store.session("demo") as session:
+        session.append(human("a long story " * 30))
+        session.append(reply("ok"))
+        expected = contents(session)
+    assert afresh(path) == expected
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a file system of its own")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_disk_that_really_fills_up_loses_nothing_and_works_again_with_more_room(small_disk: Path) -> None:
+    acknowledged: dict[str, bytes] = {}
+    store = stores.create(small_disk / ".ctxvc")
+    store.create_session("demo")
+    session = store.session("demo")
+    failures: list[CtxvcError] = []
+    for number in range(200):
+        body = os.urandom(30_000)
+        try:
+            (block,) = session.append(raw(body))
+            acknowledged[block] = body
+            (block,) = session.append(reply(f"answer {number}"))
+            acknowledged[block] = f"answer {number}".encode()
+        except CtxvcError as failure:
+            failures.append(failure)
+            if len(failures) == 3:
+                break
+
+    assert [failure.hint for failure in failures] == ["free some space"] * 3
+    assert contents(session) == acknowledged
+    with pytest.raises(CtxvcError, match="No space left"):
+        session.flush()
+    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
+
+    assert afresh(store.path) == acknowledged
+    with store.session("demo") as later:
+        assert later.waiting() == 0
+        later.append(human("more"), reply("room"))
+    assert complaints(store.path) == ""
+    store.clean_up()
+    assert littered(store.path) == []
+    session.close()
+    store.close()
+
+
+# --- git that fails
+
+
+def stand_in(tmp_path: Path, script: str) -> str:
+    """A program in git's place, with `$REAL` as the real one."""
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\nREAL='{programs.program()}'\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+FAILING = {
+    "at once": "exit 1",
+    "with words": "echo 'fatal: something is wrong' >&2; head -c 300 >/dev/null; exit 128",
+    "without reading": "exec sleep 0",
+    "killed": "kill -9 $$",
+    "killed after reading": "head -c 300 >/dev/null; kill -9 $$",
+    "with success, but nothing done": "head -c 300 >/dev/null; exit 0",
+}
+
+
+@pytest.mark.parametrize("script", FAILING.values(), ids=FAILING)
+def test_a_git_that_fails_costs_no_append_and_is_told_by_the_flush(
+    session: Session, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    broken = stand_in(tmp_path, f'case "$*" in *fast-import*) {script};; esac; exec "$REAL" "$@"')
+    session.append(*exchange(1))
+    with monkeypatch.context() as failing:
+        failing.setattr(programs, "program", lambda: broken)
+        assert session.append(human("kept"), reply("too")) == ["B5", "B6"]
+        assert session.flush_failure is not None
+        assert session.append(human("and this")) == ["B7"]
+        with pytest.raises(CtxvcError, match="git") as failure:
+            session.flush()
+        assert failure.value.hint
+        assert commits(path) == []
+        archive(session, "B1")
+        session.append(reply("also"))
+
+    session.flush()
+
+    assert session.flush_failure is None
+    subjects = [subject.split(",")[0] for subject in commits(path)]
+    assert subjects == ["step 1: 4 blocks", "step 2: 2 blocks", "step 3: 2 blocks", "archive B1"]
+    assert list(afresh(path).values())[4:] == [b"kept", b"too", b"and this", b"also"]
+    assert littered(path) == []
+
+
+def test_a_git_that_is_not_there_is_told(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "program", lambda: str(tmp_path / "nowhere"))
+    session.append(human("kept"), reply("too"))
+    with pytest.raises(CtxvcError, match="cannot start git"):
+        session.flush()
+    monkeypatch.undo()
+    session.flush()
+    assert session.waiting() == 0
+
+
+def test_an_import_whose_git_fails_leaves_the_store_as_it_was(
+    session: Session, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append(human("one"), reply("two"))
+    broken = stand_in(tmp_path, 'case "$*" in *fast-import*) head -c 10 >/dev/null; exit 1;; esac; exec "$REAL" "$@"')
+    with monkeypatch.context() as failing:
+        failing.setattr(programs, "program", lambda: broken)
+        with pytest.raises(CtxvcError):
+            add_scope(session, "side")
+
+    assert session.scopes() == ["main"]
+    add_scope(session, "side")
+    assert session.scopes() == ["main", "side"]
+
+
+def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: Session, path: Path) -> None:
+    session.append(human("one"), reply("two"))
+    with pytest.raises(KeyboardInterrupt), session.bulk():
+        raise KeyboardInterrupt
+
+    assert session.append(human("three"), reply("four")) == ["B3", "B4"]
+    assert list(afresh(path).values()) == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_merge_of_packs_that_fails_costs_nothing(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise CtxvcError("git repack failed: No space left on device", hint="free some space")
+
+    session.append(human("one"), reply("two"))
+    with monkeypatch.context() as failing:
+        failing.setattr(stores, "MOST_PACKS", 0)
+        failing.setattr(programs, "run", refuse)
+        session.append(human("three"), reply("four"))
+        session.append(human("five"), reply("six"))
+
+    session.append(human("seven"), reply("eight"))
+    assert len(commits(path)) == 4
+    assert len(afresh(path)) == 8
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
+def test_an_append_that_ctrl_c_cut_short_is_whole_or_not_there_and_the_session_goes_on(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    for nth in range(1, 6):
+        before = contents(session)
+        with monkeypatch.context() as interrupted:
+            Disk(call, nth, KeyboardInterrupt()).put_in(interrupted)
+            try:
+                session.append(human("asked"), reply("answered"))
+            except KeyboardInterrupt:
+                pass
+        session.refresh()
+        added = len(contents(session)) - len(before)
+        assert added in (0, 2)
+        session.append(human("next"), reply("ok"))
+        texts = list(contents(session).values())
+        assert texts[: len(before)] == list(before.values())
+        assert texts[len(before) + added :] == [b"next", b"ok"]
+    assert contents(session) == afresh(path)
+    assert complaints(path) == ""
+
+
+def test_ctrl_c_between_the_disk_and_what_is_known_here_loses_nothing(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    session.append(human("before"))
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(sessions, "apply", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.append(human("on the disk"))
+
+    assert session.append(human("after")) == ["B3"]
+    assert list(contents(session).values()) == [b"before", b"on the disk", b"after"]
+    assert contents(session) == afresh(path)
+
+
+# --- what a killed git leaves
+
+
+LEFT = [
+    "refs/heads/demo/main.lock",
+    "HEAD.lock",
+    "packed-refs.lock",
+    "objects/pack/tmp_pack_abc123",
+    "objects/pack/tmp_idx_abc123",
+    "objects/pack/.tmp-123-pack-abc.pack",
+    "fast_import_crash_4711",
+]
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_a_killed_git_left_does_not_stop_a_flush(session: Session, path: Path, name: str) -> None:
+    session.append(human("one"), reply("two"))
+    (path / name).write_bytes(b"")
+
+    session.append(human("three"), reply("four"))
+    session.flush()
+    assert len(commits(path)) == 2
+
+    session.store.clean_up()
+    assert littered(path) == []
+    assert complaints(path) == ""
+
+
+def test_a_stale_lock_does_not_stop_an_import(session: Session, path: Path) -> None:
+    add_scope(session, "side")
+    (path / "refs/heads/demo/other.lock").write_bytes(b"")
+    (path / "HEAD.lock").write_bytes(b"")
+
+    add_scope(session, "other")
+
+    assert session.scopes() == ["main", "other", "side"]
+
+
+def test_the_keep_of_a_killed_flush_does_not_stop_its_replay(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "now", lambda _: 1_700_000_000)
+    monkeypatch.setattr(Store, "new_id", lambda _: "0123456789abcdef")
+    monkeypatch.setattr(Store, "now_iso", lambda _: "2023-11-14T22:13:20Z")
+    shutil.copytree(path, tmp_path / "twin")
+    for place in (tmp_path / "twin", path):
+        if place == path:
+            (made,) = (
+                set(os.listdir(tmp_path / "twin/objects/pack"))
+                - set(os.listdir(path / "objects/pack"))
+                - {name for name in os.listdir(tmp_path / "twin/objects/pack") if not name.endswith(".pack")}
+            )
+            (path / "objects/pack" / made.replace(".pack", ".keep")).write_text("fast-import")
+        with Store(place) as store, store.session("demo") as session:
+            session.append(human("one"), reply("two"))
+            assert session.waiting() == 0
+
+    assert made in os.listdir(path / "objects/pack"), "the replay makes the same pack, else this tests nothing"
+    assert littered(path) == []
+
+
+def test_a_person_s_keep_and_a_living_writer_s_files_stay(session: Session, path: Path) -> None:
+    session.append(human("one"), reply("two"))
+    (pack,) = list((path / "objects/pack").glob("*.pack"))[:1]
+    pack.with_suffix(".keep").write_text("kept by hand\n")
+    (path / "refs/heads/demo/main.lock").touch()
+    (path / ".HEAD.0a1b2c3d.new").touch()
+
+    session.append(human("three"), reply("four"))
+
+    assert pack.with_suffix(".keep").exists()
+    assert (path / ".HEAD.0a1b2c3d.new").exists(), "who writes HEAD holds no lock of the store"
+    assert session.waiting() == 0
+
+
+def test_old_temporary_files_of_ours_are_cleaned_up(store: Store) -> None:
+    left = [
+        store.path / "refs/ctxvc/demo/.HEAD.0a1b2c3d.new",
+        store.path / ".HEAD.0a1b2c3d.new",
+        store.path / "ctxvc/journal/.demo.0a1b2c3d.new",
+    ]
+    for found in left:
+        found.parent.mkdir(parents=True, exist_ok=True)
+        found.touch()
+        os.utime(found, (time.time() - 3600,) * 2)
+
+    assert sorted(store.clean_up()) == sorted(str(found.relative_to(store.path)) for found in left)
+    assert cleanup.leftovers(store.path) == []
+
+
+def test_everything_in_a_store_is_private(path: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with stores.create(tmp_path / "open" / ".ctxvc") as store:
+            store.create_session("demo")
+            with store.session() as session:
+                session.append(*exchange(1))
+                session.flush()
+                add_scope(session, "side")
+                session.append(human("open"))
+            with store.exclusive():
+                pass
+            assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
+            exposed = [
+                str(found.relative_to(store.path))
+                for found in store.path.rglob("*")
+                if stat.S_IMODE(found.stat().st_mode) & 0o077
+            ]
+    finally:
+        os.umask(before)
+    # git makes these folders as the umask says; the store's own, which nobody else can enter, keeps them private.
+    folders = {"ctxvc", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"}
+    assert set(exposed) <= folders

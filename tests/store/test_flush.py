@@ -1,0 +1,591 @@
+"""From the journal into commits: what becomes one, what waits, and that stock git agrees with what we read."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.ledger import Counters, Ledger, Meta
+from ctxvc.core.numbering import Numbering
+from ctxvc.core.wire import part as part_of
+from ctxvc.core.wire import text_part
+from ctxvc.errors import CtxvcError
+from ctxvc.store import format as fmt
+from ctxvc.store import session as sessions
+from ctxvc.store.flush import Pending, apply, covered, message, plan, trailers_of
+from ctxvc.store.journal import Change, Record
+from ctxvc.store.packs import epoch
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+from .building import (
+    acknowledge,
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    exchange,
+    git,
+    git_bytes,
+    human,
+    never_due,
+    raw,
+    reminder,
+    reply,
+    result,
+    results,
+)
+
+# --- what becomes a commit
+
+
+def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Session, path: Path) -> None:
+    session.append(human("why?"))
+    session.append(reply("because"))
+
+    assert commits(path) == ["step 1: 2 blocks, 11 B"]
+    assert session.waiting() == 0
+
+
+def test_a_step_is_one_commit_however_many_appends_it_took(session: Session, path: Path) -> None:
+    session.append(human("look"))
+    session.append(reply("", "a", "b"))
+    session.append(results(result("b", "second")))
+    session.append(reminder("do not forget"))
+    session.append(results(result("a", "first")))
+    session.flush()
+
+    assert [subject.split(",")[0] for subject in commits(path)] == ["step 1: 6 blocks"]
+    assert [session.ledger()[name].call for name in ("B4", "B6")] == ["b", "a"]
+
+
+def test_an_open_step_stays_in_the_journal_and_another_process_completes_it(path: Path) -> None:
+    with Store(path) as store, store.session("demo") as first:
+        first.append(*exchange(1))
+        first.append(human("go on"), reply("", "x"))
+        first.flush()
+    assert len(commits(path)) == 1
+    assert afresh(path)["B5"] == b"go on"
+
+    with Store(path) as store, store.session("demo") as second:
+        assert second.waiting() == 2
+        second.append(results(result("x", "done")))
+        second.flush()
+
+    assert commits(path)[1] == "step 2: 3 blocks, 20 B"
+    assert list(afresh(path).values())[4:] == [b"go on", b'{"cmd":"x"}', b"done"]
+
+
+def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_another(path: Path) -> None:
+    with Store(path) as store, store.session("demo") as session:
+        session.append(*exchange(1))
+        add_scope(session, "side")
+        session.append(human("a side job"), reply("", "s"), scope="side")
+        for number in range(2, 5):
+            session.append(*exchange(number))
+            session.flush()
+        assert session.waiting() == 2
+    with Store(path) as store, store.session("demo", "side") as session:
+        session.append(results(result("s", "done")))
+        session.flush()
+        assert session.waiting() == 0
+
+    assert commits(path, scope="side")[-1] == "step 1: 3 blocks, 25 B"
+    assert [*afresh(path, scope="side").values()] == [b"a side job", b'{"cmd":"s"}', b"done"]
+    assert len(afresh(path)) == 4 * 4
+
+
+def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Session, path: Path) -> None:
+    session.append(*exchange(1))
+    session.append(human("next"), reply("", "x"))
+    archive(session, "B1")
+    assert commits(path)[-1].startswith("step 1")
+    assert session.ledger()["B1"].state == "archived"
+
+    session.append(results(result("x", "done")))
+    session.flush()
+
+    assert commits(path)[1:] == ["step 2: 3 blocks, 19 B", "archive B1"]
+    assert session.waiting() == 0
+
+
+def test_without_a_turn_s_end_a_flush_comes_with_time_or_with_enough_steps(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_due(monkeypatch)
+    for number in range(3):
+        session.append(*exchange(number))
+    assert commits(path) == []
+
+    monkeypatch.setattr(sessions, "FLUSH_STEPS", 4)
+    session.append(*exchange(3))
+    assert len(commits(path)) == 4
+
+    session.append(*exchange(4))
+    assert len(commits(path)) == 4
+    monkeypatch.setattr(sessions, "FLUSH_SECONDS", 0.0)
+    session.append(*exchange(5))
+    assert len(commits(path)) == 6
+
+
+def test_finishing_marks_the_open_calls_interrupted(session: Session, path: Path) -> None:
+    session.append(human("run both"), reply("", "a", "b"), results(result("a", "ran")))
+
+    session.finish()
+
+    last = session.ledger()["B5"]
+    assert (last.call, last.error, last.bytes, last.extra) == ("b", True, 0, {"ctxvc": {"interrupted": True}})
+    assert session.waiting() == 0
+    assert len(commits(path)) == 1
+
+
+def test_finishing_commits_a_question_that_nobody_answered(session: Session, path: Path) -> None:
+    session.append(human("anybody there?"))
+
+    session.finish()
+
+    assert commits(path) == ["step 1: 1 block, 14 B"]
+    assert session.waiting() == 0
+    session.finish()
+    assert len(commits(path)) == 1, "there is nothing more to finish"
+
+
+def test_a_session_goes_on_without_the_results_that_never_came(session: Session, path: Path) -> None:
+    session.append(human("run it"), reply("", "a"))
+    session.append(human("stop, do this"), reply("yes"))
+
+    rows = list(session.ledger().rows())
+    assert [row.kind for row in rows] == ["user", "tool_use", "tool_result", "user", "assistant"]
+    assert [row.step for row in rows] == [1, 1, 1, 2, 2]
+    assert len(commits(path)) == 2
+
+
+def test_every_commit_counts_what_it_holds_and_no_more(session: Session, store: Store) -> None:
+    """Also where one append held several steps: a branch from any of them goes on with its own numbers."""
+    session.append(*exchange(1), *exchange(2), human("go"), reply("", "x"), human("stop"), reply("yes"))
+
+    tips = git(store.path, "rev-list", "--first-parent", "--reverse", "demo/main").split()[1:]
+    for number, tip in enumerate(tips, 1):
+        ledger = store.reader.ledger(tip)
+        last = ledger.last()
+        assert last is not None
+        counters = ledger.meta.counters
+        assert (counters.step, counters.block, counters.msg, counters.turn) == (
+            number,
+            last.number,
+            last.msg,
+            last.turn,
+        )
+    assert len(tips) == 4
+
+
+# --- the plan, as a pure function
+
+
+@st.composite
+def recorded(draw: st.DrawFn) -> list[Pending]:
+    """The records of one scope, as messages of all kinds and verbs between them leave them."""
+    numbering = Numbering(block=0)
+    changes: list[Change] = []
+    words = st.sampled_from(["human", "reply", "calls", "results", "reminder", "verb"])
+    for at, word in enumerate(draw(st.lists(words, max_size=14))):
+        match word:
+            case "human":
+                said = human(f"h{at}")
+            case "reply":
+                said = reply(f"r{at}")
+            case "calls":
+                said = reply(f"r{at}", *(f"{at}.{number}" for number in range(draw(st.integers(1, 3)))))
+            case "results":
+                answered = draw(
+                    st.lists(st.sampled_from(sorted(numbering.calls) or ["stray"]), min_size=1, unique=True)
+                )
+                said = results(*(result(call, f"out of {call}") for call in answered))
+            case "reminder":
+                said = reminder(f"m{at}")
+            case _:
+                rows = [row for change in changes if change.op == "step" for row in change.rows]
+                chosen = draw(st.sampled_from(rows)) if rows else None
+                changes.append(
+                    Change(
+                        "main",
+                        "archive",
+                        "user",
+                        numbering.counters(0),
+                        rows=(msgspec.structs.replace(chosen, state="archived"),) if chosen else (),
+                        subject=f"verb {at}",
+                    )
+                )
+                continue
+        changes += (
+            Change(
+                "main", "step", "agent", numbering.counters(0), step=e.step, done=e.done, rows=e.rows, bodies=e.bodies
+            )
+            for e in numbering.add(said)
+        )
+    return [Pending(seq, change) for seq, change in enumerate(changes, 1)]
+
+
+EMPTY = Ledger(meta=Meta(format=1, session="demo", scope="main"))
+
+
+def replayed(ledger: Ledger, pending: list[Pending]) -> Ledger:
+    for item in pending:
+        ledger = apply(ledger, item.change)
+    return ledger
+
+
+@settings(max_examples=200)
+@given(recorded())
+def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pending]) -> None:
+    planned, rest = plan(EMPTY, pending, "j")
+
+    committed = planned[-1].after if planned else EMPTY
+    assert list(replayed(committed, rest).rows()) == list(replayed(EMPTY, pending).rows())
+    assert [body for item in planned for body in item.bodies] + [
+        body for item in rest for body in item.change.bodies
+    ] == [body for item in pending for body in item.change.bodies]
+
+
+@settings(max_examples=200)
+@given(recorded())
+def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
+    planned, rest = plan(EMPTY, pending, "j")
+
+    steps = [item.change for item in pending if item.change.op == "step"]
+    is_open = bool(steps) and not steps[-1].done
+    assert bool(rest) == is_open
+    if rest:
+        assert rest[0].change.op == "step", "a verb waits for a step only"
+        assert {item.change.step for item in rest if item.change.op == "step"} == {steps[-1].step}
+    numbers = {change.step for change in steps if not is_open or change.step != steps[-1].step}
+    assert sum("Ctxvc-Op: step" in item.message for item in planned) == len(numbers)
+
+
+@settings(max_examples=200)
+@given(recorded(), st.integers(0, 14))
+def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed: int) -> None:
+    """A flush of the first records, whose journal was not cleared: what its tip covers is not applied again."""
+    planned, _ = plan(EMPTY, pending[:flushed], "j")
+    tip = planned[-1] if planned else None
+    newest = covered(tip.message, "j") if tip else 0
+
+    left = [item for item in pending if item.seq > newest]
+
+    assert list(replayed(tip.after if tip else EMPTY, left).rows()) == list(replayed(EMPTY, pending).rows())
+    assert all(item.seq <= newest for item in pending if tip and item.change.bodies and _known(tip.after, item))
+
+
+def _known(ledger: Ledger, item: Pending) -> bool:
+    return all(ledger.get(block) is not None for block, _, _ in item.change.bodies)
+
+
+# --- coming back after a crash
+
+
+def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path: Path) -> None:
+    with Store(path) as store, store.session("demo") as session:
+        session.append(human("why?"), reply("", "a"))
+        session.append(results(result("a", "out")))
+        archive(session, "B1")
+        session.append(human("half"))
+        file = store.journal_path("demo")
+        kept = file.read_bytes()
+        session.append(reply("whole"))
+        before, expected = commits(path), contents(session)
+        uncleared = file.read_bytes()
+    assert kept != uncleared
+    file.write_bytes(kept)
+
+    assert afresh(path) == expected
+    assert commits(path) == before
+    assert git(path, "ls-tree", "-r", "--name-only", "demo/main").count("B1.txt") == 1
+
+
+def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session: Session, store: Store) -> None:
+    session.append(human("one"), reply("two"))
+    journal = git(store.path, "log", "-1", "--format=%(trailers:key=Ctxvc-Seq,valueonly)", "demo/main").split("/")[0]
+    forged = f"Ctxvc-Seq: {journal}/999999"
+    session.change(
+        subject=f"note: seen in the log:\n\n{forged}", op="note", actor="agent", trailers={"Ctxvc-Note": forged}
+    )
+
+    session.append(human("acknowledged"))
+
+    assert list(afresh(store.path).values()) == [b"one", b"two", b"acknowledged"]
+
+
+def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(session: Session, store: Store) -> None:
+    session.append(*exchange(1))
+    add_scope(session, "side")
+    counters = session.ledger().meta.counters
+    here, there = (Change(name, "goto", "agent", counters, subject="goto side", time="") for name in ("main", "side"))
+
+    acknowledge(store, Record(changes=(here, there), head="side"))
+    with Store(store.path) as later, later.session("demo") as opened:
+        opened.flush()
+
+    assert commits(store.path)[-1] == commits(store.path, scope="side")[-1] == "goto side"
+    assert git(store.path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/side"
+    assert store.current_scope("demo") == "side"
+
+
+def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_one(
+    session: Session, store: Store
+) -> None:
+    session.append(*exchange(1))
+    add_scope(session, "side")
+    add_scope(session, "other")
+    session.append(human("open"), reply("", "x"))
+    counters = session.ledger().meta.counters
+    go = [Change(name, "goto", "agent", counters, subject="goto") for name in ("main", "side", "other")]
+    acknowledge(store, Record(changes=(go[0], go[1]), head="side"))
+    with Store(store.path) as later, later.session("demo") as opened:
+        opened.flush()
+        assert store.current_scope("demo") == "side"
+    acknowledge(store, Record(changes=(go[2],), head="other"))
+    with Store(store.path) as later, later.session("demo") as opened:
+        opened.flush()
+    assert store.current_scope("demo") == "other"
+
+    with Store(store.path) as later, later.session("demo", "main") as opened:
+        opened.append(results(result("x", "done")))
+        opened.flush()
+
+    assert store.current_scope("demo") == "other"
+    assert commits(store.path)[-1] == "goto"
+
+
+def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Session, store: Store) -> None:
+    session.append(human("keep me"), reply("not me"))
+    meta = {"scope": "fix", "parent": "main"}
+    change = Change(
+        "fix",
+        "scope",
+        "agent",
+        Counters(block=2),
+        meta=meta,
+        subject="scope fix",
+        origin=session.tip(),
+        inherit=("B1",),
+    )
+    acknowledge(store, Record(changes=(change,), head="fix"))
+
+    with Store(store.path) as later, later.session("demo", "fix") as opened:
+        assert contents(opened, "fix") == {"B1": b"keep me"}
+        opened.append(human("here"), reply("there"))
+        assert contents(opened) == {"B1": b"keep me", "B3": b"here", "B4": b"there"}
+
+    files = git(store.path, "ls-tree", "-r", "--name-only", "demo/fix", "blocks", "archive").split()
+    assert files == ["blocks/00/00/B1.txt", "blocks/00/00/B3.txt", "blocks/00/00/B4.txt"]
+    assert git(store.path, "merge-base", "demo/fix", "demo/main").strip() == session.tip("main")
+
+
+# --- bytes
+
+BODIES = {
+    "empty": b"",
+    "no newline at the end": b"one\ntwo",
+    "newlines of all kinds": b"a\r\nb\rc\nd\n\n\r\n",
+    "only newlines": b"\n\n",
+    "zero": b"a\0b\0",
+    "every byte": bytes(range(256)),
+    "invalid UTF-8": b"\xff\xfe\xc3(",
+    "a lone surrogate": "\ud800 and \udfff".encode("utf-8", "surrogatepass"),
+    "a byte order mark": "\ufefftext".encode(),
+    "what fast-import reads": b"done\ndata 5\nM 100644 :1 x\nblob\nmark :4294967297\ndata 0\n\n",
+    "ident and conflict marks": b"$Id$\n<<<<<<< ours\n=======\n>>>>>>> theirs\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_a_body_comes_back_byte_for_byte_from_us_and_from_git(path: Path, body: bytes) -> None:
+    ext = "bin" if b"\0" in body else "txt"
+    with Store(path) as store, store.session("demo") as session:
+        session.append(raw(body, ext=ext))
+        assert session.body(session.ledger()["B1"]) == body
+        session.append(reply("ok"))
+        assert session.body(session.ledger()["B1"]) == body
+        archive(session, "B1")
+        assert session.body(session.ledger()["B1"]) == body
+
+    assert afresh(path)["B1"] == body
+    assert git_bytes(path, "show", f"demo/main:archive/00/00/B1.{ext}") == body
+    assert git_bytes(path, "show", f"demo/main~1:blocks/00/00/B1.{ext}") == body
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.binary(max_size=80), min_size=1, max_size=40))
+def test_any_bodies_come_back_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes]) -> None:
+    from ctxvc.store import store as stores
+
+    with stores.create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
+        store.create_session("demo")
+        with store.session() as session:
+            session.append(*(raw(body) for body in bodies), reply("ok"))
+        assert list(afresh(store.path).values()) == [*bodies, b"ok"]
+        assert complaints(store.path) == ""
+
+
+def test_images_and_results_with_images_keep_their_files(path: Path) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(40)
+    image = Part(
+        kind="image", role="user", origin="human", body=png, ext="png", extra={"source": {"media_type": "image/png"}}
+    )
+    mixed = Part(
+        kind="tool_result",
+        role="user",
+        origin="tool",
+        body=b'[{"type":"text","text":"a page"},{"type":"image"}]',
+        ext="json",
+        call="x",
+        files=(("1.png", png), ("2.pdf", b"%PDF-1.4\r\n\0")),
+    )
+    with Store(path) as store, store.session("demo") as session:
+        session.append(Message(role="user", parts=(image,)), reply("", "x"), results(mixed))
+        assert session.file(session.ledger()["B3"], "2.pdf") == b"%PDF-1.4\r\n\0"
+        session.flush()
+        archive(session, "B3")
+
+    with Store(path) as store, store.session("demo") as session:
+        row = session.ledger()["B3"]
+        assert session.body(session.ledger()["B1"]) == png
+        assert session.file(row, "1.png") == png
+    assert git_bytes(path, "show", "demo/main:archive/00/00/B3-2.pdf") == b"%PDF-1.4\r\n\0"
+    assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.png") == png
+
+
+@pytest.mark.slow
+def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
+    body = os.urandom(1 << 20) * 100
+    with Store(path) as store, store.session("demo") as session:
+        session.append(raw(body))
+        session.append(reply("ok"))
+        assert session.waiting() == 0
+    assert afresh(path)["B1"] == body
+    assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.bin") == body
+    assert complaints(path) == ""
+
+
+@pytest.mark.parametrize("value", ["\ud800", 10**40], ids=["surrogate", "huge number"])
+def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: Session, value: object) -> None:
+    session.append(human("before"))
+    part = part_of({"type": "text", "text": "hello", "odd": value}, "user", "human")
+    try:
+        session.append(Message(role="user", parts=(part,)))
+    except CtxvcError as error:
+        assert "cannot be recorded" in str(error)
+        assert list(contents(session).values()) == [b"before"]
+    session.append(human("after"), reply("yes"))
+    assert list(contents(session).values())[-1] == b"yes"
+
+
+# --- stock git
+
+
+def test_an_archived_block_is_a_pure_rename_for_git(session: Session, path: Path) -> None:
+    session.append(human("same"), human("same"), human(""), human("line\n" * 50), human("other"), reply("ok"))
+    archive(session, "B1", "B2", "B3", "B4", "B5")
+    shown = git(path, "show", "--name-status", "--format=", "-M100%", "demo/main", "--", "blocks", "archive").split(
+        "\n"
+    )
+
+    changes = [line.split("\t") for line in shown if line]
+    assert {change[0] for change in changes} == {"R100"}
+    assert sorted(change[2] for change in changes) == [f"archive/00/00/B{n}.txt" for n in range(1, 6)]
+    assert complaints(path) == ""
+
+
+def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(session: Session, path: Path) -> None:
+    for number in range(40):
+        session.append(*exchange(number))
+    session.flush()
+    archive(session, "B1", "B64", "B70")
+
+    with Store(path) as store:
+        tip = store.tips("demo")["main"]
+        ledger = store.reader.ledger(tip)
+        places = sorted(place for row in ledger.rows() for place in fmt.paths(row))
+    held = git(path, "ls-tree", "-r", "--name-only", "demo/main", "blocks", "archive").split()
+    assert sorted(held) == places
+    assert len(ledger) == 40 * 4
+    assert list(ledger.rows()) == list(session.ledger().rows())
+    assert complaints(path) == ""
+
+
+def test_a_message_says_what_happened_in_trailers_that_git_understands(session: Session, path: Path) -> None:
+    session.append(
+        human("how many?"),
+        Message(
+            role="assistant",
+            parts=(text_part("seven", "assistant", "model"),),
+            model="m-1",
+            usage={"input_tokens": 12, "output_tokens": 3},
+        ),
+    )
+    said = git(path, "log", "-1", "--format=%B", "demo/main")
+    by_git = dict(
+        line.split(": ", 1)
+        for line in git(path, "log", "-1", "--format=%(trailers:only)", "demo/main").split("\n")
+        if line
+    )
+    assert by_git == trailers_of(said)
+    assert by_git["Ctxvc-Model"] == "m-1"
+    assert by_git["Ctxvc-Usage"] == "input_tokens=12 output_tokens=3"
+
+
+@given(
+    st.text(max_size=60),
+    st.dictionaries(st.sampled_from(["Ctxvc-A", "Ctxvc-B"]), st.text(min_size=1, max_size=40).filter(str.strip)),
+)
+def test_trailers_are_read_back_as_written_whatever_the_text_says(subject: str, values: dict[str, str]) -> None:
+    written = {"Ctxvc-Op": "note", **values}
+    said = message(subject, written, body=subject)
+
+    assert trailers_of(said) == {name: " ".join(value.split()) for name, value in written.items()}
+
+
+# --- time
+
+
+def test_a_clock_that_goes_backwards_changes_no_order_and_no_number(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    seen: list[int] = []
+
+    def backwards(store: Store) -> int:
+        seen.append(1)
+        return int((moment - timedelta(days=len(seen))).timestamp())
+
+    monkeypatch.setattr(Store, "now", backwards)
+    monkeypatch.setattr(
+        Store, "now_iso", lambda store: datetime.fromtimestamp(backwards(store), timezone.utc).isoformat()
+    )
+    for number in range(4):
+        with Store(path) as store, store.session("demo") as session:
+            session.append(*exchange(number))
+            archive(session, f"B{4 * number + 1}")
+
+    subjects = [subject.split(",")[0] for subject in commits(path)]
+    assert subjects == [each for n in range(4) for each in (f"step {n + 1}: 4 blocks", f"archive B{4 * n + 1}")]
+    assert [*afresh(path)] == [f"B{number}" for number in range(1, 17)]
+    assert complaints(path) == ""
+
+
+@given(
+    st.text(max_size=30)
+    | st.datetimes().map(str)
+    | st.datetimes(timezones=st.just(timezone.utc)).map(lambda d: d.isoformat())
+)
+def test_any_text_for_a_time_gives_seconds_that_git_can_hold(text: str) -> None:
+    assert 0 <= epoch(text, 7) < 1 << 32

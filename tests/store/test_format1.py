@@ -1,0 +1,90 @@
+"""Format 1 on disk: what a store of it held is read for ever, and written the same way as long as it is current."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from ctxvc.core.blocks import Kind, Origin, State
+from ctxvc.store import format as fmt
+from ctxvc.store import store as stores
+from ctxvc.store.store import Store
+
+from .building import complaints, git, result, results
+
+GOLDEN = Path(__file__).parent.parent / "stores"
+MAKER = runpy.run_path(str(GOLDEN / "make_format_1.py"))
+HELD: dict[str, Any] = json.loads((GOLDEN / "format-1.json").read_text())
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Store:
+    """The golden store as a new clone holds it, with the journal that was beside it."""
+    path = tmp_path / ".ctxvc"
+    stores.create(path).close()
+    subprocess.run(
+        ["git", f"--git-dir={path}", "fetch", "-q", str(GOLDEN / "format-1.bundle"), "refs/heads/*:refs/heads/*"],
+        check=True,
+    )
+    (path / "ctxvc" / "journal" / "golden").write_bytes((GOLDEN / "format-1.journal").read_bytes())
+    opened = Store(path)
+    opened.set_current_scope("golden", "main")
+    return opened
+
+
+def test_the_golden_store_of_format_1_holds_what_it_held(golden: Store) -> None:
+    assert json.loads(json.dumps(MAKER["described"](golden))) == HELD
+    assert complaints(golden.path) == ""
+
+
+def test_the_golden_store_has_every_kind_state_and_origin() -> None:
+    rows = [row for scope in HELD.values() for row in scope["rows"]]
+    assert {row["kind"] for row in rows} == set(get_args(Kind))
+    assert {row.get("state", "visible") for row in rows} == set(get_args(State))
+    assert {row["origin"] for row in rows} == set(get_args(Origin))
+    assert {row.get("ext", "txt") for row in rows} >= {"txt", "json", "bin", "png", "pdf"}
+
+
+def test_the_golden_store_can_be_written_on(golden: Store) -> None:
+    with golden.session("golden", "main") as session:
+        assert session.waiting() == HELD["main"]["waiting"] > 0
+        newest = HELD["side"]["meta"]["counters"]["block"]
+        assert session.append(results(result("open", "slept"))) == [f"B{newest + 3}"]
+        session.flush()
+        assert session.waiting() == 0
+    assert git(golden.path, "log", "-2", "--format=%s", "golden/main").splitlines()[0] == "pin B20"
+    assert complaints(golden.path) == ""
+
+
+def test_today_s_code_writes_the_golden_content_the_same_way(golden: Store, tmp_path: Path) -> None:
+    made = MAKER["build"](tmp_path / "today" / ".ctxvc")
+    for scope in ("main", "side"):
+        ours, theirs = (git(path, "ls-tree", "-r", f"golden/{scope}") for path in (made.path, golden.path))
+        assert ours == theirs
+    assert made.journal_path("golden").read_bytes() == golden.journal_path("golden").read_bytes()
+    made.close()
+
+
+def test_every_tree_in_the_golden_history_can_be_read(golden: Store) -> None:
+    commits = git(golden.path, "rev-list", "--branches").split()
+    for commit in commits:
+        ledger = golden.reader.ledger(commit)
+        for row in ledger.rows():
+            assert len(golden.reader.body(commit, row)) == row.bytes
+    assert len(commits) > 30
+
+
+def test_paths_fan_out_as_the_format_says() -> None:
+    assert fmt.folder(1) == "00/00"
+    assert fmt.folder(64) == "00/01"
+    assert fmt.folder(64 * 64 - 1) == "00/3f"
+    assert fmt.folder(64 * 64) == "01/00"
+    assert fmt.folder(50_000) == "0c/0d"
+    assert fmt.folder(64 * 64 * 256) == "100/00"
+    for segment in (0, 1, 63, 64, 4096, 16384):
+        assert fmt.segment_number(fmt.segment_path(segment)) == segment

@@ -1,0 +1,322 @@
+"""The journal file: what was acknowledged is read back, whatever a crash or a bad disk did to the rest."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core.ledger import Counters
+from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.store import durable
+from ctxvc.store.journal import (
+    FRAME_SIZE,
+    Change,
+    Head,
+    Journal,
+    Record,
+    encode_head,
+    encode_record,
+    frame,
+    parse,
+)
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+from .building import afresh, contents, human, littered, reply
+
+HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
+
+
+def record(text: str | bytes) -> Record:
+    body = text.encode() if isinstance(text, str) else text
+    return Record(changes=(Change("main", "step", "agent", Counters(block=1), bodies=(("B1", "", body),)),))
+
+
+def written(*texts: str | bytes) -> list[bytes]:
+    """The frames of a journal: its head, then a record for each text."""
+    return [encode_head(HEAD), *(encode_record(seq, record(text)) for seq, text in enumerate(texts, 1))]
+
+
+def journal(tmp_path: Path, *texts: str) -> Journal:
+    made = Journal(tmp_path / "demo")
+    made.rewrite(HEAD, [])
+    made.append(written(*texts)[1:])
+    return made
+
+
+def texts_of(opened: Journal) -> list[str]:
+    _, records, _, _ = opened.read()
+    return [each.changes[0].bodies[0][2].decode() for _, each in records]
+
+
+@given(st.lists(st.binary(max_size=300), max_size=6))
+def test_what_was_appended_is_read_back(bodies: list[bytes]) -> None:
+    frames, tail = parse(b"".join(written(*bodies)), "journal")
+
+    assert [found.payload for found in frames[1:]] == [found[FRAME_SIZE:] for found in written(*bodies)[1:]]
+    assert [found.seq for found in frames] == list(range(len(bodies) + 1))
+    assert tail.size == 0
+
+
+def test_a_file_cut_anywhere_holds_the_records_before_the_cut(tmp_path: Path) -> None:
+    frames = written("one", "two", "three")
+    data = b"".join(frames)
+    ends = list(itertools.accumulate(map(len, frames)))
+
+    for cut in range(ends[0], len(data)):
+        (tmp_path / "demo").write_bytes(data[:cut])
+        opened = Journal(tmp_path / "demo")
+        _, records, _, tail = opened.read()
+        whole = sum(end <= cut for end in ends) - 1
+        assert [seq for seq, _ in records] == list(range(1, whole + 1))
+
+        opened.cut_tail(tail)
+        opened.append([encode_record(whole + 1, record("next"))])
+        assert texts_of(Journal(tmp_path / "demo")) == [*["one", "two", "three"][:whole], "next"]
+        opened.close()
+
+    assert [found.name for found in tmp_path.iterdir()] == ["demo"], "a torn write is nothing to keep"
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.binary(max_size=60), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
+)
+def test_damage_anywhere_is_told_or_costs_only_the_end(bodies: list[bytes], flips: list[tuple[int, int]]) -> None:
+    frames = written(*bodies)
+    data = bytearray(b"".join(frames))
+    for at, bits in flips:
+        data[at % len(data)] ^= bits
+
+    try:
+        found, tail = parse(bytes(data), "journal")
+    except Damaged as error:
+        assert "records follow" in str(error)
+        return
+
+    intact = [frame(each.seq, each.payload) for each in found]
+    assert intact == frames[: len(intact)], "no record is made up, none is skipped"
+    after = b"".join(frames[len(intact) :])
+    assert tail.size == len(after)
+    if after:
+        lost = frames[len(intact) :]
+        at = len(b"".join(intact))
+        hit = [bytes(data[at + s : at + e]) != part for part, s, e in _places(lost)]
+        assert all(hit), "what is whole behind something damaged is never dropped without a word"
+        assert tail.complete, "whole records that cannot be read are kept aside, not dropped"
+
+
+def _places(parts: list[bytes]) -> list[tuple[bytes, int, int]]:
+    ends = list(itertools.accumulate(map(len, parts)))
+    return [(part, end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
+    for head in (b"", encode_head(HEAD)):
+        frames, tail = parse(head + data, "journal")
+        assert sum(found.end - found.start for found in frames) + tail.size == len(head + data)
+
+
+@pytest.mark.parametrize("at", range(0, 400, 13))
+def test_a_flipped_bit_in_a_session_s_journal_never_gives_a_traceback(path: Path, at: int) -> None:
+    with Store(path) as store:
+        session = store.session("demo")
+        for text in ("first", "second", "third"):
+            session.append(human(text))
+        file = store.journal_path("demo")
+        data = bytearray(file.read_bytes())
+        data[at % len(data)] ^= 0x10
+        file.write_bytes(data)
+
+        try:
+            with Store(path) as again, again.session("demo") as opened:
+                kept = list(contents(opened).values())
+                opened.append(human("fourth"))
+                now = list(contents(opened).values())
+        except CtxvcError as error:
+            assert error.hint
+        else:
+            assert kept == [b"first", b"second"], "only a last record may be missing, and it is kept aside"
+            assert now == [*kept, b"fourth"]
+            assert any(".unreadable-" in found.name for found in file.parent.iterdir())
+
+
+def test_a_torn_record_that_quotes_a_journal_is_torn_and_no_more() -> None:
+    quoted = b"".join(written("somebody printed the journal", "and a tool read it"))
+    frames = written("kept", quoted)
+    data = b"".join(frames)
+
+    found, tail = parse(data[:-3], "journal")
+
+    assert [each.seq for each in found] == [0, 1]
+    assert tail.size == len(frames[-1]) - 3
+
+
+def test_an_unreadable_last_record_is_kept_aside(tmp_path: Path) -> None:
+    frames = written("kept", "hit")
+    for at in (0, 1, 5, 17, FRAME_SIZE + 3):  # magic, length, checksum, payload
+        hit = bytearray(frames[-1])
+        hit[at] ^= 1
+        (tmp_path / "demo").write_bytes(b"".join(frames[:-1]) + hit)
+        opened = Journal(tmp_path / "demo")
+        _, _, _, tail = opened.read()
+
+        opened.cut_tail(tail)
+
+        aside = tmp_path / f"demo.unreadable-{len(b''.join(frames[:-1]))}"
+        assert aside.read_bytes() == hit
+        assert texts_of(Journal(tmp_path / "demo")) == ["kept"]
+        aside.unlink()
+        opened.close()
+
+
+@pytest.mark.parametrize("written_bytes", [0, 3, FRAME_SIZE, FRAME_SIZE + 5])
+def test_blocks_that_a_power_cut_left_zero_are_cut(tmp_path: Path, written_bytes: int) -> None:
+    frames = written("kept", "x" * 100)
+    torn = frames[-1][:written_bytes]
+    (tmp_path / "demo").write_bytes(b"".join(frames[:-1]) + torn.ljust(len(frames[-1]), b"\0"))
+    opened = Journal(tmp_path / "demo")
+    _, records, _, tail = opened.read()
+
+    opened.cut_tail(tail)
+
+    assert [seq for seq, _ in records] == [1]
+    assert texts_of(Journal(tmp_path / "demo")) == ["kept"]
+    opened.close()
+
+
+def test_a_journal_whose_head_is_gone_is_refused_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_bytes(b"\xff" * 40)
+
+    with pytest.raises(Damaged, match="head"):
+        Journal(tmp_path / "demo").read()
+
+
+def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_bytes(encode_head(Head(2, "j", 0, 0, 0)))
+
+    with pytest.raises(Refused, match="format 2") as refusal:
+        Journal(tmp_path / "demo").read()
+    assert "update" in refusal.value.hint
+
+
+def test_a_journal_that_another_process_rewrote_is_seen_to_have_moved(tmp_path: Path) -> None:
+    # ext4 gives a freed inode to the next file: its number alone does not tell one journal from the next.
+    writer, reader = journal(tmp_path, "one"), Journal(tmp_path / "demo")
+    reader.read()
+
+    for _ in range(40):
+        writer.rewrite(HEAD, [])
+        assert reader.moved()
+
+    reader.read()
+    assert not reader.moved()
+    reader.close()
+    writer.close()
+
+
+def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) -> None:
+    with Store(path) as store, store.session("demo") as waiting, Store(path) as other, other.session("demo") as busy:
+        for number in range(6):
+            for _ in range(2):
+                busy.append(human(f"question {number}"), reply(f"answer {number}"))
+            waiting.refresh()
+            assert contents(waiting) == contents(busy)
+
+
+def test_a_journal_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
+    reader = journal(tmp_path, "one", "two")
+    reader.read()
+    os.truncate(tmp_path / "demo", reader.size - 5)
+
+    assert reader.moved()
+    reader.close()
+
+
+def test_a_failed_append_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = journal(tmp_path, "one")
+    before = (tmp_path / "demo").read_bytes()
+
+    def half(handle: int, data: bytes) -> None:
+        os.write(handle, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(durable, "write_all", half)
+        with pytest.raises(OSError, match="No space"):
+            opened.append(written("", "two")[2:])
+
+    assert (tmp_path / "demo").read_bytes() == before
+    opened.append(written("", "two")[2:])
+    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two"]
+    opened.close()
+
+
+def test_a_failed_rewrite_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = journal(tmp_path, "one", "two")
+
+    def refuse(source: object, target: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            opened.rewrite(HEAD, [])
+
+    assert texts_of(opened) == ["one", "two"]
+    assert littered(tmp_path) == []
+    opened.append([encode_record(3, record("three"))])
+    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two", "three"]
+    opened.close()
+
+
+def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_path: Path) -> None:
+    target = tmp_path / "HEAD"
+    texts = [f"ref: refs/heads/s{number}/main\n".encode() * 50 for number in range(4)]
+    target.write_bytes(texts[0])
+    failures: list[BaseException] = []
+
+    def replace_often(text: bytes) -> None:
+        try:
+            for _ in range(60):
+                durable.replace(target, text)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=replace_often, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert target.read_bytes() in texts
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert littered(tmp_path) == []
+
+
+def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: Path) -> None:
+    with Store(path) as store:
+        session = store.session("demo")
+        session.append(human("before"))
+        size = store.journal_path("demo").stat().st_size
+        session.append(human("one"), human("two"), human("three"))
+        end = store.journal_path("demo").stat().st_size
+    data = store.journal_path("demo").read_bytes()
+    for cut in range(size, end, 17):
+        store.journal_path("demo").write_bytes(data[:cut])
+        assert afresh(path) == {"B1": b"before"}
+
+
+def test_a_session_that_was_told_nothing_writes_nothing(session: Session, store: Store) -> None:
+    assert session.append() == []
+    assert contents(session) == {}

@@ -1,0 +1,341 @@
+"""Hostile surroundings: a user's git settings, inherited variables, the project's own git, and newer stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.core.ledger import Ledger, Meta
+from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.store import store as stores
+from ctxvc.store.journal import Head, encode_head
+from ctxvc.store.locks import locked
+from ctxvc.store.packs import Commit
+from ctxvc.store.store import Store
+
+from .building import (
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    exchange,
+    git,
+    git_bytes,
+    human,
+    raw,
+    reply,
+)
+
+CRLF = b"one\r\ntwo\r\n$Id$\r\n"
+
+
+def write_everything(project: Path) -> Path:
+    """A store in `project`, through all that writes one."""
+    with stores.create(project / ".ctxvc") as store:
+        store.create_session("demo")
+        with store.session() as session:
+            session.append(raw(CRLF, ext="txt"), reply("ok"))
+            session.append(*exchange(1))
+            session.flush()
+            archive(session, "B3")
+            add_scope(session, "side")
+        return store.path
+
+
+def is_right(path: Path) -> None:
+    assert afresh(path)["B1"] == CRLF
+    assert len(commits(path)) == 3
+    assert complaints(path) == ""
+    assert len(git(path, "rev-parse", "demo/main").strip()) == 40
+
+
+HOSTILE_ENVIRONMENT = {
+    "GIT_DIR": "{elsewhere}",
+    "GIT_WORK_TREE": "{elsewhere}",
+    "GIT_COMMON_DIR": "{elsewhere}",
+    "GIT_INDEX_FILE": "{elsewhere}/index",
+    "GIT_OBJECT_DIRECTORY": "{elsewhere}/objects",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "{elsewhere}/objects",
+    "GIT_NAMESPACE": "elsewhere",
+    "GIT_DEFAULT_HASH": "sha256",
+    "GIT_DEFAULT_REF_FORMAT": "reftable",
+    "GIT_TEMPLATE_DIR": "{elsewhere}",
+    "GIT_CONFIG": "{elsewhere}/config",
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.autocrlf",
+    "GIT_CONFIG_VALUE_0": "true",
+    "GIT_CONFIG_KEY_1": "core.bare",
+    "GIT_CONFIG_VALUE_1": "false",
+    "GIT_CONFIG_PARAMETERS": "'core.compression'='0'",
+    "GIT_QUARANTINE_PATH": "{elsewhere}/objects",
+    "GIT_AUTHOR_DATE": "never",
+    "GIT_COMMITTER_DATE": "never",
+    "GIT_TRACE": "2",
+}
+
+
+def test_inherited_git_variables_send_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    subprocess.run(["git", "init", "-q", elsewhere], check=True)
+    before = sorted(found for found in elsewhere.rglob("*"))
+    with monkeypatch.context() as hostile:
+        for name, value in HOSTILE_ENVIRONMENT.items():
+            hostile.setenv(name, value.format(elsewhere=elsewhere / ".git"))
+        path = write_everything(tmp_path / "project")
+        assert afresh(path)["B1"] == CRLF
+
+    is_right(path)
+    assert sorted(found for found in elsewhere.rglob("*")) == before
+
+
+HOSTILE_CONFIG = """
+[core]
+    autocrlf = true
+    eol = crlf
+    hooksPath = {hooks}
+    bare = false
+    compression = 0
+    fsyncMethod = batch
+    sharedRepository = all
+    attributesFile = {hooks}/attributes
+[init]
+    templateDir = {hooks}/template
+    defaultBranch = odd
+    defaultObjectFormat = sha256
+[safe]
+    bareRepository = explicit
+[fastimport]
+    unpackLimit = 100000
+[commit]
+    gpgSign = true
+[gc]
+    auto = 1
+[i18n]
+    commitEncoding = latin1
+[transfer]
+    hideRefs = refs/heads
+[log]
+    date = iso
+"""
+
+
+def test_a_user_s_git_settings_and_hooks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    (home / "template" / "hooks").mkdir(parents=True)
+    fired = tmp_path / "fired"
+    for folder in (home, home / "template" / "hooks"):
+        for name in (
+            "reference-transaction",
+            "post-update",
+            "update",
+            "pre-commit",
+            "post-index-change",
+            "pre-auto-gc",
+        ):
+            hook = folder / name
+            hook.write_text(f"#!/bin/sh\necho {name} >> {fired}\nexit 1\n")
+            hook.chmod(0o755)
+    (home / "attributes").write_text("* text eol=crlf ident\n")
+    (home / ".gitconfig").write_text(HOSTILE_CONFIG.format(hooks=home))
+    (home / "git").mkdir()
+    shutil.copy(home / ".gitconfig", home / "git" / "config")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+
+    path = write_everything(tmp_path / "project")
+
+    is_right(path)
+    assert not fired.exists(), fired.read_text()
+    assert not (path / "hooks").exists()
+    assert list((path / "objects").glob("[0-9a-f][0-9a-f]")) == [], "no loose objects"
+    assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.txt") == CRLF
+
+
+def project(tmp_path: Path) -> Path:
+    """A project under git, with a store in it."""
+    root = tmp_path / "project"
+    subprocess.run(["git", "init", "-q", "-b", "main", root], check=True)
+    (root / "code.py").write_text("print()\n")
+    write_everything(root)
+    return root
+
+
+def in_project(root: Path, *words: str) -> str:
+    identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
+    return subprocess.run(["git", *identity, *words], cwd=root, capture_output=True, check=True, text=True).stdout
+
+
+def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path) -> None:
+    root = project(tmp_path)
+
+    assert in_project(root, "status", "--porcelain") == "?? code.py\n"
+    in_project(root, "add", "-A")
+    in_project(root, "clean", "-fd")
+    in_project(root, "commit", "-qm", "first")
+
+    assert in_project(root, "ls-files") == "code.py\n"
+    assert (root / ".git" / "info" / "exclude").read_text().splitlines().count(".ctxvc/") == 1
+    is_right(root / ".ctxvc")
+
+
+def test_without_the_exclude_line_the_store_s_own_gitignore_is_enough(tmp_path: Path) -> None:
+    root = project(tmp_path)
+    (root / ".git" / "info" / "exclude").write_text("")
+
+    in_project(root, "add", "-A")
+    in_project(root, "clean", "-fd")
+
+    assert in_project(root, "ls-files") == "code.py\n"
+    is_right(root / ".ctxvc")
+
+
+def test_the_store_is_found_from_anywhere_in_the_project_and_from_its_linked_worktrees(tmp_path: Path) -> None:
+    root = project(tmp_path)
+    in_project(root, "add", "-A")
+    in_project(root, "commit", "-qm", "first")
+    in_project(root, "worktree", "add", "-q", str(tmp_path / "linked"))
+    deep = root / "a" / "b"
+    deep.mkdir(parents=True)
+    (tmp_path / "linked" / "c").mkdir()
+
+    for start in (root, deep, root / ".ctxvc", tmp_path / "linked", tmp_path / "linked" / "c"):
+        assert stores.find(start) == root / ".ctxvc", start
+    with pytest.raises(NotFound) as missing:
+        stores.find(tmp_path)
+    assert "ctxvc init" in missing.value.hint
+
+
+def test_a_store_works_without_a_project_around_it(tmp_path: Path) -> None:
+    is_right(write_everything(tmp_path / "no project"))
+
+
+@pytest.mark.parametrize("name", ["with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])
+def test_a_store_works_wherever_it_is(tmp_path: Path, name: str) -> None:
+    is_right(write_everything(tmp_path / name))
+
+
+def test_a_working_folder_that_is_gone_stops_nothing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    with Store(path) as store, store.session("demo") as session:
+        session.append(human("still"), reply("here"))
+        assert session.waiting() == 0
+
+
+# --- what is newer, or not ours
+
+
+def refused(path: Path) -> Refused:
+    with pytest.raises(Refused) as refusal:
+        with Store(path) as store, store.session("demo") as session:
+            session.append(human("never"))
+    assert refusal.value.hint or "not supported" in str(refusal.value)
+    return refusal.value
+
+
+def test_a_newer_store_is_refused(path: Path) -> None:
+    git(path, "config", "ctxvc.format", "2")
+    assert "format 2" in str(refused(path))
+
+
+def test_a_newer_scope_is_refused(path: Path) -> None:
+    with Store(path) as store, store.session("demo") as session:
+        newer = Commit(
+            ref="refs/heads/demo/main",
+            before=session.ledger(),
+            after=Ledger(meta=msgspec.structs.replace(session.ledger().meta, format=2)),
+            message="newer\n",
+            actor="user",
+            time=0,
+            now=0,
+            parent=session.tip(),
+        )
+        with locked(store.lock_path("demo")) as lock:
+            store.write([newer], lock)
+    assert "format 2" in str(refused(path))
+
+
+def test_a_newer_journal_is_refused(path: Path) -> None:
+    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(2, "j", 0, 0, 0)))
+    assert "format 2" in str(refused(path))
+
+
+@pytest.mark.parametrize("extension", ["partialClone", "objectFormat", "refStorage", "preciousObjects", "somethingNew"])
+def test_a_store_with_an_extension_that_we_do_not_read_is_refused(path: Path, extension: str) -> None:
+    value = {"objectFormat": "sha256", "refStorage": "reftable", "preciousObjects": "true"}.get(extension, "origin")
+    with (path / "config").open("a") as config:
+        config.write(f"[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\t{extension} = {value}\n")
+    refused(path)
+
+
+def test_the_worktree_extension_that_sparse_checkouts_set_is_read(path: Path) -> None:
+    git(path, "config", "core.repositoryFormatVersion", "1")
+    git(path, "config", "extensions.worktreeConfig", "true")
+    with Store(path) as store, store.session("demo") as session:
+        session.append(human("one"), reply("two"))
+
+
+def test_a_repository_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "other.git"], check=True)
+    with pytest.raises(Refused, match="no ctxvc store"):
+        Store(tmp_path / "other.git")
+    with pytest.raises(NotFound):
+        Store(tmp_path / "nothing")
+
+
+DAMAGED = {
+    "an empty ref": lambda path: (path / "refs/heads/demo/main").write_text(""),
+    "a ref of garbage": lambda path: (path / "refs/heads/demo/main").write_bytes(b"\xff\0garbage"),
+    "a ref to nothing": lambda path: (path / "refs/heads/demo/main").write_text("1" * 40 + "\n"),
+    "an empty HEAD": lambda path: (path / "HEAD").write_text(""),
+    "an empty config": lambda path: (path / "config").write_text(""),
+    "a config of garbage": lambda path: (path / "config").write_bytes(b"[core\n\xff"),
+    "a pack of garbage": lambda path: [_spoil(found) for found in (path / "objects/pack").glob("*.pack")],
+    "an index of garbage": lambda path: [_spoil(found) for found in (path / "objects/pack").glob("*.idx")],
+    "no packs": lambda path: shutil.rmtree(path / "objects/pack"),
+    "no objects": lambda path: shutil.rmtree(path / "objects"),
+    "no lock folder": lambda path: shutil.rmtree(path / "ctxvc/lock"),
+    "a journal that is a folder": lambda path: (path / "ctxvc/journal/demo").mkdir(),
+}
+
+
+def _spoil(found: Path) -> None:
+    found.chmod(0o600)
+    data = bytearray(found.read_bytes())
+    for at in range(8, len(data), 3):
+        data[at] ^= 0x55
+    found.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_store_gives_an_error_in_words(path: Path, damage: object) -> None:
+    assert callable(damage)
+    damage(path)
+    with pytest.raises(CtxvcError):
+        with Store(path) as store, store.session("demo") as session:
+            session.append(human("one"), reply("two"))
+            session.flush()
+
+
+def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(Refused, match="not empty"):
+        stores.create(tmp_path)
+    assert os.listdir(tmp_path) == ["file"]
+    with pytest.raises(CtxvcError):
+        stores.create(tmp_path / "file" / ".ctxvc")
+
+
+def test_meta_of_the_first_commit_names_what_it_is(path: Path) -> None:
+    with Store(path) as store:
+        assert store.reader.meta(store.tips("demo")["main"]) == Meta(format=1, session="demo", scope="main")

@@ -1,0 +1,358 @@
+"""Several writers: nobody's work is lost, no number is given twice, and everyone sees what the others did."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.core.blocks import block_number
+from ctxvc.core.ledger import Ledger, Meta, Row
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.store import cleanup, durable
+from ctxvc.store import session as sessions
+from ctxvc.store.flush import message
+from ctxvc.store.locks import locked
+from ctxvc.store.packs import Commit, PackWriter
+from ctxvc.store.session import Session
+from ctxvc.store.store import Store
+
+from .building import (
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    exchange,
+    git,
+    human,
+    littered,
+    never_due,
+    reply,
+    result,
+    results,
+    start,
+)
+from .writer import beginning
+
+
+def together(processes: Sequence[subprocess.Popen[bytes]]) -> list[list[str]]:
+    """What the processes print once all of them are ready and may go; none may fail."""
+    with ExitStack() as running:
+        for process in processes:
+            running.enter_context(process)
+            running.callback(process.kill)
+        for process in processes:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        answers = []
+        for process in processes:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err.decode()
+            answers.append(out.decode().splitlines())
+    return answers
+
+
+def heads(bodies: dict[str, bytes]) -> dict[str, str]:
+    """Block id → the beginning of its body, as `writer.py` prints it."""
+    return {block: beginning(body) for block, body in bodies.items()}
+
+
+def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path) -> None:
+    spoken = together([start("writer.py", path, "demo", "main", f"w{n}", 12, 3) for n in range(4)])
+
+    acknowledged = [(block, text) for lines in spoken for line in lines for block, text in [line.split(" ", 1)]]
+    numbers = [block for block, _ in acknowledged]
+    assert len(numbers) == len(set(numbers)) == 4 * 12 * 4
+    held = heads(afresh(path))
+    assert dict(acknowledged) == {block: held[block] for block in numbers}
+    with Store(path) as store, store.session("demo") as session:
+        session.finish()
+        rows = list(session.ledger().rows())
+    unknown = [row for row in rows if row.id not in set(numbers)]
+    assert all(row.extra == {"ctxvc": {"interrupted": True}} for row in unknown), "one writer cuts off the other's step"
+    assert complaints(path) == ""
+
+
+def test_four_processes_on_four_scopes_lose_nothing_and_share_no_number(path: Path) -> None:
+    scopes = ["main", "one", "two", "three"]
+    with Store(path) as store, store.session("demo") as session:
+        for name in scopes[1:]:
+            add_scope(session, name)
+
+    spoken = together([start("writer.py", path, "demo", name, name, 12, 3) for name in scopes])
+
+    numbers = [line.split(" ")[0] for lines in spoken for line in lines]
+    assert sorted(numbers, key=block_number) == [f"B{n}" for n in range(1, 4 * 12 * 4 + 1)]
+    for name, lines in zip(scopes, spoken, strict=True):
+        assert heads(afresh(path, scope=name)) == dict(line.split(" ", 1) for line in lines)
+        assert sum(subject.startswith("step") for subject in commits(path, scope=name)) == 12
+    assert complaints(path) == ""
+
+
+def test_processes_on_sessions_of_their_own_share_a_store(path: Path) -> None:
+    names = ["demo", "second", "third"]
+    with Store(path) as store:
+        for name in names[1:]:
+            store.create_session(name)
+
+    spoken = together([start("writer.py", path, name, "main", name, 12, 1) for name in names])
+
+    for name, lines in zip(names, spoken, strict=True):
+        assert heads(afresh(path, session=name)) == dict(line.split(" ", 1) for line in lines)
+    assert complaints(path) == ""
+    assert littered(path) == []
+
+
+def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
+    answers = [lines[0] for lines in together([start("creator.py", path, "new") for _ in range(4)])]
+
+    assert sorted(answers) == ["Refused: a session 'new' exists already"] * 3 + ["made"]
+    assert commits(path, "new") == []
+    assert complaints(path) == ""
+
+
+def test_processes_that_make_different_sessions_do_not_disturb_each_other(path: Path) -> None:
+    answers = together([start("creator.py", path, f"s{n}") for n in range(4)])
+
+    assert answers == [["made"]] * 4
+    with Store(path) as store:
+        assert store.sessions() == ["demo", "s0", "s1", "s2", "s3"]
+        assert store.current_session() in store.sessions()
+    assert littered(path) == []
+
+
+def first_commit(ref: str, subject: str, store: Store) -> Commit:
+    return Commit(
+        ref=ref,
+        before=None,
+        after=Ledger(meta=Meta(format=1, session="demo", scope=subject)),
+        message=message(subject, {"Ctxvc-Op": "session"}),
+        actor="user",
+        time=0,
+        now=store.now(),
+    )
+
+
+def test_the_second_first_commit_of_a_branch_is_a_conflict(store: Store) -> None:
+    with pytest.raises(Conflict) as conflict:
+        with PackWriter(store.path) as late:
+            with PackWriter(store.path) as early:
+                early.commit(first_commit("refs/heads/demo/new", "early", store))
+            late.commit(first_commit("refs/heads/demo/new", "late", store))
+
+    assert conflict.value.hint
+    assert git(store.path, "log", "--format=%s", "demo/new") == "early\n"
+
+
+def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) -> None:
+    outcomes: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def race(name: str) -> None:
+        try:
+            with PackWriter(store.path) as writer:
+                writer.commit(first_commit("refs/heads/demo/raced", name, store))
+                barrier.wait()
+        except CtxvcError as error:
+            outcomes.append(type(error).__name__)
+        else:
+            outcomes.append(name)
+
+    threads = [threading.Thread(target=race, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    winners = [outcome for outcome in outcomes if outcome.startswith("w")]
+    assert outcomes.count("Conflict") == 3 and len(winners) == 1, outcomes
+    assert git(store.path, "log", "--format=%s", "demo/raced").split() == winners
+
+
+# --- sessions that stay open
+
+
+def test_an_open_session_sees_what_another_appended_and_flushed(session: Session, path: Path) -> None:
+    session.append(human("mine"), reply("first"))
+    with Store(path) as store, store.session("demo") as other:
+        other.append(human("yours"), reply("second"))
+        other.append(human("open"))
+
+    assert session.append(human("again")) == ["B6"]
+    assert [body.decode() for body in contents(session).values()] == [
+        "mine",
+        "first",
+        "yours",
+        "second",
+        "open",
+        "again",
+    ]
+
+
+def test_an_open_session_only_has_to_look(session: Session, path: Path) -> None:
+    with Store(path) as store, store.session("demo") as other:
+        other.append(human("yours"))
+        session.refresh()
+        assert contents(session) == {"B1": b"yours"}
+        other.append(reply("flushed"))
+        session.refresh()
+        assert contents(session) == {"B1": b"yours", "B2": b"flushed"}
+        archive(other, "B1")
+        session.refresh()
+        assert session.ledger()["B1"].state == "archived"
+        assert session.tip() == other.tip()
+
+
+def test_an_open_session_completes_the_step_that_another_began(session: Session, path: Path) -> None:
+    with Store(path) as store, store.session("demo") as other:
+        other.append(human("run it"), reply("", "a", "b"))
+        session.append(results(result("a", "A")))
+        other.append(results(result("b", "B")))
+        other.flush()
+
+    assert commits(path) == ["step 1: 5 blocks, 30 B"]
+    assert session.append(human("next")) == ["B6"]
+
+
+def test_an_open_session_notices_an_import_that_went_past_the_journal(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_due(monkeypatch)
+    session.append(*exchange(1))
+    session.flush()
+    with Store(path) as store, store.session("demo") as other:
+        imported(other, "from the recording")
+
+    assert session.append(human("mine"), reply("too")) == ["B6", "B7"]
+    assert list(afresh(path).values())[4:] == [b"from the recording", b"mine", b"too"]
+
+
+def test_an_import_that_was_killed_after_its_refs_moved_is_noticed_too(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append(human("mine"), reply("first"))
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def looked_at() -> None:
+        session.refresh()
+        monkeypatch.setattr(durable, "replace", dying)
+
+    with Store(path) as store, pytest.raises(KeyboardInterrupt):
+        imported(store.session("demo"), "from the recording", during=looked_at)
+    monkeypatch.undo()
+
+    assert session.append(human("mine"), reply("too")) == ["B4", "B5"]
+    assert list(afresh(path).values()) == [b"mine", b"first", b"from the recording", b"mine", b"too"]
+
+
+def test_an_import_leaves_an_open_step_open(session: Session, path: Path) -> None:
+    session.append(human("run it"), reply("", "a"))
+    add_scope(session, "side")
+    with Store(path) as store, store.session("demo", "side") as other:
+        imported(other, "beside it")
+
+    session.append(results(result("a", "out")))
+    session.flush()
+
+    assert list(afresh(path).values()) == [b"run it", b'{"cmd":"a"}', b"out"]
+    assert list(afresh(path, scope="side").values()) == [b"beside it"]
+
+
+def imported(session: Session, text: str, during: Callable[[], None] = lambda: None) -> None:
+    """One more block in the session's scope, by a commit that no record of the journal stands for."""
+    with session.bulk() as (writer, counters):
+        during()
+        body = text.encode()
+        row = Row(
+            id=f"B{counters.block + 1}",
+            kind="user",
+            role="user",
+            origin="human",
+            msg=90,
+            step=90,
+            turn=90,
+            bytes=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+        )
+        before = session.ledger()
+        at = msgspec.structs.replace(before.meta.counters, block=row.number, step=90, msg=90, turn=90)
+        writer.commit(
+            Commit(
+                ref=f"refs/heads/{session.name}/{session.scope}",
+                before=before,
+                after=before.with_rows([row]).with_meta(msgspec.structs.replace(before.meta, counters=at)),
+                bodies=((row.id, "", body),),
+                message=message("imported", {"Ctxvc-Op": "step"}),
+                actor="agent",
+                time=0,
+                now=0,
+                parent=session.tip(),
+            )
+        )
+
+
+def test_threads_share_a_session(session: Session, path: Path) -> None:
+    def write(name: str) -> None:
+        for number in range(10):
+            session.append(human(f"{name} {number}"))
+
+    threads = [threading.Thread(target=write, args=(f"t{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    texts = [body.decode() for body in contents(session).values()]
+    assert sorted(texts) == sorted(f"t{n} {number}" for n in range(4) for number in range(10))
+    assert [text for text in texts if text.startswith("t0")] == [f"t0 {number}" for number in range(10)]
+
+
+# --- locks
+
+
+def test_a_writer_that_waits_too_long_is_told_who_to_wait_for(path: Path) -> None:
+    with locked(path / "ctxvc" / "lock" / "demo"):
+        with pytest.raises(Conflict, match="another process holds demo") as conflict:
+            with locked(path / "ctxvc" / "lock" / "demo", timeout=0.05):
+                pass
+    assert conflict.value.hint
+
+
+def test_flushes_share_the_store_s_lock_and_a_clean_up_waits_for_them(store: Store) -> None:
+    with store.pack_writer(0), store.pack_writer(0):
+        with pytest.raises(Conflict):
+            with locked(store.path / "ctxvc" / "store.lock", timeout=0.05):
+                pass
+    with store.exclusive():
+        assert cleanup.leftovers(store.path) == []
+
+
+def test_packs_stay_few_and_an_open_reader_keeps_reading(
+    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "FLUSH_STEPS", 1)
+    with Store(path) as store, store.session("demo") as reader:
+        session.append(human("first"), reply("one"))
+        reader.refresh()
+        for number in range(40):
+            session.append(*exchange(number))
+        session.flush()
+        packs = list((path / "objects" / "pack").glob("*.pack"))
+        assert len(packs) <= 33
+        assert reader.body(reader.ledger()["B1"]) == b"first"
+        reader.refresh()
+        assert contents(reader) == contents(session)
+    assert complaints(path) == ""

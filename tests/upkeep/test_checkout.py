@@ -1,0 +1,451 @@
+"""A checkout: exact files of what is in the prompt, which moves forward and which nothing in it can harm."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pygit2
+import pytest
+
+from ctxvc.errors import NotFound, Refused
+from ctxvc.store.check import verify
+from ctxvc.store.checkout import Move, checkout, person_changes, place, take
+from ctxvc.store.store import Store, create
+from tests.store.building import archive, exchange, git, human, raw, reply, result, results
+
+from .making import converse, found, head, leave_as_group
+
+TEXT = b"one\r\ntwo\r\n$Id$ \xc3\xa9\n"
+
+
+@pytest.fixture
+def full(store: Store) -> Store:
+    """24 blocks of talk, an image, and one block of line ends that no setting may touch: B29."""
+    store.create_session("demo", system="You help.")
+    with store.session("demo") as session:
+        converse(session)
+        session.append(raw(TEXT, ext="txt"))
+        session.append(*exchange(30))
+        archive(session, "B2", "B6")
+    return store
+
+
+@pytest.fixture
+def folder(full: Store, tmp_path: Path) -> Path:
+    return Path(checkout(full, folder=tmp_path / "out", dashboard="# now\n").path)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.name != ".git"}
+
+
+def shell(folder: Path, *words: str) -> str:
+    """What stock git says in the folder, as a person with settings of their own."""
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    answer = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return answer.stdout
+
+
+def swap(path: str) -> str:
+    top, rest = path.split("/", 1)
+    return {"blocks": "archive", "archive": "blocks"}[top] + "/" + rest
+
+
+def move(folder: Path, path: str) -> None:
+    (folder / swap(path)).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).rename(folder / swap(path))
+
+
+def git_move(folder: Path, path: str) -> None:
+    (folder / swap(path)).parent.mkdir(parents=True, exist_ok=True)
+    shell(folder, "mv", "--sparse", path, swap(path))
+
+
+def committed(folder: Path, path: str) -> None:
+    git_move(folder, path)
+    shell(folder, "commit", "-q", "-m", "I do not need this")
+
+
+# --- what is in it
+
+
+def test_it_holds_what_is_in_the_prompt_and_nothing_that_left_it(full: Store, folder: Path) -> None:
+    held = files(folder)
+
+    assert {"ctxvc.json", "ledger/00/00.jsonl", "request/system.txt", ".gitattributes", "DASHBOARD.md"} <= held
+    assert {"blocks/00/00/B1.txt", "blocks/00/00/B27.json", "blocks/00/00/B27-1.png"} <= held
+    assert not any(path.startswith("archive/") for path in held)
+    assert (folder / "DASHBOARD.md").read_text() == "# now\n"
+    assert shell(folder, "status", "--porcelain") == ""
+    assert shell(folder, "rev-parse", "HEAD").strip() == head(full)
+    assert subprocess.run(["git", "symbolic-ref", "-q", "HEAD"], cwd=folder, check=False).returncode == 1  # detached
+
+
+def test_it_says_what_it_made(full: Store, tmp_path: Path) -> None:
+    made = checkout(full, "demo", "main", tmp_path / "out")
+
+    assert (made.session, made.scope, made.commit) == ("demo", "main", head(full))
+    assert made.files == len(files(tmp_path / "out"))
+
+
+def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -> None:
+    with full.session("demo") as session:
+        row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
+        session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
+
+    checkout(full, folder=tmp_path / "out")
+
+    assert {path for path in files(tmp_path / "out") if path.startswith("archive/")} == {"archive/00/00/B6.txt"}
+
+
+def test_bytes_are_exact_whatever_the_users_settings_say(
+    full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "gitconfig"
+    config.write_text(
+        "[core]\n\tautocrlf = true\n\teol = crlf\n\tattributesFile = " + str(tmp_path / "attributes") + "\n"
+    )
+    (tmp_path / "attributes").write_text("* text ident\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+
+    folder = Path(checkout(full, folder=tmp_path / "out").path)
+    assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
+
+    (folder / "blocks/00/00/B29.txt").unlink()
+    shell(folder, "checkout", "--", ".")  # the person's own git, with these settings
+    assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
+    assert shell(folder, "status", "--porcelain") == ""
+
+
+def test_it_is_private(folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_without_a_folder_it_goes_into_the_store(full: Store) -> None:
+    made = checkout(full)
+
+    assert Path(made.path) == place(full, "demo", "main") == full.path / "checkout" / "demo" / "main"
+    assert (Path(made.path) / "blocks/00/00/B1.txt").read_bytes() == b"question 1"
+    assert found(full) == []
+
+
+def test_no_hook_of_the_user_runs(full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (hooks / "post-checkout").chmod(0o755)
+    (tmp_path / "gitconfig").write_text(f"[core]\n\thooksPath = {hooks}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+
+    checkout(full, folder=tmp_path / "out")
+
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_link_that_somebody_put_into_a_scope_becomes_no_link(full: Store, tmp_path: Path) -> None:
+    repository = full.repository
+    index = pygit2.Index()
+    index.read_tree(repository[head(full)].tree)
+    link = repository.create_blob(b"/etc/passwd")
+    index.add(pygit2.IndexEntry("blocks/00/00/B1.txt", link, pygit2.enums.FileMode.LINK))
+    who = pygit2.Signature("ctxvc", "ctxvc@ctxvc", 1, 0)
+    made = repository.create_commit(None, who, who, "x\n\nCtxvc-Op: step\n", index.write_tree(repository), [head(full)])
+    repository.references.create("refs/heads/demo/main", made, force=True)
+
+    folder = Path(checkout(full, folder=tmp_path / "out").path)
+
+    assert (folder / "blocks/00/00/B1.txt").read_bytes() == b"/etc/passwd"
+    assert not (folder / "blocks/00/00/B1.txt").is_symlink()
+
+
+def test_a_folder_that_holds_something_else_is_refused(full: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "work.txt").touch()
+    with create(tmp_path / "other") as other:
+        other.create_session("demo")
+        checkout(other, folder=tmp_path / "theirs")
+
+    for folder in (tmp_path / "mine", tmp_path / "theirs", tmp_path / "mine" / "work.txt"):
+        with pytest.raises(Refused, match="is not empty and no checkout of this store"):
+            checkout(full, folder=folder)
+    with pytest.raises(NotFound, match="no scope demo/none"):
+        checkout(full, "demo", "none", tmp_path / "out")
+    with pytest.raises(NotFound, match="no checkout of"):
+        person_changes(full, tmp_path / "theirs")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_deleted_folder_can_be_made_again(full: Store, folder: Path) -> None:
+    shutil.rmtree(folder)
+
+    checkout(full, folder=folder)
+
+    assert (folder / "blocks/00/00/B1.txt").exists()
+
+
+# --- moving forward
+
+
+def test_running_it_again_moves_it_forward(full: Store, folder: Path) -> None:
+    with full.session("demo") as session:
+        session.append(*exchange(40))
+        archive(session, "B10")
+        row = msgspec.structs.replace(session.ledger()["B2"], reads=1)
+        session.change(subject="recover B2", op="recover", actor="agent", rows=[row])
+    before = files(folder)
+
+    made = checkout(full, folder=folder, dashboard="# later\n")
+
+    came = {
+        "archive/00/00/B2.txt",
+        *(f"blocks/00/00/B{number}.txt" for number in (34, 35, 37)),
+        "blocks/00/00/B36.json",
+    }
+    assert files(folder) - before == came
+    assert before - files(folder) == {"blocks/00/00/B10.txt"}
+    assert made.commit == head(full) and (folder / "DASHBOARD.md").read_text() == "# later\n"
+    assert shell(folder, "status", "--porcelain") == ""
+    assert not person_changes(full, folder)
+
+
+def test_it_can_show_another_scope_and_come_back_from_an_older_commit(full: Store, folder: Path) -> None:
+    git(full.path, "update-ref", "refs/heads/demo/main@laptop", "demo/main~3")
+    shell(folder, "checkout", "-q", "--detach", "HEAD~3")
+    assert not person_changes(full, folder)
+
+    assert checkout(full, "demo", "main@laptop", folder).commit == head(full, "main@laptop")
+    assert checkout(full, "demo", "main", folder).commit == head(full)
+    assert not (folder / "blocks/00/00/B2.txt").exists()
+
+
+def test_a_writer_and_the_store_take_no_notice_of_a_checkout(full: Store, folder: Path) -> None:
+    with Store(full.path) as other, other.session("demo") as session:
+        session.append(*exchange(50))
+        archive(session, "B9")
+
+    assert verify(full).findings == ()
+    assert shell(folder, "status", "--porcelain") == ""
+
+
+# --- what a person does
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "edited": (lambda at: (at / "blocks/00/00/B1.txt").write_text("no"), "blocks/00/00/B1.txt: edited"),
+    "edited and staged": (
+        lambda at: [(at / "blocks/00/00/B1.txt").write_text("no"), shell(at, "add", ".")],
+        "blocks/00/00/B1.txt: edited",
+    ),
+    "edited and committed": (
+        lambda at: [(at / "ctxvc.json").write_text("{}"), shell(at, "commit", "-qam", "x")],
+        "ctxvc.json: edited",
+    ),
+    "removed": (lambda at: (at / "blocks/00/00/B1.txt").unlink(), "blocks/00/00/B1.txt: removed"),
+    "removed by git": (lambda at: shell(at, "rm", "-q", "ledger/00/00.jsonl"), "ledger/00/00.jsonl: removed"),
+    "added": (lambda at: (at / "notes.txt").touch(), "notes.txt: added"),
+    "added among the blocks": (
+        lambda at: (at / "blocks/00/00/B99.txt").touch(),
+        "blocks/00/00/B99.txt: added",
+    ),
+    "a link": (
+        lambda at: [(at / "blocks/00/00/B1.txt").unlink(), (at / "blocks/00/00/B1.txt").symlink_to("/etc/passwd")],
+        "blocks/00/00/B1.txt: edited",
+    ),
+    "copied": (
+        lambda at: [
+            (at / "archive/00/00").mkdir(parents=True),
+            shutil.copy(at / "blocks/00/00/B1.txt", at / "archive/00/00/B1.txt"),
+        ],
+        "archive/00/00/B1.txt: added",
+    ),
+    "moved and edited": (
+        lambda at: [move(at, "blocks/00/00/B1.txt"), (at / "archive/00/00/B1.txt").write_text("no")],
+        "archive/00/00/B1.txt: added",
+    ),
+    "moved elsewhere": (
+        lambda at: (at / "blocks/00/00/B1.txt").rename(at / "blocks/00/B1.txt"),
+        "blocks/00/B1.txt: added",
+    ),
+    "moved without its image": (lambda at: move(at, "blocks/00/00/B27.json"), "blocks/00/00/B27.json: removed"),
+    "a commit of no change": (lambda at: shell(at, "commit", "-q", "--allow-empty", "-m", "x"), "a commit of its own"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_person_changed_is_named_kept_and_not_taken(full: Store, folder: Path, change: str) -> None:
+    make, words = CHANGES[change]
+    make(folder)
+    changed = {path: (folder / path).read_bytes() for path in files(folder)}
+    tips = full.all_tips()
+
+    with pytest.raises(Refused) as refusal:
+        checkout(full, folder=folder)
+    with pytest.raises(Refused) as taken:
+        take(full, folder)
+
+    assert words in str(refusal.value) and words in str(taken.value)
+    assert {path: (folder / path).read_bytes() for path in files(folder)} == changed
+    assert full.all_tips() == tips
+
+    # What the hint says really is the way back.
+    undo = refusal.value.hint.removeprefix("to undo it: ")
+    subprocess.run(undo, shell=True, check=True, capture_output=True, cwd="/")
+    assert not person_changes(full, folder)
+    assert checkout(full, folder=folder).commit == head(full)
+
+
+def test_a_persons_commit_and_reset_move_no_scope(full: Store, folder: Path) -> None:
+    tips = full.all_tips()
+    (folder / "blocks/00/00/B1.txt").write_text("no")
+    shell(folder, "commit", "-qam", "mine")
+    assert full.all_tips() == tips
+
+    shell(folder, "reset", "-q", "--hard", "HEAD~4")
+    assert full.all_tips() == tips
+    assert found(full) == []
+    assert checkout(full, folder=folder).commit == head(full)
+
+
+@pytest.mark.parametrize("way", [move, git_move, committed])
+def test_a_pure_move_is_taken_as_an_archive_by_the_user(
+    full: Store, folder: Path, way: Callable[[Path, str], None]
+) -> None:
+    way(folder, "blocks/00/00/B4.txt")
+    before = head(full)
+    changes = person_changes(full, folder)
+    assert (changes.session, changes.scope, changes.base) == ("demo", "main", before)
+    assert changes.moves == (Move("B4", "archive"),) and changes.others == ()
+    with pytest.raises(Refused, match="B4: moved"):
+        checkout(full, folder=folder)
+
+    take(full, folder)
+
+    with full.session("demo") as session:
+        row = session.ledger()["B4"]
+        assert (row.state, row.removed_by) == ("archived", "user")
+        assert session.body(row) == b"out 1"
+    shown = git(full.path, "show", "--format=%an%n%B", "--name-status", "demo/main")
+    assert shown.startswith("user\narchive B4\n") and "Ctxvc-Op: archive" in shown
+    assert "R100\tblocks/00/00/B4.txt\tarchive/00/00/B4.txt" in shown
+    assert shell(folder, "rev-parse", "HEAD").strip() == head(full) != before
+    assert shell(folder, "status", "--porcelain") == ""
+    assert not person_changes(full, folder)
+    assert not (folder / "archive/00/00/B4.txt").exists()
+    assert found(full) == []
+
+
+def test_a_block_moves_with_its_image_and_several_are_one_commit(full: Store, folder: Path) -> None:
+    for path in ("blocks/00/00/B27.json", "blocks/00/00/B27-1.png", "blocks/00/00/B8.txt", "blocks/00/00/B1.txt"):
+        move(folder, path)
+
+    assert take(full, folder).moves == tuple(Move(block, "archive") for block in ("B1", "B27", "B8"))
+
+    assert git(full.path, "log", "-1", "--format=%s", "demo/main").strip() == "archive B1, B27, B8"
+    assert found(full) == []
+
+
+def test_a_recovered_block_can_be_moved_back(full: Store, tmp_path: Path) -> None:
+    with full.session("demo") as session:
+        row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
+        session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
+    folder = Path(checkout(full, folder=tmp_path / "out").path)
+    move(folder, "archive/00/00/B6.txt")
+    move(folder, "blocks/00/00/B4.txt")
+
+    assert take(full, folder).moves == (Move("B6", "restore"), Move("B4", "archive"))
+
+    with full.session("demo") as session:
+        row = session.ledger()["B6"]
+        assert (row.state, row.stub, row.removed_by, row.reads) == ("visible", "", "", 1)
+    assert git(full.path, "log", "-2", "--format=%s", "demo/main").split("\n")[:2] == ["restore B6", "archive B4"]
+    assert (folder / "blocks/00/00/B6.txt").exists()
+    assert found(full) == []
+
+
+def test_nothing_is_taken_where_nothing_was_done(full: Store, folder: Path) -> None:
+    before = head(full)
+
+    assert not take(full, folder)
+    assert head(full) == before
+
+
+def test_a_move_that_a_blocks_state_forbids_is_refused(full: Store, tmp_path: Path) -> None:
+    with full.session("demo") as session:
+        rows = [
+            msgspec.structs.replace(session.ledger()["B1"], state="pinned"),
+            *(msgspec.structs.replace(session.ledger()[block], reads=1) for block in ("B6",)),
+        ]
+        session.change(subject="pin", op="pin", actor="user", rows=rows)
+        leave_as_group(session, "B8", "B9")
+        rows = [msgspec.structs.replace(session.ledger()["B8"], reads=1)]
+        session.change(subject="recover", op="recover", actor="user", rows=rows)
+    folder = Path(checkout(full, folder=tmp_path / "out").path)
+    tip = head(full)
+
+    move(folder, "blocks/00/00/B1.txt")
+    with pytest.raises(Refused, match="cannot archive B1: it is pinned"):
+        take(full, folder)
+    move(folder, "archive/00/00/B1.txt")
+    move(folder, "archive/00/00/B8.txt")
+    with pytest.raises(Refused, match="cannot move B8 alone: it left as part of G1"):
+        take(full, folder)
+    assert head(full) == tip
+
+
+def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None:
+    move(folder, "blocks/00/00/B4.txt")
+    with full.session("demo") as session:
+        archive(session, "B4")
+    tip = head(full)
+
+    with pytest.raises(Refused, match="B4 changed since this checkout was made: it is archived now"):
+        take(full, folder)
+    assert head(full) == tip
+
+
+def test_moves_are_taken_though_the_scope_went_on(full: Store, folder: Path) -> None:
+    move(folder, "blocks/00/00/B4.txt")
+    with full.session("demo") as session:
+        session.append(*exchange(60))
+        archive(session, "B9")
+
+    take(full, folder)
+
+    assert not {"blocks/00/00/B4.txt", "blocks/00/00/B9.txt"} & files(folder)
+    assert shell(folder, "rev-parse", "HEAD").strip() == head(full)
+    assert not person_changes(full, folder)
+
+
+def test_a_move_that_is_taken_in_the_middle_of_a_step_is_committed_after_it(full: Store, folder: Path) -> None:
+    session = full.session("demo")
+    session.append(human("and"), reply("wait", "open"))
+    move(folder, "blocks/00/00/B4.txt")
+
+    take(full, folder)
+
+    session.refresh()
+    assert session.ledger()["B4"].state == "archived"
+    assert not person_changes(full, folder)
+    session.append(results(result("open", "done")))
+    session.close()
+    checkout(full, folder=folder)
+    assert not {"blocks/00/00/B4.txt", "archive/00/00/B4.txt"} & files(folder)
+    assert found(full) == []
+
+
+def test_a_large_scope_shows_only_what_is_in_the_prompt(store: Store, tmp_path: Path) -> None:
+    store.create_session("demo")
+    with store.session("demo") as session:
+        session.append(*(said for number in range(250) for said in exchange(number)))
+        rows = [row for row in session.ledger().rows() if row.number <= 980]
+        gone = [msgspec.structs.replace(row, state="archived", removed_by="guard") for row in rows]
+        session.change(subject="archive", op="archive", actor="guard", rows=gone)
+
+    made = checkout(store, folder=tmp_path / "out")
+
+    assert made.files == 20 + 16 + 2 == len(files(tmp_path / "out"))  # bodies, ledger, ctxvc.json, .gitattributes

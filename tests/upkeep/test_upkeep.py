@@ -1,0 +1,292 @@
+"""`gc` makes a store small, loses nothing that a ref reaches, and may be killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pygit2
+import pytest
+
+from ctxvc.errors import CtxvcError
+from ctxvc.store import upkeep
+from ctxvc.store.check import verify
+from ctxvc.store.checkout import checkout
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc, sizes
+from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
+
+from .making import everything, found, object_at, unpack
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def full(store: Store) -> Store:
+    everything(store)
+    return store
+
+
+def packs(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
+
+
+def objects(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.path / "objects").rglob("*") if not path.name.startswith("tmp_"))
+
+
+def test_many_packs_become_one_and_every_body_is_as_it_was(full: Store) -> None:
+    with full.session("demo") as session:
+        before = contents(session)
+        tips = full.all_tips()
+
+    report = gc(full)
+
+    assert report.packs_before > 3 and report.packs_after == 1 == len(packs(full))
+    assert report.after_bytes < report.before_bytes
+    assert afresh(full.path) == before
+    assert Store(full.path).all_tips() == tips
+    assert found(full) == []
+
+
+def test_an_empty_store_stays_empty_and_a_missing_cache_is_made_again(store: Store) -> None:
+    store.cache_path.rmdir()
+
+    assert gc(store).packs_after == 0
+    assert gc(store).packs_after == 0
+    assert found(store) == []
+
+
+def test_complete_steps_are_flushed_first_and_the_open_one_stays(store: Store) -> None:
+    store.create_session("demo")
+    session = store.session("demo")
+    session.append(*exchange(1), human("next"), reply("wait", "open"))
+    assert session.waiting() > 1  # this process lives on and has not flushed
+
+    gc(store)
+
+    assert git(store.path, "log", "-1", "--format=%s", "demo/main").startswith("step 1")
+    session.append(human("never mind"))
+    session.close()
+    assert set(afresh(store.path).values()) >= {b"wait", b"never mind", b"out 1"}
+
+
+def test_what_any_ref_reaches_is_kept(full: Store) -> None:
+    repository = full.repository
+    plan = repository.create_blob(b"a plan")
+    git(full.path, "update-ref", "refs/ctxvc/demo/plans", str(plan))
+    git(full.path, "tag", "mine", "demo/main~2")
+    git(full.path, "update-ref", "refs/heads/demo/other", "demo/main~1")
+
+    gc(full, grace=NOW)
+
+    assert Store(full.path).repository[plan].read_raw() == b"a plan"
+    assert git(full.path, "cat-file", "-t", "mine").strip() == "commit"
+
+
+def test_a_commit_of_a_persons_own_in_a_checkout_is_kept(full: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    checkout(full, folder=folder)
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "mine"], cwd=folder, check=True)
+    own = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    gc(full, grace=NOW)
+
+    assert git(full.path, "cat-file", "-t", own.strip()).strip() == "commit"
+
+
+def test_what_no_ref_reaches_stays_for_a_while(full: Store) -> None:
+    lost = full.repository.create_blob(b"somebody is about to need this")
+    gc(full)
+    assert git(full.path, "cat-file", "-p", str(lost)) == "somebody is about to need this"
+
+    gc(full, grace=NOW)
+
+    with pytest.raises(subprocess.CalledProcessError):
+        git(full.path, "cat-file", "-p", str(lost))
+    assert sizes(full).loose == 0
+
+
+def test_a_pack_that_no_ref_reaches_stays_for_a_while_too(full: Store) -> None:
+    # A flush whose refs could not move leaves one.
+    before = git(full.path, "rev-parse", "demo/main~2").strip()
+    tip = git(full.path, "rev-parse", "demo/main").strip()
+    git(full.path, "update-ref", "-d", "refs/heads/demo/side")
+    git(full.path, "update-ref", "refs/heads/demo/main", before)
+
+    gc(full)
+    assert git(full.path, "cat-file", "-t", tip).strip() == "commit"
+
+    gc(full, grace=NOW)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(full.path, "cat-file", "-t", tip)
+
+
+def test_what_killed_writers_left_is_removed_and_told(full: Store) -> None:
+    left = [
+        "objects/pack/tmp_pack_x",
+        "objects/pack/.tmp-1-pack-x.pack",
+        "refs/heads/demo/main.lock",
+        "packed-refs.new",
+    ]
+    for name in left:
+        (full.path / name).write_bytes(b"")
+
+    report = gc(full)
+
+    assert sorted(report.removed) == sorted(left)
+    assert not any((full.path / name).exists() for name in left)
+
+
+def test_a_second_gc_has_nothing_to_compress(full: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+    run = upkeep._git
+    monkeypatch.setattr(upkeep, "_git", lambda store, lock, *words: [calls.append(words), run(store, lock, *words)])
+
+    gc(full)
+    assert sum("-f" in words for words in calls) == 1
+
+    gc(full)
+    assert sum("-f" in words for words in calls) == 1
+
+    with full.session("demo") as session:
+        session.append(*exchange(50))
+    gc(full)
+    assert sum("-f" in words for words in calls) == 2
+    assert found(full) == []
+
+
+def test_a_step_that_is_flushed_while_it_compresses_is_kept(full: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = upkeep._git
+
+    def meanwhile(store: Store, lock: int, *words: str) -> None:
+        run(store, lock, *words)
+        if "-f" in words:
+            with Store(full.path) as other, other.session("demo") as session:
+                session.append(human("meanwhile"), reply("done"))
+
+    monkeypatch.setattr(upkeep, "_git", meanwhile)
+
+    gc(full, grace=NOW)
+
+    assert b"meanwhile" in afresh(full.path).values()
+    assert found(full) == []
+
+
+def test_it_exchanges_packs_only_when_no_writer_is_at_work(full: Store) -> None:
+    done = threading.Event()
+
+    def collect() -> None:
+        with Store(full.path) as own:
+            gc(own)
+        done.set()
+
+    with locked(full._store_lock, shared=True):  # as a flush and its `git fast-import` hold it
+        worker = threading.Thread(target=collect)
+        worker.start()
+        assert not done.wait(1.0)
+        assert len(packs(full)) > 1
+    worker.join()
+    assert len(packs(full)) == 1
+
+
+def test_a_writer_goes_on_after_the_refs_were_packed(full: Store) -> None:
+    gc(full)
+    assert not (full.path / "refs/heads/demo/main").exists()
+
+    with full.session("demo") as session:
+        session.append(*exchange(70))
+    (full.path / "refs/heads/demo").mkdir(exist_ok=True)
+    (full.path / "refs/heads/demo/main.lock").touch()
+    with full.session("demo") as session:
+        session.append(*exchange(71))
+        session.flush()
+
+    assert {b"out 70", b"out 71"} <= set(afresh(full.path).values())
+    assert git(full.path, "log", "-1", "--format=%s").startswith("step")
+    assert found(full) == []
+
+
+def test_a_damaged_store_is_left_as_it_is(full: Store) -> None:
+    unpack(full)
+    object_at(full, "demo/main:blocks/00/00/B9.txt").unlink()
+    before = objects(full)
+
+    with pytest.raises(CtxvcError, match="git repack failed") as failure:
+        gc(full)
+
+    assert "ctxvc verify" in failure.value.hint
+    assert objects(full) == before
+
+
+def test_sizes_say_where_the_bytes_are(full: Store) -> None:
+    full.repository.create_blob(os.urandom(5000))
+    (full.cache_path / "counts").write_bytes(b"x" * 700)
+
+    found = sizes(full)
+
+    assert found.packs == len(packs(full))
+    assert found.loose > 5000 and found.cache == 700 and found.journal > 100 and found.packed > 2000
+    assert found.total > found.packed + found.loose + found.journal + found.cache
+
+
+_GC = """
+import sys
+from pathlib import Path
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc
+print("ready", flush=True)
+gc(Store(Path(sys.argv[1])))
+"""
+
+
+def test_it_may_be_killed_at_any_moment(store: Store) -> None:
+    store.create_session("demo")
+    with store.session("demo") as session:
+        session.append(*(said for number in range(300) for said in exchange(number)))
+    chance = random.Random(3)
+    expected = 300
+    for number in range(10):
+        with Store(store.path) as other, other.session("demo") as session:
+            session.append(*exchange(1000 + number))
+        expected += 1
+        child = subprocess.Popen(
+            [sys.executable, "-c", _GC, str(store.path)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(chance.uniform(0, 0.5))
+        # Every other time its git children live on, and hold the lock for it.
+        os.killpg(child.pid, signal.SIGKILL) if number % 2 else child.kill()
+        child.wait()
+        child.stdout.close()
+        with Store(store.path) as other:
+            report = verify(other)
+        assert not report.damaged, report.findings
+        assert report.blocks == 4 * expected
+
+    gc(store)
+    assert found(store) == []
+
+
+def test_only_a_git_object_that_is_there_twice_goes(full: Store) -> None:
+    """What refs reach before is what they reach after, object by object."""
+    before = set(git(full.path, "rev-list", "--objects", "--all").split("\n"))
+
+    gc(full, grace=NOW)
+
+    assert set(git(full.path, "rev-list", "--objects", "--all").split("\n")) == before
+    assert isinstance(Store(full.path).repository[full.tips("demo")["main"]], pygit2.Commit)
