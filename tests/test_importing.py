@@ -321,7 +321,7 @@ def test_every_trajectory_comes_out_as_it_went_in(store: Store, recordings: Path
     files = sorted((recordings / "trajectories").glob("*.jsonl.gz"), key=lambda path: path.stat().st_size)
     for path in files[::6]:
         outcome = take(store, path)
-        _, *lines = [json.loads(each) for each in gzip.open(path, "rt", encoding="utf-8")]
+        _, *lines = [json.loads(each) for each in gzip.decompress(path.read_bytes()).splitlines()]
         messages = [{"role": each["role"], "content": each["content"]} for each in lines]
         while messages[0]["role"] == "system":
             messages.pop(0)

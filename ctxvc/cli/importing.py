@@ -154,7 +154,8 @@ def _tell(output: Output, answer: schemas.Imported) -> None:
             output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} warnings more (--json lists all)")
         if item.error:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
-            output.note(f"failed: {safe(item.path)}: {safe(item.error)}{hint}")
+            named = item.error if item.path in item.error else f"{item.path}: {item.error}"
+            output.note(f"failed: {safe(named)}{hint}")
 
 
 def _table(items: Sequence[schemas.ImportedFile]) -> Table:

@@ -38,7 +38,8 @@ FORGED = (
 )
 
 characters = st.one_of(
-    st.sampled_from("a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff\""), st.characters(exclude_categories=[])
+    st.sampled_from('a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff"'),
+    st.characters(exclude_categories=[]),
 )
 texts = st.one_of(st.text(characters, max_size=20), st.sampled_from(FORGED), st.just(""), st.just(" \n\t"))
 json_values = st.recursive(
@@ -147,7 +148,12 @@ def _odd(draw: st.DrawFn, mark: str) -> dict[str, Any]:
         {"type": "image", "x": mark},
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": mark}},
         {"type": "thinking", "thinking": mark, "signature": "s"},
-        {"type": "server_tool_use", "id": draw(st.sampled_from(["s1", "s2"])), "name": "web_search", "input": {"q": mark}},
+        {
+            "type": "server_tool_use",
+            "id": draw(st.sampled_from(["s1", "s2"])),
+            "name": "web_search",
+            "input": {"q": mark},
+        },
         {"type": "web_search_tool_result", "tool_use_id": draw(st.sampled_from(["s1", "s2"])), "content": [mark]},
         {"type": "server_tool_use", "x": mark},
         {"type": "text", "text": mark, "citations": [{"type": "char_location"}]},
@@ -196,7 +202,9 @@ def _reply_part(draw: st.DrawFn, marks: Marks, calls: list[str], ids: st.SearchS
             arguments = draw(st.sampled_from(['{"a":"%s"}', '["%s"]', "%s", '{"a":"%s","b":"' + "y" * 900 + '"}']))
             return wire.call_part("sh", calls[-1], (arguments % marks()).encode())
         case "thinking":
-            return wire.part({"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"}, "assistant", "model")
+            return wire.part(
+                {"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"}, "assistant", "model"
+            )
         case "redacted":
             return wire.part({"type": "redacted_thinking", "data": marks()}, "assistant", "model")
         case "white":
@@ -316,7 +324,9 @@ def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
 def _groups(draw: st.DrawFn, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
     group = Group(id=name, members=tuple(members), group=outer)
     if draw(st.booleans()):
-        stub = stubs.group_stub(group, blocks=len(members), tokens=draw(st.none() | st.just(7)), size=9, digest="3fa9c1")
+        stub = stubs.group_stub(
+            group, blocks=len(members), tokens=draw(st.none() | st.just(7)), size=9, digest="3fa9c1"
+        )
         return msgspec.structs.replace(group, stub=stub)
     ids = st.sampled_from([row.id for row in rows])
     summary = draw(st.lists(ids, max_size=3, unique=True))
