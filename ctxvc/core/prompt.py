@@ -239,7 +239,7 @@ def _masked(body: bytes, row: Row) -> str:
 
 
 def _plain(body: bytes, row: Row) -> str:
-    """The text of a result; images in it are only named."""
+    """The text of a result; images and documents in it are only named."""
     items = wire.items(body, row.extra)
     return text.decode(body) if items is None else "\n".join(map(_item_text, items))
 
@@ -250,6 +250,6 @@ def _item_text(item: Any) -> str:
             return item
         case {"text": str(words)}:
             return words
-        case {"type": str(kind)}:
+        case {"type": "image" | "document" as kind}:
             return f"[{kind}]"
     return text.decode(wire.compact(item))

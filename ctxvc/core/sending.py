@@ -62,7 +62,8 @@ def valid(content: Iterable[Piece]) -> list[Piece]:
     """
     fit = _with_ids(_with_whole_pairs([piece for piece in map(_fit, content) if _says_something(piece)]))
     if fit and fit[0].role != "user":
-        fit.insert(0, Words(message=fit[0].message, role="user", kind="user", body=text.encode(stubs.BEGINNING)))
+        beginning = Words(message=fit[0].message, role="user", kind="user", body=text.encode(stubs.BEGINNING))
+        return [beginning, *fit]
     return fit
 
 
@@ -105,7 +106,7 @@ def _fit(piece: Piece) -> Piece:
         case "thinking":
             return piece if piece.role == "assistant" else _as_text(piece)
         case "document" if piece.role == "assistant":
-            return _words(piece, f"[a document of {text.human_bytes(len(piece.body))}]")
+            return _words(piece, f"[a document of {text.human_bytes(len(piece.body))}]", kind="assistant")
         case "image" | "document":
             value = _value(piece)
             return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
@@ -127,11 +128,10 @@ def _fit_result(piece: Piece) -> Piece:
             return piece if fit == items else msgspec.structs.replace(piece, body=wire.compact(fit))
     elif text.decode(piece.body).strip():
         return piece
-    empty = msgspec.structs.replace(piece, body=b"", ext="txt", files={}, extra=_without(piece.extra, "ctxvc"))
     if not piece.error:
-        return empty
+        return msgspec.structs.replace(piece, body=b"", ext="txt", extra=_without(piece.extra, "ctxvc"), files={})
     interrupted = wire.notes(piece.extra).get("interrupted") is True
-    return msgspec.structs.replace(empty, body=text.encode(stubs.INTERRUPTED if interrupted else stubs.FAILED))
+    return _words(piece, stubs.INTERRUPTED if interrupted else stubs.FAILED, kind="tool_result")
 
 
 def _fit_item(item: Any) -> Any:
@@ -160,8 +160,16 @@ def _as_text(piece: Piece) -> Piece:
     return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
 
 
-def _words(piece: Piece, words: str) -> Words:
-    return Words(message=piece.message, role=piece.role, kind=piece.role, body=text.encode(words))
+def _words(piece: Piece, words: str, *, kind: str) -> Words:
+    return Words(
+        message=piece.message,
+        role=piece.role,
+        kind=kind,
+        body=text.encode(words),
+        call=piece.call,
+        tool=piece.tool,
+        error=piece.error,
+    )
 
 
 def _with_whole_pairs(content: list[Piece]) -> list[Piece]:

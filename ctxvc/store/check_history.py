@@ -305,12 +305,7 @@ class _Comparison:
     # --- the bodies
 
     def _bodies(self) -> Iterator[Finding]:
-        gone: dict[str, str] = {}
-        came: dict[str, str] = {}
-        for block, (old, new) in self.changed.items():
-            was, now = set(fmt.paths(old) if old else ()), set(fmt.paths(new) if new else ())
-            gone.update(dict.fromkeys(was - now, block))
-            came.update(dict.fromkeys(now - was, block))
+        gone, came = self._expected()
         left: dict[str, bytes] = {}
         blobs: dict[str, bytes] = {}
         for change in chain(self._diff("blocks", 2), self._diff("archive", 2)):
@@ -325,28 +320,46 @@ class _Comparison:
         for path in gone.keys() - left.keys():
             if self._known(gone[path]):
                 yield damage(f"{gone[path]} lies where its state says it does not", self._at(path, gone[path]))
-        for block, (old, new) in self.changed.items():
-            if new is None:
-                continue
-            path = fmt.body_path(new)
-            if old is None or altered(old, new):
+        for old, new in self.changed.values():
+            if new is not None and (old is None or altered(old, new)):
                 yield from self._content(new, blobs)
-            elif path in blobs and left.get(fmt.body_path(old), blobs[path]) != blobs[path]:
-                yield damage(f"another body came out when {block} moved", self._at(path, block), EDITED)
+            elif old is not None and new is not None and old.present != new.present:
+                yield from self._moved(old, new, left, blobs)
+
+    def _expected(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The files that must go and come by what the rows say: path → block."""
+        gone: dict[str, str] = {}
+        came: dict[str, str] = {}
+        for block, (old, new) in self.changed.items():
+            if old and new and (old.present, old.ext, old.files) == (new.present, new.ext, new.files):
+                continue
+            gone.update((path, block) for path in (fmt.paths(old) if old else ()))
+            came.update((path, block) for path in (fmt.paths(new) if new else ()))
+        for path in gone.keys() & came.keys():
+            del gone[path], came[path]
+        return gone, came
+
+    def _moved(self, old: Row, new: Row, left: Mapping[str, bytes], blobs: Mapping[str, bytes]) -> Iterator[Finding]:
+        for was, now in zip(fmt.paths(old), fmt.paths(new), strict=True):
+            if was in left and now in blobs and left[was] != blobs[now]:
+                yield damage(f"another body came out when {new.id} moved", self._at(now, new.id), EDITED)
 
     def _file(self, change: Change, gone: Mapping[str, str], came: Mapping[str, str]) -> Iterator[Finding]:
         """A file that came, went or changed, against what the rows say."""
-        path, block = change.path, fmt.block_of_path(change.path)
+        path, old, new = change
+        if (new.mode == FILE and old is None and path in came) if new else path in gone:
+            return
+        block = fmt.block_of_path(path)
         if block and not self._known(block):
             return
-        if change.new is not None and change.new.mode != FILE:
-            yield self._foreign(path)
-        elif change.new is not None and change.old is not None:
-            yield damage(f"the body of {block or path} was replaced, and no verb does that", self._at(path), EDITED)
-        elif change.new is not None and path not in came:
-            yield damage("there is a file here that no row is about", self._at(path), EDITED)
-        elif change.new is None and path not in gone:
+        if new is None:
             yield damage(f"{block or path} is gone from where its state says it lies", self._at(path))
+        elif new.mode != FILE:
+            yield self._foreign(path)
+        elif old is not None:
+            yield damage(f"the body of {block or path} was replaced, and no verb does that", self._at(path), EDITED)
+        else:
+            yield damage("there is a file here that no row is about", self._at(path), EDITED)
 
     def _content(self, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
         """The bytes of a new body, and of the files that it names, are those that were recorded."""

@@ -71,14 +71,20 @@ def run(
     cwd: Path | None = None,
     check: bool = True,
     config: Sequence[str] = (),
+    inherit: Sequence[int] = (),
 ) -> bytes:
-    """What git prints. Raises: CtxvcError with git's own words where it fails and `check` is set."""
+    """What git prints.
+
+    `inherit` are locks that the child holds too: if this process dies, nobody comes in its way while it goes on.
+    Raises: CtxvcError with git's own words where it fails and `check` is set.
+    """
     answer = subprocess.run(
         command(git_dir, *arguments, config=config),
         input=data,
         capture_output=True,
         env=environment(),
         cwd=cwd,
+        pass_fds=tuple(inherit),
         check=False,
     )
     if check and answer.returncode:

@@ -85,6 +85,7 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterato
     with locked(store.lock_path(name)) as lock:
         if store.tips(name):
             raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
+        store.clean_up()
         with store.pack_writer(lock) as writer:
             recorder = _Recorder(store, name, writer, Counters(), source)
             commit = writer.commit(first)

@@ -165,11 +165,15 @@ class Session:
         trailers: Mapping[str, str] | None = None,
         scope: str = "",
     ) -> None:
-        """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns."""
+        """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns.
+
+        Raises: Conflict where another process has changed one of them since this session last looked (`refresh`).
+        """
+        seen = self._scope(scope).current
+        rows, groups = tuple(rows), tuple(groups)
         with self._writing():
-            groups = tuple(groups)
-            numbers = [int(group.id[1:]) for group in groups]
-            self._group = max([self._group, *numbers])
+            self._unchanged(seen, self._scope(scope).current, rows, groups)
+            self._group = max([self._group, *(int(group.id[1:]) for group in groups)])
             counters = msgspec.structs.replace(
                 self._scope(scope).current.meta.counters, block=self._block, group=self._group
             )
@@ -179,7 +183,7 @@ class Session:
                 actor=actor,
                 counters=counters,
                 time=self.store.now_iso(),
-                rows=tuple(rows),
+                rows=rows,
                 groups=groups,
                 meta=dict(meta or {}),
                 subject=subject,
@@ -187,6 +191,17 @@ class Session:
             )
             self._acknowledge(Record(changes=(change,)))
             self._flush_if_possible()
+
+    def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group]) -> None:
+        """Law 8: what is about to be replaced is what the caller has seen, and a new group's number is free."""
+        moved = [row.id for row in rows if seen.get(row.id) != now.get(row.id)]
+        moved += [group.id for group in groups if seen.groups.get(group.id) != now.groups.get(group.id)]
+        moved += [each.id for each in groups if each.id not in now.groups and int(each.id[1:]) <= self._group]
+        if moved:
+            raise Conflict(
+                f"another writer has changed {', '.join(moved[:8])} meanwhile; nothing was done",
+                hint="look again, and repeat it if it is still wanted",
+            )
 
     def finish(self, scope: str = "") -> None:
         """The open step is complete as it is; its missing results are marked interrupted."""

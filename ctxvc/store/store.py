@@ -49,7 +49,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         """Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged."""
-        self.path = path
+        self.path = path = path.absolute()
         self.repository = git.open_repository(path)
         settings = git.config(self.repository)
         _check_settings(path, settings)
@@ -133,8 +133,13 @@ class Store:
     def _set_symbolic(self, name: str, target: str) -> None:
         # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        durable.replace(path, f"ref: {target}\n".encode())
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            durable.replace(path, f"ref: {target}\n".encode())
+        except OSError as error:
+            raise CtxvcError(
+                f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
+            ) from error
 
     def session(self, name: str = "", scope: str = "") -> Session:
         """The session, open for reading and writing; the current one if no name is given.
@@ -264,10 +269,10 @@ class Store:
             return cleanup.remove(self.path)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Inside, no process of ours writes packs or refs."""
-        with locked(self._store_lock):
-            yield
+    def exclusive(self) -> Iterator[int]:
+        """Inside, no process of ours writes packs or refs. Gives the lock, for a child that must hold it too."""
+        with locked(self._store_lock) as lock:
+            yield lock
 
     @property
     def _store_lock(self) -> Path:
@@ -276,10 +281,10 @@ class Store:
     def merge_packs(self, most: int = MOST_PACKS) -> None:
         """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one."""
         if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > most:
-            with self.exclusive():
+            with self.exclusive() as lock:
                 # The deltas that are there are kept; looking for better ones is gc's work.
                 words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
-                git.run(self.path, *words, config=("pack.window=0",))
+                git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
 
     def first_parents(self, commit: str) -> Iterator[str]:
         """The commit's own id and those of its first parents, newest first."""

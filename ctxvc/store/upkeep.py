@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -78,16 +77,16 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     marker = store.cache_path / "compact"
     if _packs(store) != _marked(marker):
         # Under the shared lock nobody takes our temporary files for a killed writer's.
-        with locked(store._store_lock, shared=True) as handle:
-            _git(store, handle, *_REPACK, "-a", "-f", *_COMPRESS)
-    with locked(store._store_lock) as handle:
+        with locked(store._store_lock, shared=True) as lock:
+            _git(store, lock, *_REPACK, "-a", "-f", *_COMPRESS)
+    with store.exclusive() as lock:
         removed = [*cleanup.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
-        _git(store, handle, *_REPACK, *kept, "-d")
-        _git(store, handle, "prune", f"--expire={expiry}")
-        _git(store, handle, "pack-refs", "--all")
+        _git(store, lock, *_REPACK, *kept, "-d")
+        _git(store, lock, "prune", f"--expire={expiry}")
+        _git(store, lock, "pack-refs", "--all")
         marker.parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(marker, "\n".join(_packs(store)).encode())
     after = sizes(store)
@@ -115,16 +114,11 @@ def _flush(store: Store) -> None:
 
 
 def _git(store: Store, lock: int, *arguments: str) -> None:
-    """Runs git with the lock in its hands: if this process dies, nobody comes in its way while it goes on."""
-    answer = subprocess.run(
-        git.command(store.path, *arguments), capture_output=True, env=git.environment(), pass_fds=(lock,), check=False
-    )
-    if answer.returncode:
-        words = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(
-            f"git {arguments[0]} failed: {words[-1000:] or 'it was killed'}",
-            hint="nothing is lost; `ctxvc verify` tells whether the store is damaged",
-        )
+    try:
+        git.run(store.path, *arguments, inherit=(lock,))
+    except CtxvcError as error:
+        hint = "nothing is lost by it; `ctxvc verify` tells whether the store is damaged"
+        raise CtxvcError(str(error), hint=hint) from error
 
 
 def _stale_packed_refs(path: Path) -> list[str]:

@@ -6,7 +6,6 @@ Each body that a test may look for in a prompt has a mark of its own in it, as i
 from __future__ import annotations
 
 import base64
-import copy
 import itertools
 import json
 import re
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from ctxvc.core import stubs, wire
 from ctxvc.core.blocks import Message, Origin, Part, Role
 from ctxvc.core.events import Closed, Compacted, Forked, Said
-from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row
+from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.numbering import Numbering
 from ctxvc.core.prompt import Bodies
 
@@ -180,9 +179,9 @@ def _result_content(draw: st.DrawFn, mark: str) -> Any:
     )
 
 
-def _user_part(draw: st.DrawFn, marks: Marks) -> Part:
+def _user_part(draw: st.DrawFn, marks: Marks, odd: bool) -> Part:
     origin: Origin = draw(st.sampled_from(["human", "client"]))
-    match draw(st.sampled_from(["text", "text", "text", "image", "odd", "white"])):
+    match draw(st.sampled_from(["text", "text", "text", "image", "white", *["odd"] * odd])):
         case "text":
             return wire.text_part(_long(draw, marks()), "user", origin)
         case "image":
@@ -193,24 +192,33 @@ def _user_part(draw: st.DrawFn, marks: Marks) -> Part:
             return wire.part(_odd(draw, marks()), "user", origin)
 
 
-def _reply_part(draw: st.DrawFn, marks: Marks, calls: list[str], ids: st.SearchStrategy[str]) -> Part:
-    match draw(st.sampled_from(["text", "call", "call", "thinking", "redacted", "odd", "white"])):
+def _reply_parts(
+    draw: st.DrawFn, marks: Marks, calls: list[str], ids: st.SearchStrategy[str], odd: bool
+) -> Iterator[Part]:
+    def made(block: dict[str, Any]) -> Part:
+        return wire.part(block, "assistant", "model")
+
+    match draw(
+        st.sampled_from(["text", "call", "call", "call", "thinking", "redacted", "white", *["odd", "search"] * odd])
+    ):
         case "text":
-            return wire.text_part(_long(draw, marks()), "assistant", "model")
+            yield wire.text_part(_long(draw, marks()), "assistant", "model")
         case "call":
             calls.append(draw(ids))
             arguments = draw(st.sampled_from(['{"a":"%s"}', '["%s"]', "%s", '{"a":"%s","b":"' + "y" * 900 + '"}']))
-            return wire.call_part("sh", calls[-1], (arguments % marks()).encode())
+            yield wire.call_part("sh", calls[-1], (arguments % marks()).encode())
         case "thinking":
-            return wire.part(
-                {"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"}, "assistant", "model"
-            )
+            yield made({"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"})
         case "redacted":
-            return wire.part({"type": "redacted_thinking", "data": marks()}, "assistant", "model")
+            yield made({"type": "redacted_thinking", "data": marks()})
+        case "search":
+            call = draw(st.sampled_from(["s1", "s2", "s3", "s4"]))
+            yield made({"type": "server_tool_use", "id": call, "name": "web_search", "input": {"q": marks()}})
+            yield made({"type": "web_search_tool_result", "tool_use_id": call, "content": [marks()]})
         case "white":
-            return wire.text_part(" \n", "assistant", "model")
+            yield wire.text_part(" \n", "assistant", "model")
         case _:
-            return wire.part(_odd(draw, marks()), "assistant", "model")
+            yield made(_odd(draw, marks()))
 
 
 def _result_part(draw: st.DrawFn, marks: Marks, call: str) -> Part:
@@ -220,33 +228,36 @@ def _result_part(draw: st.DrawFn, marks: Marks, call: str) -> Part:
 
 
 @st.composite
-def conversations(draw: st.DrawFn, *, unique_calls: bool = False, max_size: int = 9) -> list[Message]:
+def conversations(draw: st.DrawFn, *, unique_calls: bool = False, odd: bool = True) -> list[Message]:
     """Messages in about the order of a real conversation: calls are mostly answered, results mostly have a call.
 
-    With `unique_calls` no call has the id of another. Keys are unique, or absent.
+    With `unique_calls` no call has the id of another; without `odd` every block is one that the API takes there. Keys
+    are unique, or absent.
     """
     marks = Marks()
     fresh = map("call-{}".format, itertools.count(1))
     ids = st.builds(lambda: next(fresh)) if unique_calls else st.sampled_from(["c1", "c2", "call~1", "", "c 1", "é"])
     calls: list[str] = []
     messages: list[Message] = []
-    for number in range(draw(st.integers(0, max_size))):
+    for number in range(draw(st.integers(0, 9))):
         role: Role = draw(st.sampled_from(["user", "user", "assistant", "assistant", "assistant", "system"]))
         parts: list[Part] = []
         if role == "user":
             answered = draw(st.permutations(calls)) if calls else []
-            answered = answered[: draw(st.integers(0, len(answered)))]
+            if draw(st.integers(0, 2)) == 0:
+                answered = answered[: draw(st.integers(0, len(answered)))]
             for call in answered:
                 parts.append(_result_part(draw, marks, call))
                 calls.remove(call)
             if draw(st.integers(0, 9)) == 0:
                 parts.append(_result_part(draw, marks, draw(ids)))
-            parts += [_user_part(draw, marks) for _ in range(draw(st.integers(0 if parts else 1, 2)))]
+            parts += [_user_part(draw, marks, odd) for _ in range(draw(st.integers(0 if parts else 1, 2)))]
             parts = draw(st.permutations(parts))
         elif role == "assistant":
-            if draw(st.booleans()):
+            if draw(st.integers(0, 3)) == 0:
                 calls.clear()
-            parts = [_reply_part(draw, marks, calls, ids) for _ in range(draw(st.integers(0, 4)))]
+            for _ in range(draw(st.integers(0, 4))):
+                parts += _reply_parts(draw, marks, calls, ids, odd)
         else:
             parts = [wire.text_part(_long(draw, marks()), "system", "client")]
         key = f"k{number}" if draw(st.booleans()) else ""
@@ -267,7 +278,7 @@ def wild_messages(draw: st.DrawFn) -> list[Message]:
                     st.builds(wire.text_part, texts, st.just(role), st.sampled_from(["human", "client", "model"])),
                     st.builds(lambda call: wire.call_part("sh", call, b"{}"), ids),
                     st.builds(lambda call: wire.result_part("out", call), ids),
-                    st.builds(lambda block: wire.part(block, role, "human"), hostile_blocks()),
+                    st.builds(wire.part, hostile_blocks(), st.just(role), st.just("human")),
                 ),
                 max_size=4,
             )
@@ -295,7 +306,7 @@ def bodies_of(held: Mapping[tuple[str, str], bytes]) -> Bodies:
     return Bodies(lambda row: held[row.id, ""], lambda row, suffix: held[row.id, suffix])
 
 
-STATES = ("visible", "visible", "visible", "pinned", "masked", "archived", "archived", "pruned", "blocked", "deleted")
+STATES = (*["visible"] * 8, "pinned", "masked", "archived", "archived", "pruned", "blocked", "deleted")
 
 
 @st.composite
@@ -307,7 +318,7 @@ def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
     placed: list[Row] = []
     for row in rows:
         if row.state in ("archived", "blocked", "deleted", "pruned"):
-            row = msgspec.structs.replace(row, stub=stubs.stub(row) if draw(st.booleans()) else "")  # noqa: PLW2901
+            row = msgspec.structs.replace(row, stub=_stub(row) if draw(st.booleans()) else "")  # noqa: PLW2901
             if names and draw(st.booleans()):
                 row = msgspec.structs.replace(row, group=draw(st.sampled_from(names)))  # noqa: PLW2901
                 members[row.group].append(row.id)
@@ -318,6 +329,11 @@ def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
             members[parent].append(name)
     groups = [draw(_groups(name, members[name], outer[name], placed)) for name in names if members[name]]
     return ledger.with_rows(placed).with_groups(groups)
+
+
+def _stub(row: Row) -> str:
+    """A stub without the label, which would have the body's mark in it."""
+    return stubs.stub(msgspec.structs.replace(row, label=""))
 
 
 @st.composite
@@ -411,14 +427,6 @@ def _happened(
             events.append(Forked(after=draw(some), end=end))
 
 
-def without_shared_state(value: Any) -> Any:
-    """A copy that nobody else holds."""
-    return copy.deepcopy(value)
-
-
 def marks_in(value: bytes | str) -> Iterator[str]:
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return (found[0] for found in MARK.finditer(text))
-
-
-COUNTERS = Counters()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from ctxvc.core.blocks import block_number
-from ctxvc.core.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import cleanup, durable
 from ctxvc.store import session as sessions
@@ -356,3 +356,38 @@ def test_packs_stay_few_and_an_open_reader_keeps_reading(
         reader.refresh()
         assert contents(reader) == contents(session)
     assert complaints(path) == ""
+
+
+def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
+    with store.session("demo") as first, store.session("demo") as second:
+        ids = first.append(*exchange(1))
+        second.refresh()
+        rows = [session.ledger()[ids[1]] for session in (first, second)]
+        first.change(subject="pin", op="pin", actor="user", rows=[msgspec.structs.replace(rows[0], state="pinned")])
+
+        with pytest.raises(Conflict, match=f"changed {ids[1]} meanwhile"):
+            second.change(
+                subject="prune", op="prune", actor="agent", rows=[msgspec.structs.replace(rows[1], state="pruned")]
+            )
+
+        assert second.ledger()[ids[1]].state == "pinned"
+        second.change(
+            subject="unpin",
+            op="unpin",
+            actor="user",
+            rows=[msgspec.structs.replace(second.ledger()[ids[1]], state="visible")],
+        )
+        first.refresh()
+        assert first.ledger()[ids[1]].state == "visible"
+
+
+def test_two_groups_do_not_get_one_number(store: Store) -> None:
+    with store.session("demo") as first, store.session("demo") as second:
+        ids = first.append(*exchange(1))
+        second.refresh()
+        groups = [Group(id="G1", members=(member,), label=member) for member in ids]
+        first.change(subject="group", op="archive", actor="user", groups=groups[:1])
+
+        with pytest.raises(Conflict, match="G1"):
+            second.change(subject="group", op="archive", actor="user", groups=groups[1:])
+        assert second.ledger().groups["G1"].label == ids[0]

@@ -182,11 +182,19 @@ def test_an_unreadable_object_is_told_with_the_oldest_commit_that_needs_it(full:
     assert [(age, finding.where.commit) for age, finding in history.broken.values()] == [(2, "b")]
 
 
-def test_one_missing_object_is_told_once(full: Store) -> None:
+@pytest.mark.parametrize("path", ["", "blocks", "blocks/00/00", "archive/00/00", "ledger/00", "ledger/00/00.jsonl"])
+def test_one_missing_object_is_told_once(full: Store, path: str) -> None:
     unpack(full)
-    object_at(full, "demo/main~9:blocks").unlink()
+    for depth in range(11):
+        try:
+            lost = object_at(full, f"demo/main~{depth}:{path}")
+        except subprocess.CalledProcessError:
+            continue  # nothing of the kind yet, or no more
+        data = lost.read_bytes()
+        lost.unlink()
 
-    assert len(found(full)) == 1
+        assert [finding.what for finding in found(full)] == [f"object {lost.parent.name}{lost.name[:10]} is missing"]
+        lost.write_bytes(data)
 
 
 def test_a_damaged_loose_object_is_named(full: Store) -> None:
@@ -311,6 +319,12 @@ def test_a_body_that_changed_while_it_moved_is_found(full: Store) -> None:
         }
 
     damaged(full, "another body came out when B9 moved", block="B9", commit=rewrite(full, edit))
+
+
+def test_an_image_that_changed_while_its_block_moved_is_found(full: Store) -> None:
+    rewrite(full, {"archive/00/00/B27-1.png": b"another picture"}, depth=1)  # where B27 was archived
+
+    damaged(full, "another body came out when B27 moved", block="B27", path="archive/00/00/B27-1.png")
 
 
 def test_a_body_and_its_row_that_were_both_changed_are_found(full: Store) -> None:
