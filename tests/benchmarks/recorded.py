@@ -36,10 +36,10 @@ def _imported(folder: Path, name: str, paths: list[Path], *, tokens: bool = Fals
         yield Figure(
             f"import {name}, {len(paths)} files, {raw / 1e6:.1f} MB", raw / 1e6 / took, "MB/s", target=TARGETS[name]
         )
-        before = upkeep.sizes(store).packs
+        before = upkeep.sizes(store).packed
         yield Figure(f"disk, {name}, packs before gc", before / 1e6, "MB", before / raw, "<= 1.6 x", "raw bytes")
         upkeep.gc(store)
-        after = upkeep.sizes(store).packs
+        after = upkeep.sizes(store).packed
         yield Figure(f"disk, {name}, packs after gc", after / 1e6, "MB", after / raw, "<= 1.0 x", "raw bytes")
         if tokens:
             counted = seconds(lambda: _count(store))
