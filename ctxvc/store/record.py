@@ -23,6 +23,10 @@ from ctxvc.store.session import Session
 from ctxvc.store.store import Store, request_files
 
 
+#: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
+_QUICK = ("core.compression=1",)
+
+
 class Recorded(msgspec.Struct, kw_only=True):
     """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
@@ -74,7 +78,7 @@ def record(
 def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterator[_Recorder]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
-        with store.session(name) as session, session.bulk() as (writer, counters):
+        with store.session(name) as session, session.bulk(_QUICK) as (writer, counters):
             known = store.source_of(name, opened.source) or _source(opened)
             yield _Recorder(store, name, writer, counters, known, session)
         return
@@ -86,7 +90,7 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterato
         if store.tips(name):
             raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
         store.clean_up()
-        with store.pack_writer(lock) as writer:
+        with store.pack_writer(lock, _QUICK) as writer:
             recorder = _Recorder(store, name, writer, Counters(), source)
             commit = writer.commit(first)
             recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
