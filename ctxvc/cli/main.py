@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -22,11 +22,13 @@ INTERRUPTED = 130
 CLOSED_PIPE = 141
 
 
-class Failure:
+class Failure(NamedTuple):
     """What went wrong, as it is told: a word for machines, a message, what to do about it, and the exit code."""
 
-    def __init__(self, code: str, message: str, hint: str = "", exit_code: int = 1) -> None:
-        self.code, self.message, self.hint, self.exit_code = code, message, hint, exit_code
+    code: str
+    message: str
+    hint: str = ""
+    exit_code: int = 1
 
 
 class Root(LazyGroup):
@@ -65,7 +67,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
         except BrokenPipeError:
             _let_go_of_stdout()
             return CLOSED_PIPE
-        except (click.Abort, EOFError, KeyboardInterrupt):
+        except (click.Abort, KeyboardInterrupt):
             return INTERRUPTED
         # The boundary: what reaches it unknown is a bug, and a person gets lines to report instead of a page.
         except Exception as error:

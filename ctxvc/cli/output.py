@@ -84,7 +84,7 @@ class Output:
         self.terminal = sys.stdout.isatty()
         self.colors = _colors(color, env, terminal=self.terminal)
         self._env = env
-        self._pager = pager and self.terminal and not json
+        self._pager = pager and self.terminal
         self._now = time.time()
 
     @property
@@ -119,7 +119,8 @@ class Output:
         sys.stdout.buffer.flush()
 
     def note(self, words: str) -> None:
-        """A remark beside the data."""
+        """A remark beside the data, behind what was answered so far."""
+        sys.stdout.flush()
         click.echo(words, err=True)
 
     def table(self, table: Table) -> None:

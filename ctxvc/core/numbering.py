@@ -67,7 +67,7 @@ class Numbering:
         newest: list[Row] = []
         for row in ledger.backwards():
             if row.msg == counters.msg:
-                state._key = str(wire.notes(row.extra).get("key", ""))
+                state._key = state._key or str(wire.notes(row.extra).get("key", ""))
             if row.turn < counters.turn and row.step < counters.step:
                 break
             newest.append(row)
@@ -114,7 +114,7 @@ class Numbering:
     def aside(self, message: Message) -> tuple[list[Row], list[Body]]:
         """Rows and bodies of what a host puts in between two steps, such as a summary: no new step, no new turn."""
         message = _storable(message)
-        return self._rows(message, message.parts)
+        return self._rows(message, message.parts) if message.parts else ([], [])
 
     def _split(self, message: Message) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         """The parts that answer an open call, and the others (a result whose call is not open is one of these)."""

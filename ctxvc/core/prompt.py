@@ -6,12 +6,13 @@ once, results lead it, and no result stands without its call (reference: the Mes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from ctxvc.core import stubs, text, wire
+from ctxvc.core.blocks import PRESENT
 from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.core.sending import Piece, Words, sendable
 
@@ -49,10 +50,14 @@ class Bodies(msgspec.Struct, frozen=True):
 
 def outline(ledger: Ledger) -> list[Slot]:
     """What stands in the prompt, in order."""
-    rows = _in_prompt_order(ledger)
-    shown = dict(_shown(ledger, rows))
-    results = _results(ledger.rows())
-    renamed = _renamed(ledger.rows())
+    held = list(ledger.rows())
+    rows = _in_prompt_order(ledger, held)
+    shown = _shown(ledger, rows)
+    # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
+    asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
+    paired = [row for row in held if row.call in asked_for]
+    results = _results(paired)
+    renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, shown)}
     slots: list[Slot] = []
     asked: list[Slot] = []  # calls of the assistant message in the making
@@ -64,7 +69,7 @@ def outline(ledger: Ledger) -> list[Slot]:
 
     for row in rows:
         slot = shown.get(row.id)
-        if row.role != "assistant" and asked:
+        if asked and row.role != "assistant":
             answer()
         if slot is None or row.id in answers:
             continue  # an answer is given right behind its call
@@ -83,9 +88,8 @@ def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
     return [_piece(slot, bodies) for slot in slots]
 
 
-def _in_prompt_order(ledger: Ledger) -> list[Row]:
+def _in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
-    rows = list(ledger.rows())
     moves = [(group.summary, group.before) for group in ledger.groups.values() if group.before]
     if not moves:
         return rows
@@ -104,25 +108,22 @@ def _in_prompt_order(ledger: Ledger) -> list[Row]:
     return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
 
 
-def _shown(ledger: Ledger, rows: list[Row]) -> Iterator[tuple[str, Slot]]:
+def _shown(ledger: Ledger, rows: list[Row]) -> dict[str, Slot]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
-    told: set[str] = set()
-    outermost: dict[str, Group | None] = {"": None}
+    shown: dict[str, Slot] = {}
+    silent: set[str] = set()  # groups whose stub has been told, or that have none
     for row in rows:
-        if row.present:
+        if row.state in PRESENT:
             show: Show = "mask" if row.state == "masked" else "body"
-            yield row.id, Slot(row, show, row.role, row.kind, call=row.call)
-            continue
-        if row.state not in ("archived", "blocked", "deleted"):
-            continue
-        stub = row.stub
-        if row.group not in outermost:
-            outermost[row.group] = _outermost(ledger, row.group)
-        if group := outermost[row.group]:
-            stub = "" if group.id in told else group.stub
-            told.add(group.id)
-        if stub:
-            yield row.id, Slot(row, "text", row.role, row.role, stub)
+            shown[row.id] = Slot(row, show, row.role, row.kind, call=row.call)
+        elif row.state != "pruned" and row.group not in silent:
+            stub = row.stub
+            if row.group and (group := _outermost(ledger, row.group)):
+                stub = "" if group.id in silent else group.stub
+                silent |= {group.id, row.group}
+            if stub:
+                shown[row.id] = Slot(row, "text", row.role, row.role, stub)
+    return shown
 
 
 def _outermost(ledger: Ledger, name: str) -> Group | None:

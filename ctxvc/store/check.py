@@ -186,7 +186,7 @@ def _git_side(
 
 
 def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
-    """session → scope → tip; and the branches that are none of a scope's or cannot be read."""
+    """session → scope → tip; and the refs that cannot be read, or hide what is there."""
     try:
         listed = store.repository.listall_references()
         tips = {
@@ -197,9 +197,6 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
         return {}, [damage(f"the refs cannot be read: {error}", Where(path="packed-refs"))]
     findings = []
     for ref in listed:
-        if ref.startswith(HEADS) and scope_of(ref) is None:
-            hint = "a scope's branch is SESSION/SCOPE; `git branch -D` removes this one"
-            findings.append(warning("this branch is no scope", Where(path=ref), hint))
         if ref.startswith("refs/replace/"):
             hint = "`git replace -d` takes it away"
             findings.append(damage("git shows another object in the place of this one", Where(path=ref), hint))

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
+from ctxvc.core import names
 from ctxvc.core.blocks import block_number
 from ctxvc.core.ledger import Counters, Group, Meta, Row, segment_of
 from ctxvc.errors import CtxvcError, Damaged
@@ -142,7 +143,11 @@ class _Comparison:
             new = self._meta(self.root)
         except CtxvcError as error:
             yield damage(str(error), self._at(fmt.META), error.hint)
-        if new is not None:
+        if new is not None and (names.problem(new.session) or names.problem(new.scope)):
+            yield damage(
+                f"{new.session!r} or {new.scope!r} is no name of a session or scope", self._at(fmt.META), EDITED
+            )
+        elif new is not None:
             self.where = msgspec.structs.replace(self.where, session=new.session, scope=new.scope)
         same_scope = old is not None and new is not None and (old.session, old.scope) == (new.session, new.scope)
         yield from self._top()

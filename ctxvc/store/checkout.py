@@ -89,7 +89,7 @@ def checkout(
     scope = scope or store.current_scope(session)
     tip = store.tips(session).get(scope)
     if tip is None:
-        raise NotFound(f"no scope {session}/{scope}", hint="`ctxvc scopes` lists them")
+        raise NotFound(f"no scope {session}/{scope}", hint=f"its scopes: {', '.join(sorted(store.tips(session)))}")
     folder = (folder or place(store, session, scope)).absolute()
     if _is_checkout(store, folder):
         if changes := person_changes(store, folder):

@@ -30,7 +30,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         scope = f"{self.session}/{self.scope}" if self.scope else self.session
         commit = f"commit {self.commit[:12]}" if self.commit else ""
         # A path in a damaged or foreign tree can hold anything, a terminal's escapes too.
-        return ", ".join(part for part in (scope, commit, self.block, text.one_line(self.path, 200)) if part)
+        return ", ".join(text.one_line(part, 200) for part in (scope, commit, self.block, self.path) if part)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ctxvc.core import text
 from ctxvc.core.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.numbering import Body
-from ctxvc.core.text import human_bytes
 from ctxvc.store.journal import Change
 
+_LONGEST = 2000  # characters of a subject or a trailer
 _SEQ = re.compile(r"(\S+)/(\d+)")
 
 
@@ -82,21 +83,25 @@ def covered(message: str, journal: str) -> int:
 
 
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
-    """A commit message whose last paragraph is git trailers."""
-    lines = [f"{name}: {' '.join(value.split())}" for name, value in trailers.items() if value]
-    return "\n\n".join(part for part in (subject, body, "\n".join(lines)) if part) + "\n"
+    """A commit message whose last paragraph is git trailers; without a character that moves a cursor.
+
+    Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
+    """
+    lines = [f"{name}: {text.one_line(value, _LONGEST)}" for name, value in trailers.items() if value]
+    parts = (text.one_line(subject, _LONGEST), text.visible_controls(body), "\n".join(lines))
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def trailers_of(text: str) -> dict[str, str]:
+def trailers_of(told: str) -> dict[str, str]:
     """The trailers of a commit message of ours."""
-    last = text.rstrip("\n").rsplit("\n\n", 1)[-1]
+    last = told.rstrip("\n").rsplit("\n\n", 1)[-1]
     pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
     return dict(pairs)
 
 
 def step_subject(step: int, blocks: int, size: int) -> str:
     """`step 12: 3 blocks, 6.1 kB`."""
-    return f"step {step}: {blocks} block{'' if blocks == 1 else 's'}, {human_bytes(size)}"
+    return f"step {step}: {blocks} block{'' if blocks == 1 else 's'}, {text.human_bytes(size)}"
 
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:

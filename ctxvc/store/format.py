@@ -90,9 +90,11 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
     """The rows of a segment. Raises: Damaged where a line is no row or the numbers are not in order."""
     try:
         rows = tuple(_row_decoder.decode_lines(data))
-        numbers = [block_number(row.id) for row in rows]
+        numbers = [row.number for row in rows]
     except (msgspec.MsgspecError, ValueError) as error:
         raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+    if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
+        raise Damaged(f"{where}: not a ledger: an id is no block's", hint="run `ctxvc verify`")
     if any(left >= right for left, right in pairwise(numbers)):
         raise Damaged(f"{where}: the rows are out of order", hint="run `ctxvc verify`")
     return rows

@@ -22,7 +22,6 @@ from ctxvc.store.refs import ref_of
 from ctxvc.store.session import Session
 from ctxvc.store.store import Store, request_files
 
-
 #: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
 _QUICK = ("core.compression=1",)
 

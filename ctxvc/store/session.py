@@ -458,7 +458,9 @@ class Session:
         try:
             return self._scopes[name or self.scope]
         except KeyError:
-            raise NotFound(f"no scope {name!r} in session {self.name!r}", hint="`ctxvc scopes` lists them") from None
+            raise NotFound(
+                f"no scope {name!r} in session {self.name!r}", hint=f"its scopes: {', '.join(self.scopes())}"
+            ) from None
 
     @staticmethod
     def _turn_ended(entry: Entry) -> bool:

@@ -19,9 +19,10 @@ from ctxvc.store.store import Store
 GRACE = timedelta(days=14)
 
 # The deltas that fast-import made are kept: it was given the versions of each file one after another, and git's own
-# search, which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). What has
-# no delta yet is compared in a window of 30. Its memory is bounded, for stores with bodies of many megabytes.
-_COMPRESS = ("--window=30", "--depth=50", "--window-memory=128m")
+# search, which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). What
+# has no delta yet gets one from another pack; a window above 10 finds no more. Its memory is bounded, for stores with
+# bodies of many megabytes.
+_COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
 _REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from ctxvc.core.ledger import Group
 from ctxvc.core.prompt import outline, pieces
 from ctxvc.store import check, revisions
 from ctxvc.store import session as session_module
@@ -64,11 +65,10 @@ def _reading(blocks: int, path: Path) -> Iterator[Figure]:
     with Store(path) as store, store.session() as session:
         ledger = session.ledger()
         rows = list(ledger.rows())
-        hidden = [
-            msgspec.structs.replace(row, state="archived", stub=f"[archived {row.handle}]", removed_by="user")
-            for row in rows[: max(0, len(rows) - VISIBLE)]
-        ]
-        session.change(subject="archive", op="archive", actor="user", rows=hidden)
+        hidden = rows[: max(0, len(rows) - VISIBLE)]
+        group = Group(id="G1", members=tuple(row.id for row in hidden), stub="[archived G1]", removed_by="user")
+        gone = [msgspec.structs.replace(row, state="archived", group="G1", removed_by="user") for row in hidden]
+        session.change(subject="archive", op="archive", actor="user", rows=gone, groups=[group])
         moment = revisions.now(session)
         took = [seconds(lambda: pieces(outline(moment.ledger), moment.bodies)) for _ in range(5)]
         yield Figure(f"prompt, {VISIBLE} visible of {blocks:,}", median_ms(took), "ms", target="<= 50")

@@ -37,11 +37,11 @@ ROOT = Path(main.__file__).parents[2]
 
 
 def process(*words: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
-    """`ctxvc` as a shell runs it."""
+    """`ctxvc` as a shell runs it: what it prints is buffered, and reaches a pipe late."""
     return subprocess.run(
         [*CTXVC, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env},
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,

@@ -195,6 +195,13 @@ def test_a_pinned_block_is_changed_and_stays(store: Store) -> None:
     ]
 
 
+def test_a_block_that_moves_from_one_group_to_another_is_changed(store: Store) -> None:
+    (old,) = moments(store, "HEAD")
+    new = old.with_rows([msgspec.structs.replace(old["B8"], group="G2", level=2)])
+
+    assert [(change.move, change.row.group) for change in difference(old, new)] == [("changed", "G2")]
+
+
 def test_the_tokens_of_two_prompts_differ_by_what_moved(ask: Callable[..., Any]) -> None:
     """Where whole blocks enter and nothing leaves a stub, the sums agree."""
     told = ask("diff", "step:3", "step:4")
@@ -268,6 +275,25 @@ def test_the_dashboard_adds_up(ask: Callable[..., Any]) -> None:
         assert told["used"] == told["overhead"] + told["conversation"]
         assert told["conversation"] == sum(item["shown"] for item in told["items"])
         assert told["percent"] == told["used"] * 100 // told["window"]
+
+
+def test_of_many_blocks_old_neighbours_share_a_line_unless_all_are_asked_for(run: Run, tmp_path: Path) -> None:
+    run("init", folder=tmp_path)
+    with Store(tmp_path / ".ctxvc") as store:
+        store.create_session("long")
+        with store.session("long") as session:
+            for number in range(100):
+                said = text_part(f"remark {number}", "user", "client")
+                session.append(Message(role="user", parts=(said,), key=f"k{number}"))
+
+    def lines(*words: str) -> list[str]:
+        return [line for line in run(*words, folder=tmp_path).stdout.splitlines() if line.startswith("B")]
+
+    folded, whole = lines("status"), lines("status", "--all")
+    assert len(whole) == 100
+    assert len(folded) < 40
+    assert any("–" in line and "\trange\t" in line for line in folded)
+    assert len(json.loads(run("status", "--json", folder=tmp_path).stdout)["items"]) == 100
 
 
 def test_a_cached_count_needs_no_tokenizer(run: Run, project: Path) -> None:

@@ -185,6 +185,21 @@ def test_a_name_in_the_arguments_cannot_steer_a_terminal(run: Run, built: Path) 
         assert "\x9b" not in told
 
 
+def test_a_path_in_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "\x1b[2Jfolder\x9b"
+    folder.mkdir()
+
+    told, code = on_terminal("status", folder=folder)
+
+    assert code == 1
+    assert "\\x1b[2Jfolder\\x9b" in told
+    assert not ESCAPE.search(told)
+
+
+def test_what_is_well_is_green(built: Path) -> None:
+    assert "\x1b[32mok" in on_terminal("doctor", folder=built)[0]
+
+
 # --- the pager
 
 

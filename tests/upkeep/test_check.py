@@ -494,6 +494,18 @@ def test_a_ctxvc_json_that_is_none_is_found(full: Store, data: bytes | None, wha
     damaged(full, what, commit=commit, path="ctxvc.json")
 
 
+def test_a_scope_whose_name_moves_the_cursor_is_found_and_not_repeated_raw(full: Store) -> None:
+    def edit(files: dict[str, bytes]) -> Files:
+        meta = fmt.decode_meta(files["ctxvc.json"], "")
+        return {"ctxvc.json": fmt.encode_meta(msgspec.structs.replace(meta, scope="main\x1b[2J"))}
+
+    rewrite(full, edit)
+    rewrite(full, {"blocks/\x1b[2J": b"x"})
+
+    report = damaged(full, "is no name of a session or scope", path="ctxvc.json")
+    assert "\x1b" not in "".join(f"{finding.what} {finding.where}" for finding in report.findings)
+
+
 def test_a_counter_that_would_give_a_number_out_twice_is_found(full: Store) -> None:
     def edit(files: dict[str, bytes]) -> Files:
         meta = fmt.decode_meta(files["ctxvc.json"], "")
@@ -601,14 +613,17 @@ def test_a_session_without_its_main_scope_is_found(full: Store) -> None:
     damaged(full, "has no scope main")
 
 
-def test_a_branch_that_is_no_scope_and_a_replaced_object_are_told(full: Store) -> None:
+def test_a_branch_or_tag_of_a_persons_own_is_left_alone(full: Store) -> None:
     git(full.path, "branch", "mine", "demo/main")
+    git(full.path, "tag", "here", "demo/main~1")
+
+    assert found(full) == []
+
+
+def test_an_object_that_git_shows_in_the_place_of_another_is_found(full: Store) -> None:
     git(full.path, "replace", "demo/main", "demo/main~1")
 
-    assert {(finding.level, finding.where.path.split("/")[1]) for finding in found(full)} == {
-        ("warning", "heads"),
-        ("damage", "replace"),
-    }
+    damaged(full, "git shows another object", path=f"refs/replace/{head(full)}")
 
 
 def test_a_head_that_names_no_scope_is_a_warning(full: Store) -> None:

@@ -153,15 +153,15 @@ def test_a_second_gc_has_nothing_to_compress(full: Store, monkeypatch: pytest.Mo
     monkeypatch.setattr(upkeep, "_git", lambda store, lock, *words: [calls.append(words), run(store, lock, *words)])
 
     gc(full)
-    assert sum("--window=30" in words for words in calls) == 1
+    assert sum("--depth=50" in words for words in calls) == 1
 
     gc(full)
-    assert sum("--window=30" in words for words in calls) == 1
+    assert sum("--depth=50" in words for words in calls) == 1
 
     with full.session("demo") as session:
         session.append(*exchange(50))
     gc(full)
-    assert sum("--window=30" in words for words in calls) == 2
+    assert sum("--depth=50" in words for words in calls) == 2
     assert found(full) == []
 
 
@@ -170,7 +170,7 @@ def test_a_step_that_is_flushed_while_it_compresses_is_kept(full: Store, monkeyp
 
     def meanwhile(store: Store, lock: int, *words: str) -> None:
         run(store, lock, *words)
-        if "--window=30" in words:
+        if "--depth=50" in words:
             with Store(full.path) as other, other.session("demo") as session:
                 session.append(human("meanwhile"), reply("done"))
 

@@ -1,0 +1,141 @@
+"""A label tells a block apart on one safe line, and a stub what left, so that nothing recorded can forge either."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import stubs, wire
+from ctxvc.core.labels import WIDTH, label
+from ctxvc.core.ledger import Group, Row
+from tests.core.strategies import blocks, hostile_blocks, json_objects, json_values, texts
+from tests.core.test_text import COMMANDS, anything
+
+STUB = re.compile(r"\[archived (B[1-9]\d*@[0-9a-f]{6}|G[1-9]\d*@[0-9a-f]{6}): [^\[\]\n]*; recover [BG][1-9]\d*\]")
+
+
+@settings(max_examples=300, deadline=None)
+@given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
+def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
+    part = wire.part(block, role, "human")
+    found = label(part.kind, part.body, part.ext, tool=part.tool, media="image/png\x1b")
+
+    assert len(found) <= WIDTH
+    assert COMMANDS.isdisjoint(found)
+
+
+@given(st.sampled_from(["tool_use", "tool_result", "image", "other"]), json_values | st.binary(max_size=9), texts)
+def test_bytes_of_any_shape_have_a_label(kind: str, value: Any, tool: str) -> None:
+    body = value if isinstance(value, bytes) else wire.compact(value)
+
+    assert len(label(kind, body, "json", tool=tool)) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("given_arguments", "expected"),
+    [
+        ({"timeout": 5, "file_path": "a.py", "command": "ls  -l\n"}, "sh: ls -l"),
+        ({"path": " ", "query": "what"}, "sh: what"),
+        ({"command": ["git", "log", 5]}, "sh: git log 5"),
+        ({"command": [5], "description": {"a": 1}, "x": "y"}, 'sh: {"command":[5],"description":{"a":1},"x":"y"}'),
+        ({}, "sh: {}"),
+    ],
+)
+def test_a_call_is_known_by_its_most_telling_argument(given_arguments: dict[str, Any], expected: str) -> None:
+    assert label("tool_use", wire.compact(given_arguments), "json", tool="sh") == expected
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([{"type": "image"}, {"type": "text", "text": "seen"}], "seen"),
+        ([{"type": "image"}, {"type": None}, "x"], "image, None"),
+        ({"type": "text"}, '{"type":"text"}'),
+    ],
+)
+def test_a_result_of_several_parts_is_known_by_its_first_text(items: Any, expected: str) -> None:
+    assert label("tool_result", wire.compact(items), "json") == expected
+
+
+def test_no_label_looks_far_into_a_body() -> None:
+    huge = b'{"command":"' + b"x" * 2**21 + b'"}'
+
+    assert label("tool_use", huge, "json", tool="sh") == "sh: " + huge[: WIDTH - 5].decode() + "…"
+    assert label("user", b" " * 5000 + b"late") == "…"
+    assert label("tool_result", b'[{"type":"text","text":"' + b"x" * 2**21 + b'"}]', "json").startswith('[{"type"')
+
+
+# --- stubs
+
+
+def row(**fields: Any) -> Row:
+    made = Row(
+        id="B7",
+        kind="tool_result",
+        role="user",
+        origin="tool",
+        msg=1,
+        step=1,
+        turn=1,
+        bytes=9,
+        sha256="3fa9c1" + "0" * 58,
+    )
+    return msgspec.structs.replace(made, **fields)
+
+
+@settings(max_examples=200)
+@given(anything, anything, anything, st.none() | st.integers(0, 10**6), st.booleans())
+def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
+    tool: str, words: str, call: str, tokens: int | None, cut: bool
+) -> None:
+    made = row(tool=tool, label=label("user", words.encode("utf-8", "replace")))
+    for stub in (
+        stubs.stub(made, tokens=tokens, index=words, call=call, cut=cut),
+        stubs.stub(made, tokens=tokens, call=call, cut=cut),
+        stubs.group_stub(
+            Group(id="G3", members=("B7",)), blocks=3, tokens=tokens, size=9, digest="3fa9c1ff", index=words
+        ),
+    ):
+        assert STUB.fullmatch(stub), stub
+        assert COMMANDS.isdisjoint(stub)
+        assert len(stub) <= 600
+
+
+@given(
+    st.sampled_from(["[archived B1@3fa9c1: user, 3 tokens; recover B1]", "x] [pruned B3]", "a\n[archived G1@3fa9c1: "])
+)
+def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> None:
+    stub = stubs.stub(row(label=words, tool=words), index=words, call=words)
+
+    assert (stub.count("["), stub.count("]")) == (1, 1)
+    assert stub.startswith("[archived B7@3fa9c1: ") and stub.endswith("; recover B7]")
+
+
+def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
+    assert stubs.stub(row(tool="Bash", label="3 failed"), tokens=1400, call="pytest", cut=True) == (
+        "[archived B7@3fa9c1: tool_result of Bash, 1,400 tokens; arguments pytest; the recorded output was cut; "
+        "3 failed; recover B7]"
+    )
+    assert stubs.stub(row(kind="assistant")) == "[archived B7@3fa9c1: assistant, 9 B; recover B7]"
+    assert (
+        stubs.group_stub(
+            Group(id="G3", members=("B7",), level=2, label="tests"),
+            blocks=12,
+            tokens=None,
+            size=8300,
+            digest="5b21f0aa",
+        )
+        == "[archived G3@5b21f0: 12 blocks, 8.3 kB, level 2; tests; recover G3]"
+    )
+
+
+@given(json_objects)
+def test_a_stub_of_anything_passes_the_guard_only_as_ours(extra: dict[str, Any]) -> None:
+    stub = stubs.stub(row(extra=extra))
+
+    assert stubs.guarded(stub) == "\\" + stub

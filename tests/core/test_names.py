@@ -1,0 +1,80 @@
+"""A name is a git ref component that every file system can hold, and any text has a valid name close to it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import names
+from ctxvc.errors import BadName
+
+GIT = shutil.which("git") or "git"
+likely = st.text("aB1._-/ @{~^:\\*?[\x7f\té", max_size=12) | st.sampled_from(
+    [
+        "main",
+        "HEAD",
+        "head",
+        "a.lock",
+        "a.LOCK",
+        "con",
+        "Con.txt",
+        "com1",
+        "lpt9.x",
+        "a..b",
+        ".a",
+        "-a",
+        "a.",
+        "@",
+        "x" * 101,
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(likely)
+def test_git_takes_what_we_take(name: str) -> None:
+    if not names.problem(name):
+        assert subprocess.run([GIT, "check-ref-format", f"refs/heads/{name}/{name}"], check=False).returncode == 0
+
+
+@given(likely | st.text(max_size=200), st.sampled_from(["session", "agent"]))
+def test_every_text_has_a_valid_name(text: str, default: str) -> None:
+    name = names.slug(text, default)
+
+    assert names.problem(name) == ""
+    assert names.slug(name, default) == name or len(name) > 60
+
+
+@given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", fullmatch=True))
+def test_a_valid_name_is_its_own(name: str) -> None:
+    if not names.problem(name):
+        assert names.check(name, "scope") == name
+        assert names.slug(name).strip("-_") == name.strip("-_")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "a b", "-a", ".a", "_a", "a..b", "a.", "a.lock", "a.LOCK", "HEAD", "Head", "con", "NUL.txt", "COM1", "é",
+     "a/b", "a\n", "a\0", "x" * 101, "a" + "\u202e"],
+)  # fmt: skip
+def test_what_cannot_name_anything_is_refused_with_a_reason_and_a_way_out(name: str) -> None:
+    with pytest.raises(BadName) as refused:
+        names.check(name, "scope")
+
+    assert "scope" in str(refused.value) and "try " in refused.value.hint
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a.b", "A-b_c.d", "lock", "x.lockx", "headless", "console", "x" * 100])
+def test_what_can_name_something_can(name: str) -> None:
+    assert names.problem(name) == ""
+
+
+def test_names_that_differ_by_case_only_are_refused() -> None:
+    assert names.check("main", "scope", {"main", "other"}) == "main"
+    with pytest.raises(BadName, match="differ by case only"):
+        names.check("Main", "scope", {"main"})

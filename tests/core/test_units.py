@@ -1,0 +1,380 @@
+"""A recording becomes the same units however much of it was there at first, and nothing that was said is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.events import Closed, Compacted, Forked, Said
+from ctxvc.core.numbering import Numbering
+from ctxvc.core.units import Compaction, Fork, Gatherer, Step, Unit
+from tests.core.strategies import recordings
+
+Events = list[Said | Closed | Compacted | Forked]
+
+
+def fed(events: Iterable[Any], gatherer: Gatherer | None = None) -> list[Unit]:
+    gatherer = gatherer or Gatherer()
+    return [unit for event in events for unit in gatherer.feed(event)]
+
+
+def all_of(events: Iterable[Any]) -> list[Unit]:
+    """The units of a recording that goes on no more."""
+    gatherer = Gatherer()
+    return [*fed(events, gatherer), *gatherer.finish()]
+
+
+def recorded(part: Part) -> bool:
+    return "interrupted" not in wire.notes(part.extra)
+
+
+# --- properties
+
+
+@settings(max_examples=200, deadline=None)
+@given(recordings(), st.data())
+def test_the_units_of_a_file_that_grows_are_those_of_the_finished_one(events: Events, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(events)))
+    whole = all_of(events)
+    first = fed(events[:cut])
+
+    assert whole[: len(first)] == first
+    assert all_of(events) == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(recordings())
+def test_everything_said_is_in_one_unit_of_its_scope(events: Events) -> None:
+    """A prompt that a rewind went back to is also in the scope that the rewind opened."""
+    said = {part.body for event in events for part in parts_of_event(event)}
+    held: dict[str, Counter[bytes]] = {}
+    for unit in all_of(events):
+        held.setdefault(unit.scope, Counter()).update(part.body for part in parts_of_unit(unit))
+
+    assert said == set().union(*held.values())
+    assert all(count == 1 for scope in held.values() for count in scope.values())
+    replied = {part.body for event in events if is_reply(event) for part in parts_of_event(event)}
+    for body, count in Counter(body for scope in held.values() for body in scope).items():
+        assert count == 1 or (body not in replied and any(isinstance(event, Forked) for event in events))
+
+
+def is_reply(event: Any) -> bool:
+    return isinstance(event, Said) and event.message.role == "assistant"
+
+
+def parts_of_event(event: Any) -> list[Part]:
+    messages = [event.message] if isinstance(event, Said) else getattr(event, "summary", ())
+    return [part for message in messages for part in message.parts]
+
+
+def parts_of_unit(unit: Unit) -> list[Part]:
+    messages = unit.messages if isinstance(unit, Step) else unit.event.summary if isinstance(unit, Compaction) else ()
+    return [part for message in messages for part in message.parts if recorded(part)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(recordings())
+def test_a_step_is_what_came_in_then_one_reply_then_one_message_with_a_result_for_each_call(events: Events) -> None:
+    for unit in all_of(events):
+        if not isinstance(unit, Step):
+            continue
+        roles = [message.role for message in unit.messages]
+        replies = [at for at, role in enumerate(roles) if role == "assistant"]
+        assert len(replies) <= 1
+        if not replies:
+            continue
+        (at,) = replies
+        calls = [part.call for part in unit.messages[at].parts if part.kind == "tool_use"]
+        after = unit.messages[at + 1 :]
+        assert len(after) == bool(calls)
+        assert sorted(part.call for message in after for part in message.parts) == sorted(calls)
+        assert all(part.kind == "tool_result" for message in after for part in message.parts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(recordings())
+def test_numbering_finds_every_whole_step_complete(events: Events) -> None:
+    """What units call a step is what numbering calls one."""
+    numberings: dict[str, Numbering] = {}
+    for unit in all_of(events):
+        if isinstance(unit, Step):
+            numbering = numberings.setdefault(unit.scope, Numbering(block=0))
+            made = [entry for message in unit.messages for entry in numbering.add(message)]
+            replied = any(message.role == "assistant" for message in unit.messages)
+            assert numbering.complete == replied
+            assert len({entry.step for entry in made}) == 1
+            assert sum(len(entry.rows) for entry in made) == sum(len(message.parts) for message in unit.messages)
+
+
+@settings(max_examples=200, deadline=None)
+@given(recordings(forks=False))
+def test_a_scope_is_gathered_as_if_it_were_alone(events: Events) -> None:
+    def plain(units: list[Unit], scope: str) -> list[Any]:
+        mine = [unit for unit in units if unit.scope == scope]
+        return [unit.messages if isinstance(unit, Step) else unit.event.summary for unit in mine]  # type: ignore[union-attr]
+
+    together = all_of(events)
+    for name, scope in (("", "main"), ("agent-1", "agent-1")):
+        alone = all_of(event for event in events if event.scope == name)  # type: ignore[union-attr]
+        assert plain(together, scope) == plain(alone, scope)
+
+
+@settings(max_examples=200, deadline=None)
+@given(recordings())
+def test_places_only_go_forward(events: Events) -> None:
+    gatherer = Gatherer()
+    newest: dict[str, int] = {}
+    numbers = itertools.count(1)
+    for event in events:
+        for unit in gatherer.feed(event):
+            number = next(numbers)
+            assert gatherer.number == number
+            assert newest.get(unit.scope, 0) <= unit.end <= event.end
+            assert not isinstance(unit, Fork) or 0 <= unit.unit < number
+            newest[unit.scope] = unit.end
+
+
+@settings(max_examples=100, deadline=None)
+@given(recordings())
+def test_nothing_rests_after_the_end(events: Events) -> None:
+    gatherer = Gatherer()
+    fed(events, gatherer)
+    list(gatherer.finish())
+
+    assert gatherer.rest() == 0
+    assert list(gatherer.finish()) == []
+
+
+# --- examples
+
+
+class Told:
+    """Events one after another, each with its place in the file."""
+
+    def __init__(self) -> None:
+        self.events: Events = []
+
+    def __call__(self, role: Any, *parts: Part, key: str = "", reply: str = "", scope: str = "") -> Told:
+        key = key or f"line:{len(self.events) + 1}"
+        message = Message(role=role, parts=parts, key=key, reply=reply)
+        self.events.append(Said(message=message, end=len(self.events) + 1, scope=scope))
+        return self
+
+    def human(self, text: str, **fields: str) -> Told:
+        return self("user", wire.text_part(text, "user", "human"), **fields)
+
+    def client(self, text: str, **fields: str) -> Told:
+        return self("user", wire.text_part(text, "user", "client"), **fields)
+
+    def reply(self, text: str, *calls: str, **fields: str) -> Told:
+        said = [wire.text_part(text, "assistant", "model")] if text else []
+        return self("assistant", *said, *(wire.call_part("sh", call, b"{}") for call in calls), **fields)
+
+    def results(self, *calls: str, **fields: str) -> Told:
+        return self("user", *(wire.result_part(f"out {call}", call) for call in calls), **fields)
+
+    def happened(self, kind: type[Any], **fields: Any) -> Told:
+        self.events.append(kind(end=len(self.events) + 1, **fields))
+        return self
+
+
+def shown(units: Iterable[Unit]) -> list[Any]:
+    """Each step as lists of what its messages say; calls and results by their ids."""
+
+    def words(part: Part) -> str:
+        sign = {"tool_use": "?", "tool_result": "=" if recorded(part) else "!"}.get(part.kind, "")
+        return sign + (part.call or part.body.decode())
+
+    told: list[Any] = []
+    for unit in units:
+        match unit:
+            case Step():
+                told.append([" ".join(map(words, message.parts)) for message in unit.messages])
+            case Compaction():
+                told.append(("compaction", sorted(unit.event.kept), unit.event.before))
+            case Fork():
+                told.append(("fork", unit.origin, unit.unit))
+    return told
+
+
+def test_a_reply_told_in_lines_is_one_message_and_its_results_another() -> None:
+    told = (
+        Told().human("go").reply("a", reply="r1").reply("", "c1", reply="r1").results("c1").reply("", "c2", reply="r1")
+    )
+    told.results("c2").reply("b", reply="r2")
+
+    units = fed(told.events)
+    assert shown(units) == [["go", "a ?c1 ?c2", "=c1 =c2"]]
+    assert units[0].end == 6
+
+
+def test_a_result_before_its_call_waits_for_it() -> None:
+    assert shown(all_of(Told().human("go").results("c1").reply("", "c1").human("next").events)) == [
+        ["go", "?c1", "=c1"],
+        ["next"],
+    ]
+
+
+def test_a_human_text_between_call_and_result_belongs_to_the_next_step() -> None:
+    told = Told().human("go").reply("", "c1", "c2").results("c1").human("wait").client("note").results("c2").reply("b")
+
+    assert shown(all_of(told.events)) == [["go", "?c1 ?c2", "=c1 =c2"], ["wait", "note", "b"]]
+
+
+def test_a_human_text_closes_a_step_that_waits_for_nothing() -> None:
+    assert shown(fed(Told().human("go").reply("a").human("next").events)) == [["go", "a"]]
+    assert shown(fed(Told().human("go").reply("a").client("next").events)) == []
+
+
+def test_a_reply_closes_a_step_that_waits_and_a_late_result_comes_in() -> None:
+    told = (
+        Told().human("go").reply("", "c1", "c2").results("c2").reply("b", "c3").results("c1").results("c3").reply("c")
+    )
+
+    assert shown(all_of(told.events)) == [["go", "?c1 ?c2", "=c2 !c1"], ["b ?c3", "=c3"], ["=c1", "c"]]
+
+
+def test_a_result_whose_call_never_comes_is_not_lost() -> None:
+    told = Told().results("c9").human("go").reply("a").human("more").reply("b")
+
+    assert shown(all_of(told.events)) == [["go", "a"], ["more", "b"], ["=c9"]]
+
+
+def test_a_closed_reply_is_a_unit_at_once_if_it_waits_for_nothing() -> None:
+    assert shown(fed(Told().human("go").reply("a").happened(Closed).events)) == [["go", "a"]]
+    assert shown(fed(Told().human("go").reply("", "c1").happened(Closed).events)) == []
+
+
+def test_usage_told_after_the_reply_is_closed_says_nothing_new() -> None:
+    told = Told().human("go").reply("a", reply="r1").happened(Closed).reply("", reply="r1")
+
+    assert shown(all_of(told.events)) == [["go", "a"]]
+
+
+def test_a_compaction_closes_the_step_and_what_came_in_meanwhile() -> None:
+    told = Told().human("go").reply("", "c1").client("note").happened(Compacted, summary=()).results("c1").reply("b")
+
+    assert shown(all_of(told.events)) == [["go", "?c1", "!c1"], ["note"], ("compaction", [], ""), ["=c1", "b"]]
+
+
+def test_what_a_host_kept_is_named_as_it_is_recorded() -> None:
+    told = Told().human("go", key="k1").reply("a", reply="r", key="k2").reply("", "c1", "c2", reply="r", key="k3")
+    mixed = (wire.result_part("out", "c1"), wire.text_part("note", "user", "client"))
+    told("user", *mixed, key="k4").results("c2", key="k5").happened(
+        Compacted, summary=(), kept=frozenset({"k3", "k4"}), before="k3"
+    )
+
+    *_, compaction = fed(told.events)
+    assert isinstance(compaction, Compaction)
+    # The reply's lines are one message under the first key, results one under the last; the note keeps its own.
+    assert compaction.event.before == "k2"
+    assert {"k2", "k5", "k4"} <= compaction.event.kept
+
+
+def test_a_rewind_to_a_reply_goes_on_from_its_step() -> None:
+    told = (
+        Told()
+        .human("a")
+        .reply("b", key="here")
+        .human("c")
+        .reply("d")
+        .happened(Forked, after="here")
+        .human("e")
+        .reply("f")
+    )
+
+    units = all_of(told.events)
+    assert shown(units) == [["a", "b"], ["c", "d"], ("fork", "main", 1), ["e", "f"]]
+    assert [unit.scope for unit in units] == ["main", "main", "rewind-1", "rewind-1"]
+
+
+def test_a_rewind_to_a_prompt_takes_the_prompt_with_it() -> None:
+    told = Told().human("a").reply("b").client("c", key="one").human("d", key="two").client("e").reply("f")
+    told.happened(Forked, after="two").reply("g").happened(Forked, after="one").reply("h")
+
+    assert shown(all_of(told.events)) == [
+        ["a", "b"],
+        ["c", "d", "e", "f"],
+        ("fork", "main", 1),
+        ["c", "d", "g"],
+        ("fork", "main", 1),
+        ["c", "h"],
+    ]
+
+
+def test_a_rewind_to_a_message_with_results_and_words_takes_the_words_with_it() -> None:
+    mixed = (wire.result_part("out", "c1"), wire.text_part("and", "user", "human"))
+    told = (
+        Told()
+        .human("a")
+        .reply("", "c1")("user", *mixed, key="here")
+        .reply("b")
+        .happened(Forked, after="here")
+        .reply("c")
+    )
+
+    assert shown(all_of(told.events)) == [["a", "?c1", "=c1"], ["and", "b"], ("fork", "main", 1), ["and", "c"]]
+
+
+def test_a_rewind_to_before_the_first_message_begins_anew_and_one_to_nowhere_goes_on() -> None:
+    told = (
+        Told()
+        .human("a")
+        .reply("b")
+        .happened(Forked, after="")
+        .human("c")
+        .reply("d")
+        .happened(Forked, after="?")
+        .human("e")
+    )
+
+    units = all_of(told.events)
+    assert shown(units) == [["a", "b"], ("fork", "main", 0), ["c", "d"], ["e"]]
+    assert units[-1].scope == "rewind-1"
+
+
+def test_a_rewind_inside_a_rewind_and_to_a_summary() -> None:
+    summary = (Message(role="user", parts=(wire.text_part("s", "user", "client"),), key="s"),)
+    told = Told().human("a").reply("b").happened(Compacted, summary=summary).human("c").reply("d")
+    told.happened(Forked, after="s").human("e", key="e").reply("f").happened(Forked, after="e").reply("g")
+
+    assert shown(all_of(told.events)) == [
+        ["a", "b"],
+        ("compaction", [], ""),
+        ["c", "d"],
+        ("fork", "main", 2),
+        ["e", "f"],
+        ("fork", "rewind-1", 4),
+        ["e", "g"],
+    ]
+
+
+def test_a_sub_agent_knows_where_it_came_from() -> None:
+    told = Told().human("go").reply("", "c1")
+    told.events.append(
+        msgspec.structs.replace(Told().client("task", scope="agent-1").events[0], task="c1", end=3)  # type: ignore[type-var]
+    )
+    told.reply("found", scope="agent-1").results("c1").reply("done")
+
+    units = all_of(told.events)
+    assert shown(units) == [["go", "?c1", "=c1"], ["done"], ["task", "found"]]
+    assert [(unit.scope, unit.parent, unit.task) for unit in units if isinstance(unit, Step)][-1] == (
+        "agent-1",
+        "main",
+        "c1",
+    )
+
+
+def test_a_message_without_a_key_stands_for_no_other() -> None:
+    nameless = Message(role="assistant", parts=(wire.text_part("a", "assistant", "model"),))
+    events: Events = [Said(message=nameless, end=1), Compacted(summary=(), end=2, kept=frozenset({"k"}))]
+
+    assert shown(fed(events))[-1] == ("compaction", ["k"], "")
