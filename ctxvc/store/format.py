@@ -26,6 +26,10 @@ _group_decoder = msgspec.json.Decoder(Group)
 _meta_decoder = msgspec.json.Decoder(Meta)
 
 
+#: What a decoder raises for bytes that are not what they should be: no JSON, no text, nested without end.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
 class _Version(msgspec.Struct):
     format: int
 
@@ -91,7 +95,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
     try:
         rows = tuple(_row_decoder.decode_lines(data))
         numbers = [row.number for row in rows]
-    except (msgspec.MsgspecError, ValueError) as error:
+    except _UNREADABLE as error:
         raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
     if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
         raise Damaged(f"{where}: not a ledger: an id is no block's", hint="run `ctxvc verify`")
@@ -108,7 +112,7 @@ def decode_groups(data: bytes, where: str) -> dict[str, Group]:
     """The groups by id. Raises: Damaged."""
     try:
         return {group.id: group for group in _group_decoder.decode_lines(data)}
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise Damaged(f"{where}: not a list of groups: {error}", hint="run `ctxvc verify`") from error
 
 
@@ -120,11 +124,11 @@ def decode_meta(data: bytes, where: str) -> Meta:
     """What `ctxvc.json` says. Raises: Refused for a newer format, Damaged where it cannot be read."""
     try:
         version = msgspec.json.decode(data, type=_Version).format
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
     if version > FORMAT:
         raise Refused(f"{where} has format {version}; this ctxvc reads formats up to {FORMAT}", hint="update ctxvc")
     try:
         return _meta_decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
