@@ -87,7 +87,7 @@ def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
 
     Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
     """
-    lines = [f"{name}: {text.one_line(value, _LONGEST)}" for name, value in trailers.items() if value]
+    lines = [f"{name}: {line}" for name, value in trailers.items() if (line := text.one_line(value, _LONGEST))]
     parts = (text.one_line(subject, _LONGEST), text.visible_controls(body), "\n".join(lines))
     return "\n\n".join(part for part in parts if part) + "\n"
 

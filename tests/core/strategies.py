@@ -100,7 +100,7 @@ def hostile_blocks(draw: st.DrawFn) -> Any:
     at, key = block, ""
     while isinstance(at[key], dict | list) and at[key] and draw(st.booleans()):
         at = at[key]
-        key = draw(st.sampled_from(list(at) if isinstance(at, dict) else range(len(at))))  # type: ignore[arg-type]
+        key = draw(st.sampled_from(list(at) if isinstance(at, dict) else range(len(at))))
     match draw(st.sampled_from(["replace", "remove", "add"])):
         case "remove" if isinstance(at, dict) and key:
             del at[key]
@@ -280,7 +280,8 @@ _ANY_PARTS: dict[Role, list[Part]] = {
 def wild_messages(draw: st.DrawFn) -> list[Message]:
     """Messages in any order with parts of any role, keys that come again, and no parts at all."""
     made: list[Message] = []
-    for role in draw(st.lists(st.sampled_from(["user", "user", "assistant", "assistant", "system"]), max_size=8)):
+    roles: st.SearchStrategy[Role] = st.sampled_from(["user", "user", "assistant", "assistant", "system"])
+    for role in draw(st.lists(roles, max_size=8)):
         parts = draw(st.lists(st.sampled_from(_ANY_PARTS[role]), max_size=4))
         made.append(Message(role=role, parts=tuple(parts), key=draw(st.sampled_from(["", "k1", "k2", "k\ud800"]))))
     return made
@@ -322,7 +323,7 @@ def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
                 row = msgspec.structs.replace(row, group=draw(st.sampled_from(names)))  # noqa: PLW2901
                 members[row.group].append(row.id)
         placed.append(row)
-    outer = {name: draw(st.sampled_from(["", *names[at + 1 :]])) for at, name in enumerate(names)}
+    outer: dict[str, str] = {name: draw(st.sampled_from(["", *names[at + 1 :]])) for at, name in enumerate(names)}
     for name, parent in outer.items():
         if parent and members[name]:
             members[parent].append(name)

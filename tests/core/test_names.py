@@ -34,7 +34,7 @@ likely = st.text("aB1._-/ @{~^:\\*?[\x7f\té", max_size=12) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(likely)
 def test_git_takes_what_we_take(name: str) -> None:
     if not names.problem(name):

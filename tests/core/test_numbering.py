@@ -30,7 +30,7 @@ def rows(messages: list[Message]) -> list[Row]:
     return [row for entry in entries(messages) for row in entry.rows]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(anything)
 def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -> None:
     made = rows(messages)
@@ -42,7 +42,7 @@ def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -
         assert set(numbers) in (set(), set(range(1, len(set(numbers)) + 1)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(anything)
 def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> None:
     made = entries(messages)
@@ -59,7 +59,7 @@ def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> N
         }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(conversations(unique_calls=True))
 def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -> None:
     made = entries(messages)
@@ -78,7 +78,7 @@ def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -
         assert entry.done <= replied
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(anything)
 def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message]) -> None:
     made = rows(messages)
@@ -93,7 +93,7 @@ def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message])
         assert row.parent in expected
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(anything, st.data())
 def test_going_on_after_any_message_gives_the_same_numbers(messages: list[Message], data: st.DataObject) -> None:
     """Also where a host put something in between."""
@@ -127,7 +127,7 @@ def written_and_read(ledger: Ledger) -> Ledger:
     return Ledger(fmt.decode_meta(fmt.encode_meta(ledger.meta), "here"), segments)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(anything)
 def test_interrupting_answers_every_open_call_and_then_nothing(messages: list[Message]) -> None:
     numbering = Numbering(block=0)

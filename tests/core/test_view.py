@@ -50,7 +50,7 @@ def covered(line: Line, ledger: Ledger) -> list[str]:
     return [row.id for row in ledger.rows() if row.number in numbers]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(views(), st.booleans(), st.integers(0, 10**6))
 def test_every_block_is_in_one_line_and_the_sums_are_theirs(
     view: tuple[Ledger, dict[str, Cost]], folded: bool, overhead: int
@@ -70,7 +70,7 @@ def test_every_block_is_in_one_line_and_the_sums_are_theirs(
     assert board.used == overhead + board.conversation
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(views())
 def test_the_newest_and_the_biggest_stay_single(view: tuple[Ledger, dict[str, Cost]]) -> None:
     ledger, costs = view
