@@ -15,8 +15,6 @@ from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
 
 TARGETS = {"claude-code": ">= 20", "trajectories": ">= 8", "codex": ">= 8", "pi": ">= 8", "openai-chat": ">= 8"}
-#: One session of this size shows the speed; a small one shows the start of git.
-LARGE = 30_000_000
 
 
 def figures(folder: Path) -> Iterator[Figure]:

@@ -319,7 +319,7 @@ def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
     for row in rows:
         if row.state in ("archived", "blocked", "deleted", "pruned"):
             row = msgspec.structs.replace(row, stub=_stub(row) if draw(st.booleans()) else "")  # noqa: PLW2901
-            if names and draw(st.booleans()):
+            if draw(st.booleans()) and names:
                 row = msgspec.structs.replace(row, group=draw(st.sampled_from(names)))  # noqa: PLW2901
                 members[row.group].append(row.id)
         placed.append(row)
