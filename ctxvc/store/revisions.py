@@ -148,8 +148,9 @@ def _base(store: Store, session: Session, base: str) -> Snapshot:
         return _at_step(store, session, int(step.group(1)))
     name, slash, scope = base.partition("/")
     if slash and name in store.sessions():
-        with store.session(name, scope) as other:
-            return now(other, scope)
+        other = store.session(name, scope)
+        other.leave()  # whoever only looks writes nothing
+        return now(other, scope)
     return at(store, _commit(store, session, base))
 
 

@@ -237,6 +237,11 @@ class Session:
         with self._writing():
             self._flush()
 
+    def leave(self) -> None:
+        """Lets go of the files without a flush, as a reader does; what was read stays readable."""
+        with self._mutex:
+            self._journal.close()
+
     def close(self) -> None:
         """Flushes and lets go of the files. Raises: CtxvcError as `flush` does."""
         with self._mutex:

@@ -15,7 +15,7 @@ import pytest
 from ctxvc.core.blocks import block_number
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Conflict, CtxvcError
-from ctxvc.store import cleanup, durable
+from ctxvc.store import cleanup, durable, revisions
 from ctxvc.store import session as sessions
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -391,3 +391,18 @@ def test_two_groups_do_not_get_one_number(store: Store) -> None:
         with pytest.raises(Conflict, match="G1"):
             second.change(subject="group", op="archive", actor="user", groups=groups[1:])
         assert second.ledger().groups["G1"].label == ids[0]
+
+
+def test_looking_at_another_session_by_its_name_writes_nothing(store: Store) -> None:
+    store.create_session("other")
+    with store.session("other") as writer:
+        writer.append(human("not answered yet"))
+        writer.append(reply("a reply"))
+        before = writer.tip()
+        writer.append(human("and again"))
+        with store.session("demo") as session:
+            moment = revisions.resolve(store, session, "other/main")
+            texts = [moment.bodies.body(row) for row in moment.ledger.rows()]
+
+        assert texts == [b"not answered yet", b"a reply", b"and again"]
+        assert store.tips("other")["main"] == before
