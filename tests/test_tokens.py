@@ -303,10 +303,10 @@ def test_an_image_without_extent_has_no_size(make: Callable[[int, int], bytes]) 
 
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xd0", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
 def test_an_endless_header_is_given_up(filling: bytes) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
 
     assert image_size(b"\xff\xd8" + filling * 2_000_000) is None
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
