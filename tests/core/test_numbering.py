@@ -252,6 +252,15 @@ def test_what_a_host_puts_in_opens_neither_step_nor_turn() -> None:
     assert numbering.counters(0) == msgspec.structs.replace(before, block=13, msg=3)
 
 
+def test_a_call_that_a_host_put_in_before_the_first_turn_is_still_open_later() -> None:
+    numbering = Numbering(block=0)
+    put_in, _ = numbering.aside(reply("c1"))
+    added = [row for entry in numbering.add(client()) for row in entry.rows]
+    ledger = EMPTY.with_rows([*put_in, *added]).with_meta(meta(numbering))
+
+    assert Numbering.of(ledger, 3).calls == numbering.calls == {"c1": ("B2", "sh")}
+
+
 @pytest.mark.parametrize("name", ["é", "c\ud800"])
 def test_a_result_finds_its_call_whatever_the_id(name: str) -> None:
     made = rows([human(), reply(name), results(name)])

@@ -18,6 +18,7 @@ from ctxvc import exporters
 from ctxvc.core import sending, stubs, wire
 from ctxvc.core.blocks import PRESENT, Message, Part
 from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.numbering import interrupted
 from ctxvc.core.prompt import MASK_SHOWN, Piece, outline, pieces, sendable
 from ctxvc.core.sending import Words
 from tests.core.checker import problems
@@ -352,6 +353,14 @@ def test_a_result_that_comes_late_takes_the_place_of_the_interrupted_one() -> No
         ("assistant", [("call", "c2")]),
         ("user", [("result", "c2", stubs.INTERRUPTED)]),
     ]
+
+
+def test_a_word_that_a_call_was_interrupted_never_takes_the_place_of_what_was_recorded() -> None:
+    ledger, held = numbered(
+        [said("user", words("go")), call("c1"), said("user", wire.result_part("out", "c1"), interrupted("c1", "sh"))]
+    )
+
+    assert shape(request(sendable(content(ledger, held))))[2] == ("user", [("result", "c1", "out")])
 
 
 def test_a_call_id_that_comes_again_is_another_call() -> None:

@@ -341,6 +341,12 @@ def test_a_rewind_to_before_the_first_message_begins_anew_and_one_to_nowhere_goe
     assert units[-1].scope == "rewind-1"
 
 
+def test_a_rewind_leaves_nothing_of_the_line_it_left_open() -> None:
+    told = Told().human("a", key="k").reply("", "c1").client("note").happened(Forked, after="k").reply("b")
+
+    assert shown(all_of(told.events)) == [["a", "?c1", "!c1"], ["note"], ("fork", "main", 0), ["a", "b"]]
+
+
 def test_a_rewind_inside_a_rewind_and_to_a_summary() -> None:
     summary = (Message(role="user", parts=(wire.text_part("s", "user", "client"),), key="s"),)
     told = Told().human("a").reply("b").happened(Compacted, summary=summary).human("c").reply("d")
@@ -372,7 +378,13 @@ def test_a_sub_agent_knows_where_it_came_from() -> None:
 
 
 def test_a_message_without_a_key_stands_for_no_other() -> None:
-    nameless = Message(role="assistant", parts=(wire.text_part("a", "assistant", "model"),))
-    events: Events = [Said(message=nameless, end=1), Compacted(summary=(), end=2, kept=frozenset({"k"}))]
+    told = (
+        Told()
+        .reply("a", reply="r", key="k1")
+        .reply("b", reply="r")
+        .happened(Compacted, summary=(), kept=frozenset({"k"}))
+    )
+    nameless = msgspec.structs.replace(told.events[1], message=msgspec.structs.replace(told.events[1].message, key=""))  # type: ignore[union-attr]
+    told.events[1] = nameless
 
-    assert shown(fed(events))[-1] == ("compaction", ["k"], "")
+    assert shown(fed(told.events))[-1] == ("compaction", ["k"], "")
