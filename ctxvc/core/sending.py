@@ -206,7 +206,7 @@ def _with_ids(content: list[Piece]) -> list[Piece]:
     for piece in content:
         if piece.kind == "tool_use" and piece.call not in ids:
             name = piece.call
-            if not _CALL_ID.fullmatch(name) or name in taken:
+            if not _CALL_ID.fullmatch(name):
                 name = re.sub("[^A-Za-z0-9_-]", "_", name)[:40] + "-" + _digest(piece.call)
             while name in taken:
                 name += "-"
