@@ -14,7 +14,7 @@ HOOKS = Path(__file__).parents[1] / "hooks"
 
 def test_git_shows_a_call_readably(store: Store) -> None:
     store.create_session("demo")
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         session.append(
             Message(role="user", parts=(text_part("go", "user", "human"),)),
             Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}'),)),

@@ -17,8 +17,8 @@ from ctxvc.cli.output import Output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ctxvc.store.session import Session
     from ctxvc.store.store import Store
+    from ctxvc.store.writer import Writer
 
 #: The variable by which a shell asks for completions.
 COMPLETE = "_CTXVC_COMPLETE"
@@ -66,10 +66,10 @@ class App:
             yield store
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[Writer]:
         """The session that is meant, for reading: nothing is flushed on the way out."""
         with self.store() as store:
-            yield store.session(self.session)
+            yield store.writer(self.session)
 
 
 class Command(click.Command):

@@ -52,7 +52,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool) -> None:
 
 
 def _check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    moment = revisions.at(store, revisions.now(store.session(session, scope)).commit)
+    moment = revisions.at(store, revisions.now(store.writer(session, scope)).commit)
     meter = Meter(store, moment.ledger.meta.tokenizer)
     board = dashboard(moment.ledger, meter.costs(moment), window_of(moment.ledger), meter.overhead(moment))
     return checkouts.checkout(store, session, scope, folder, dashboard=markdown(board))

@@ -19,8 +19,8 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.reading import Recording
 from ctxvc.importing import import_paths
 from ctxvc.store import check, git, revisions
-from ctxvc.store.session import Session
 from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.writer import Writer
 
 SESSION = Path(__file__).parents[1] / "data" / "demo" / "claude-code-session.jsonl.gz"
 WINDOW = 32_000
@@ -38,7 +38,7 @@ def run(say: Say, folder: Path | None = None) -> Path:
     with create(folder / FOLDER) as store:
         name = _import(store, say)
         meter = Meter(store)
-        with store.session(name) as session:
+        with store.writer(name) as session:
             _growth(store, session, meter, say)
             freed = _cut_to_budget(session, meter, say)
             _recover(session, freed, say)
@@ -57,7 +57,7 @@ def _import(store: Store, say: Say) -> str:
     return done.session
 
 
-def _growth(store: Store, session: Session, meter: Meter, say: Say) -> None:
+def _growth(store: Store, session: Writer, meter: Meter, say: Say) -> None:
     say(f"2. How its context grew, against a budget of {WINDOW:,} tokens:")
     moments = [revisions.at(store, commit) for commit in store.first_parents(session.tip())][::-1]
     live = sys.stdout.isatty()
@@ -72,7 +72,7 @@ def _growth(store: Store, session: Session, meter: Meter, say: Say) -> None:
     say("")
 
 
-def _cut_to_budget(session: Session, meter: Meter, say: Say) -> list[Row]:
+def _cut_to_budget(session: Writer, meter: Meter, say: Say) -> list[Row]:
     """Archives the oldest results until the view fits; the simplest rule there is."""
     say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
     moment = revisions.now(session)
@@ -105,7 +105,7 @@ def _arguments(moment: revisions.Snapshot, row: Row) -> str:
     return labels.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
 
 
-def _recover(session: Session, left: Iterable[Row], say: Say) -> None:
+def _recover(session: Writer, left: Iterable[Row], say: Say) -> None:
     """Compares an archived body with the file that the session was recorded in."""
     row = max(left, key=lambda each: each.bytes)
     body = session.body(row)

@@ -146,7 +146,7 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
-    session = store.session(name)
+    session = store.writer(name)
     if waiting := session.waiting():
         mend = "ctxvc import --final" if session.ledger().meta.source else ""
         found = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"

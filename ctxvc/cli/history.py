@@ -16,8 +16,8 @@ from ctxvc.errors import Refused
 from ctxvc.store import git, revisions
 from ctxvc.store.refs import HEADS
 from ctxvc.store.revisions import Entry, Snapshot
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 #: Digits of a commit's id that people are shown.
 SHORT = 12
@@ -184,7 +184,7 @@ def _log_lines(output: Output, items: Iterable[schemas.LogItem]) -> Iterator[str
         yield f"{output.style(commit, fg='yellow')}  {step:>4}  {time:<10}  {actor:<8}  {subject}"
 
 
-def _graph(session: Session, commit: str, number: int | None) -> Iterator[str]:
+def _graph(session: Writer, commit: str, number: int | None) -> Iterator[str]:
     """git's own drawing, made safe to print."""
     refs = [commit] if commit else [f"{HEADS}{session.name}/{scope}" for scope in session.scopes()]
     limit = [] if number is None else [f"--max-count={number}"]

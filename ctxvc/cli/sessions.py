@@ -13,8 +13,8 @@ from ctxvc.core.numbering import is_human
 from ctxvc.core.prompt import Bodies
 from ctxvc.errors import NotFound
 from ctxvc.store import revisions
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 
 @command("sessions", "ctxvc sessions")
@@ -67,7 +67,7 @@ def _table(items: list[schemas.SessionItem], current: str) -> Table:
 
 
 def _item(store: Store, name: str) -> schemas.SessionItem:
-    session = store.session(name)
+    session = store.writer(name)
     ledger = session.ledger()
     source = ledger.meta.source
     bodies = _bodies(session)
@@ -91,7 +91,7 @@ def _item(store: Store, name: str) -> schemas.SessionItem:
     )
 
 
-def _bodies(session: Session) -> list[tuple[Row, Bodies]]:
+def _bodies(session: Writer) -> list[tuple[Row, Bodies]]:
     """Every block of the session once, with how to read it."""
     found: dict[tuple[str, str], tuple[Row, Bodies]] = {}
     for scope in session.scopes():

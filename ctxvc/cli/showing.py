@@ -18,8 +18,8 @@ from ctxvc.errors import Refused
 from ctxvc.store import addresses, revisions
 from ctxvc.store.addresses import Found
 from ctxvc.store.revisions import Snapshot
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 
 @command("show", "ctxvc show B17")
@@ -59,7 +59,7 @@ def _bytes(found: Found) -> bytes:
 # --- blocks
 
 
-def _show_block(output: Output, session: Session, found: Found) -> None:
+def _show_block(output: Output, session: Writer, found: Found) -> None:
     assert found.row is not None
     meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
     cost = meter.costs(found.moment, [found.row])[found.row.id]

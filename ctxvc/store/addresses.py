@@ -11,7 +11,7 @@ from ctxvc.core.ledger import Group, Row
 from ctxvc.errors import NotFound
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
-from ctxvc.store.session import Session
+from ctxvc.store.writer import Writer
 
 _ADDRESS = re.compile(
     r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:]+):)?"
@@ -52,7 +52,7 @@ def parse(words: str) -> Address | None:
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def find(session: Session, address: Address) -> Found:
+def find(session: Writer, address: Address) -> Found:
     """What stands at the address, for reading.
 
     An address without a scope is that of the scope one is in; where that has no such block, of the session's only
@@ -60,7 +60,7 @@ def find(session: Session, address: Address) -> Found:
     """
     if address.session and address.session != session.name:
         # Not closed: a reader does not flush what others wrote.
-        session = session.store.session(address.session, address.scope)
+        session = session.store.writer(address.session, address.scope)
     if address.scope:
         return _in_scope(session, address, address.scope)
     here = _found(revisions.now(session), address)
@@ -70,7 +70,7 @@ def find(session: Session, address: Address) -> Found:
     return _only([found for found in others if _matches(found, address)], others, session, address)
 
 
-def _in_scope(session: Session, address: Address, scope: str) -> Found:
+def _in_scope(session: Writer, address: Address, scope: str) -> Found:
     found = _found(revisions.now(session, scope), address)
     if found is None:
         last = session.ledger(scope).meta.counters
@@ -81,7 +81,7 @@ def _in_scope(session: Session, address: Address, scope: str) -> Found:
     return _only([found] if _matches(found, address) else [], [found], session, address)
 
 
-def _only(matching: list[Found], others: list[Found], session: Session, address: Address) -> Found:
+def _only(matching: list[Found], others: list[Found], session: Writer, address: Address) -> Found:
     """The one of `matching`, where all are the same block."""
     if len({_identity(found) for found in matching}) == 1:
         return matching[0]

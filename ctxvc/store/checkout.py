@@ -23,8 +23,8 @@ from ctxvc.store import durable, git
 from ctxvc.store import format as fmt
 from ctxvc.store.check_history import COMMITTER
 from ctxvc.store.flush import trailers_of
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 DASHBOARD = "DASHBOARD.md"
 FOLDER = "checkout"
@@ -134,7 +134,7 @@ def take(store: Store, folder: Path) -> Changes:
         raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
     if changes.moves:
         before = store.reader.ledger(changes.base)
-        with store.session(changes.session, changes.scope) as session:
+        with store.writer(changes.session, changes.scope) as session:
             ledger = session.ledger()
             rows = {
                 verb: [_moved(before, ledger, move, changes.back) for move in changes.moves if move.verb == verb]
@@ -150,7 +150,7 @@ def take(store: Store, folder: Path) -> Changes:
     return changes
 
 
-def _change(session: Session, verb: str, rows: list[Row]) -> None:
+def _change(session: Writer, verb: str, rows: list[Row]) -> None:
     if rows:
         names = ", ".join(row.id for row in rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
         session.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)

@@ -19,8 +19,8 @@ from ctxvc.store.flush import message, step_subject, usage_trailers
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.refs import ref_of
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store, request_files
+from ctxvc.store.writer import Writer
 
 #: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
 _QUICK = ("core.compression=1",)
@@ -77,7 +77,7 @@ def record(
 def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterator[_Recorder]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
-        with store.session(name) as session, session.bulk(_QUICK) as (writer, counters):
+        with store.writer(name) as session, session.bulk(_QUICK) as (writer, counters):
             known = store.source_of(name, opened.source) or _source(opened)
             yield _Recorder(store, name, writer, counters, known, session)
         return
@@ -171,7 +171,7 @@ class _Recorder:
     writer: PackWriter
     counters: Counters  # the session's newest block and group
     done: Source  # how far earlier imports came
-    session: Session | None = None  # as it stood before; None where it is new
+    session: Writer | None = None  # as it stood before; None where it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)

@@ -15,8 +15,8 @@ from ctxvc.core.prompt import Bodies
 from ctxvc.errors import BadInput, NotFound
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import trailers_of
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
 _STEP = re.compile(r"step[: ]?([0-9]+)")
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     time: int
 
 
-def now(session: Session, scope: str = "") -> Snapshot:
+def now(session: Writer, scope: str = "") -> Snapshot:
     """The scope as it is, with what is not committed yet."""
     scope = scope or session.scope
     tip = session.tip(scope)
@@ -86,7 +86,7 @@ def at(store: Store, commit: str) -> Snapshot:
     )
 
 
-def resolve(store: Store, session: Session, revision: str) -> Snapshot:
+def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
     """The moment that `revision` names.
 
     `HEAD` or `@` or nothing: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
@@ -139,7 +139,7 @@ def _generations(word: str) -> int:
     return int(word[1:] or 1)
 
 
-def _base(store: Store, session: Session, base: str) -> Snapshot:
+def _base(store: Store, session: Writer, base: str) -> Snapshot:
     if base in ("", "@", "HEAD"):
         return now(session)
     if base in session.scopes():
@@ -148,13 +148,13 @@ def _base(store: Store, session: Session, base: str) -> Snapshot:
         return _at_step(store, session, int(step.group(1)))
     name, slash, scope = base.partition("/")
     if slash and name in store.sessions():
-        other = store.session(name, scope)
+        other = store.writer(name, scope)
         other.leave()  # whoever only looks writes nothing
         return now(other, scope)
     return at(store, _commit(store, session, base))
 
 
-def _at_step(store: Store, session: Session, step: int) -> Snapshot:
+def _at_step(store: Store, session: Writer, step: int) -> Snapshot:
     current = session.ledger().meta.counters.step
     if not 0 <= step <= current:
         raise NotFound(f"no step {step} in {session.name}/{session.scope}", hint=f"its newest step is {current}")
@@ -164,7 +164,7 @@ def _at_step(store: Store, session: Session, step: int) -> Snapshot:
     raise NotFound(f"no step {step} in {session.name}/{session.scope}")
 
 
-def _commit(store: Store, session: Session, prefix: str) -> str:
+def _commit(store: Store, session: Writer, prefix: str) -> str:
     hint = f"`ctxvc log` lists commits; scopes of {session.name}: {', '.join(session.scopes()[:8])}"
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
         raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)

@@ -25,7 +25,7 @@ from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.reading import Reader
 from ctxvc.store.refs import head_ref, ref_of, scope_of
-from ctxvc.store.session import Session
+from ctxvc.store.writer import Writer
 
 FOLDER = ".ctxvc"
 #: More packs than this are merged after a flush: every lookup goes through all of them.
@@ -141,7 +141,7 @@ class Store:
                 f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
             ) from error
 
-    def session(self, name: str = "", scope: str = "") -> Session:
+    def writer(self, name: str = "", scope: str = "") -> Writer:
         """The session, open for reading and writing; the current one if no name is given.
 
         Raises: NotFound.
@@ -150,7 +150,7 @@ class Store:
         if names.problem(name) or name not in self.sessions():
             near = ", ".join(self.sessions()[:8]) or "none yet"
             raise NotFound(f"no session {name!r} in {self.path}", hint=f"there are: {near}")
-        return Session(self, name, scope)
+        return Writer(self, name, scope)
 
     # --- time and chance
 

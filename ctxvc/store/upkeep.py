@@ -111,7 +111,7 @@ def _flush(store: Store) -> None:
         finally:
             journal.close()
         if records:
-            with store.session(name) as session:
+            with store.writer(name) as session:
                 session.flush()
 
 

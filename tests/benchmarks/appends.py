@@ -13,7 +13,7 @@ from pathlib import Path
 from ctxvc.core.blocks import Message
 from ctxvc.core.wire import text_part
 from ctxvc.store import git
-from ctxvc.store import session as session_module
+from ctxvc.store import writer as writer_module
 from ctxvc.store.store import create
 from tests.benchmarks.making import step, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms
@@ -26,16 +26,16 @@ def figures(folder: Path) -> Iterator[Figure]:
     for name in ("burst", "flushed"):
         store.create_session(name)
     prepared = [step(number) for number in range(BURST + 8)]
-    with store.session("burst") as burst, store.session("flushed") as flushed:
+    with store.writer("burst") as burst, store.writer("flushed") as flushed:
         hello = Message(role="user", parts=(text_part("go", "user", "human"),))
         burst.append(hello)
         flushed.append(hello)
 
         def in_burst(number: int) -> None:
-            every, session_module.FLUSH_STEPS = session_module.FLUSH_STEPS, 1 << 30
-            seconds, session_module.FLUSH_SECONDS = session_module.FLUSH_SECONDS, 1e9
+            every, writer_module.FLUSH_STEPS = writer_module.FLUSH_STEPS, 1 << 30
+            seconds, writer_module.FLUSH_SECONDS = writer_module.FLUSH_SECONDS, 1e9
             burst.append(*prepared[number])
-            session_module.FLUSH_STEPS, session_module.FLUSH_SECONDS = every, seconds
+            writer_module.FLUSH_STEPS, writer_module.FLUSH_SECONDS = every, seconds
 
         times = interleaved(
             {

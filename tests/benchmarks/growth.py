@@ -11,7 +11,7 @@ import msgspec
 from ctxvc.core.ledger import Group
 from ctxvc.core.prompt import outline, pieces
 from ctxvc.store import check, revisions
-from ctxvc.store import session as session_module
+from ctxvc.store import writer as writer_module
 from ctxvc.store.store import Store
 from tests.benchmarks.making import step, store_of
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, seconds
@@ -33,8 +33,8 @@ def figures(folder: Path) -> Iterator[Figure]:
 def _appends(paths: dict[int, Path]) -> Iterator[Figure]:
     """Appends in a burst, the sizes in turn."""
     stores = {blocks: Store(path) for blocks, path in paths.items()}
-    sessions = {blocks: store.session() for blocks, store in stores.items()}
-    session_module.FLUSH_STEPS, session_module.FLUSH_SECONDS = 1 << 30, 1e9
+    sessions = {blocks: store.writer() for blocks, store in stores.items()}
+    writer_module.FLUSH_STEPS, writer_module.FLUSH_SECONDS = 1 << 30, 1e9
     handle = os.open(next(iter(paths.values())) / "base.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def base(number: int) -> None:
@@ -49,7 +49,7 @@ def _appends(paths: dict[int, Path]) -> Iterator[Figure]:
     for blocks in SIZES:
         took = median_ms(times[str(blocks)])
         yield Figure(f"append at {blocks:,} blocks", took, "ms", took / first, "<= 1.3 x", f"at {SIZES[0]:,}")
-    session_module.FLUSH_STEPS, session_module.FLUSH_SECONDS = 32, 1.0
+    writer_module.FLUSH_STEPS, writer_module.FLUSH_SECONDS = 32, 1.0
     for session in sessions.values():
         session.close()
     for store in stores.values():
@@ -60,9 +60,9 @@ def _reading(blocks: int, path: Path) -> Iterator[Figure]:
     opened: list[float] = []
     for _ in range(5):
         with Store(path) as store:
-            opened.append(seconds(lambda store=store: store.session().close()))
+            opened.append(seconds(lambda store=store: store.writer().close()))
     yield Figure(f"open cold, {blocks:,} blocks", median_ms(opened), "ms", target="<= 400 at 50,000")
-    with Store(path) as store, store.session() as session:
+    with Store(path) as store, store.writer() as session:
         ledger = session.ledger()
         rows = list(ledger.rows())
         hidden = rows[: max(0, len(rows) - VISIBLE)]

@@ -50,7 +50,7 @@ def _count(store: object) -> None:
     assert isinstance(store, Store)
     with Meter(store) as meter:
         for name in store.sessions():
-            with store.session(name) as session:
+            with store.writer(name) as session:
                 meter.costs(revisions.now(session))
 
 

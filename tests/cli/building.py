@@ -76,7 +76,7 @@ def _demo(store: Store) -> None:
         tools=[{"name": "Read", "description": "reads a file", "input_schema": {"type": "object"}}],
         time=time(0),
     )
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         session.append(human("Why does tests/test_app.py fail?", 1))
         session.append(
             reply(
@@ -154,7 +154,7 @@ def _branched() -> list[Event]:
 
 def _hostile(store: Store) -> None:
     store.create_session("hostile", model=f"model{HOSTILE}", system=f"be {HOSTILE}", time=time(40))
-    with store.session("hostile") as session:
+    with store.writer("hostile") as session:
         session.append(human(f"question {HOSTILE}", 41))
         tool = call_part(f"tool{HOSTILE}", "c1", b'{"command":"ls \\u001b[2J","file_path":"a\\u001b[31m"}')
         model = f"m{HOSTILE}".replace("\0", "")

@@ -326,7 +326,7 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
     from ctxvc.core.blocks import Message
     from ctxvc.core.wire import text_part
 
-    with Store(project / ".ctxvc") as store, store.session("demo") as session:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
         words = "<script>x</script> [a](http://b) | c `d`"
         session.append(Message(role="user", parts=(text_part(words, "user", "client"),)))
         session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))

@@ -81,7 +81,7 @@ def store(project: Path) -> Any:
 def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Found:
     address = addresses.parse(words)
     assert address is not None
-    return addresses.find(store.session(session, scope), address)
+    return addresses.find(store.writer(session, scope), address)
 
 
 def test_a_block_of_this_scope_comes_first(store: Store) -> None:
@@ -117,9 +117,9 @@ def test_two_blocks_under_one_number_are_told_apart_by_their_checksums(store: St
     rows = {"main": find(store, "branched", "main:B3").row, "rewind-1": find(store, "branched", "rewind-1:B7").row}
     assert rows["main"].sha256 != rows["rewind-1"].sha256
     clash = msgspec.structs.replace(rows["rewind-1"], id="B3")
-    with store.session("branched", "rewind-1") as writer:
+    with store.writer("branched", "rewind-1") as writer:
         writer.change(subject="as in a clone", op="step", actor="user", rows=[clash])
-    session = store.session("branched", "agent-1")
+    session = store.writer("branched", "agent-1")
 
     with pytest.raises(NotFound, match="several") as raised:
         addresses.find(session, addresses.parse("B3"))
@@ -155,7 +155,7 @@ def test_looking_writes_nothing(run: Run, project: Path) -> None:
 
 
 def moments(store: Store, *names: str) -> list[Ledger]:
-    session = store.session("demo")
+    session = store.writer("demo")
     return [revisions.resolve(store, session, name).ledger for name in names]
 
 
@@ -215,7 +215,7 @@ def test_the_tokens_of_two_prompts_differ_by_what_moved(ask: Callable[..., Any])
 
 def costs(store: Store, revision: str = "HEAD") -> tuple[revisions.Snapshot, dict[str, Any], Meter]:
     meter = Meter(store)
-    moment = revisions.resolve(store, store.session("demo"), revision)
+    moment = revisions.resolve(store, store.writer("demo"), revision)
     return moment, meter.costs(moment), meter
 
 
@@ -245,7 +245,7 @@ def test_what_left_costs_its_stub_and_what_stays_its_body(store: Store) -> None:
 
 
 def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         row = msgspec.structs.replace(session.ledger()["B6"], state="masked", stub="", removed_by="")
         big = session.append(Message(role="user", parts=(text_part("word " * 2000, "user", "client"),)))[0]
         masked = msgspec.structs.replace(session.ledger()[big], state="masked")
@@ -261,7 +261,7 @@ def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
 def test_an_image_costs_by_its_size(store: Store) -> None:
     from tests.cli.building import png
 
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         part = Part(kind="image", role="user", origin="human", body=png(280, 280), ext="png")
         (block,) = session.append(Message(role="user", parts=(part,)))
 
@@ -281,7 +281,7 @@ def test_of_many_blocks_old_neighbours_share_a_line_unless_all_are_asked_for(run
     run("init", folder=tmp_path)
     with Store(tmp_path / ".ctxvc") as store:
         store.create_session("long")
-        with store.session("long") as session:
+        with store.writer("long") as session:
             for number in range(100):
                 said = text_part(f"remark {number}", "user", "client")
                 session.append(Message(role="user", parts=(said,), key=f"k{number}"))

@@ -51,7 +51,7 @@ def small_store(path: Path) -> Store:
 def _live(store: Store) -> None:
     system, tools = "You mend programs.", [{"name": "Bash", "input_schema": {"type": "object"}}]
     name = store.create_session("demo", model="claude-opus-5", system=system, tools=tools, time=_at(0))
-    with store.session(name) as session:
+    with store.writer(name) as session:
         session.append(
             message("user", "human", "The login test fails, see the picture.", IMAGE, time=_at(1), key="u1"),
         )

@@ -85,7 +85,7 @@ def assert_seen_alike(store: Store) -> None:
         assert list(reader.ledger(store.path, commit).values()) == plain(list(ledger.rows()))
         assert reader.groups(store.path, commit) == plain(ledger.groups)
     for name in store.sessions():
-        with store.session(name) as session:
+        with store.writer(name) as session:
             for scope in session.scopes():
                 rows, groups = reader.current(store.path, name, scope)
                 assert list(rows.values()) == plain(list(session.ledger(scope).rows()))
@@ -98,7 +98,7 @@ def assert_seen_alike(store: Store) -> None:
 
 def test_the_reader_sees_every_commit_and_what_waits(small: Store) -> None:
     assert_seen_alike(small)
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         assert session.waiting() == 2, "the example has no open step any more"
 
 
@@ -128,7 +128,7 @@ def test_the_reader_knows_what_a_commit_covers(small: Store) -> None:
     """A journal that still holds what was committed, as after a crash before it is rewritten."""
     journal = small.journal_path("demo")
     before = journal.read_bytes()
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         session.append(message("user", "tool", result("toolu_3", "done")))
         session.flush()
         rows = list(session.ledger().rows())
@@ -141,7 +141,7 @@ def test_the_reader_knows_what_a_commit_covers(small: Store) -> None:
 def test_a_commit_covers_nothing_of_another_journal(small: Store) -> None:
     small.journal_path("demo").unlink()
     small.new_id = lambda: "another"  # type: ignore[method-assign]
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         session.append(message("user", "human", "Are you there?"))
 
     assert len(reader.waiting(small.path, "demo")) == 1
@@ -151,7 +151,7 @@ def test_a_commit_covers_nothing_of_another_journal(small: Store) -> None:
 def test_the_reader_knows_that_a_verb_follows_the_step_that_was_open(small: Store) -> None:
     """A verb's number is smaller than that of the step's end, and its commit comes later: it covers both."""
     journal = small.journal_path("demo")
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         row = msgspec.structs.replace(session.ledger()["B9"], state="pinned")
         with session._writing():  # as `change` does, without its flush
             counters = session.ledger().meta.counters
@@ -171,7 +171,7 @@ def test_the_reader_knows_that_a_verb_follows_the_step_that_was_open(small: Stor
 
 
 def test_of_one_record_some_changes_can_wait_and_others_not(small: Store) -> None:
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         session.append(
             message("user", "tool", result("toolu_3", "done")),
             message("assistant", "model", "It is mended."),
@@ -184,7 +184,7 @@ def test_of_one_record_some_changes_can_wait_and_others_not(small: Store) -> Non
 
 
 def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -> None:
-    with small.session("fix-login") as session, session._writing():
+    with small.writer("fix-login") as session, session._writing():
         main = session.ledger("main")
         new = Change(
             scope="fix-auth",
@@ -200,7 +200,7 @@ def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -
 
         assert list(reader.current(small.path, "fix-login", "fix-auth")[0]) == ["B7", "B9"]
 
-    with small.session("fix-login") as session:
+    with small.writer("fix-login") as session:
         session.flush()
     assert list(reader.ledger(small.path, "fix-login/fix-auth")) == ["B7", "B9"]
     assert (small.path / "HEAD").read_text() == "ref: refs/heads/fix-login/fix-auth\n"
@@ -220,7 +220,7 @@ def test_the_reader_sees_recordings_of_other_programs(store: Store) -> None:
 
 def test_the_reader_finds_blocks_of_all_segments(store: Store) -> None:
     name = store.create_session("long")
-    with store.session(name) as session:
+    with store.writer(name) as session:
         said = [message("assistant", "model", *(f"{at}" for at in range(50))) for _ in range(4)]
         session.append(*said)
         session.flush()
@@ -268,7 +268,7 @@ def refused(store: Path, what: str) -> None:
     with pytest.raises(reader.Unreadable):
         reader.check(store)
         reader.current(store, "demo", "main")
-    with pytest.raises(CtxvcError, match=what), Store(store) as opened, opened.session("demo"):
+    with pytest.raises(CtxvcError, match=what), Store(store) as opened, opened.writer("demo"):
         pass
 
 
@@ -311,7 +311,7 @@ def test_a_tree_of_another_kind_is_refused(small: Store, path: str, change: Any,
     with pytest.raises((reader.Unreadable, json.JSONDecodeError)):
         reader.ledger(small.path, "demo/main")
     with pytest.raises(CtxvcError, match=what):
-        Store(small.path).session("demo")
+        Store(small.path).writer("demo")
 
 
 def frames(journal: Path) -> list[bytes]:
@@ -358,7 +358,7 @@ def test_a_torn_tail_is_passed_over(small: Store, kept: int) -> None:
 def test_a_tail_that_quotes_a_journal_is_still_a_tail(small: Store) -> None:
     journal = small.journal_path("demo")
     quoted = b"".join(frames(journal))
-    with small.session("demo") as session:
+    with small.writer("demo") as session:
         session.append(Message(role="user", parts=(Part(kind="user", role="user", origin="client", body=quoted),)))
     *held, last = frames(journal)
     journal.write_bytes(b"".join(held) + last[:30] + bytes([last[30] ^ 1]) + last[31:])
@@ -551,7 +551,7 @@ def test_the_rules_give_the_numbers_of_a_conversation(store: Store) -> None:
         message("assistant", "model", "and gone on"),
     ]
     store.create_session("rules")
-    with store.session("rules") as session:
+    with store.writer("rules") as session:
         for each in said:
             session.append(each)
         ledger = session.ledger()
@@ -563,7 +563,7 @@ def test_the_rules_give_the_numbers_of_a_conversation(store: Store) -> None:
 @pytest.mark.parametrize("path", [DATA / "claude-code" / "20-02395c1048-0.jsonl", DATA / "pi" / "v3.jsonl"])
 def test_the_rules_give_the_numbers_of_a_recording(store: Store, path: Path) -> None:
     (outcome, *_) = import_paths(store, [path], final=True)
-    with store.session(outcome.session) as session:
+    with store.writer(outcome.session) as session:
         assert_numbered_by_the_rules(session.ledger("main"))
 
 

@@ -15,13 +15,13 @@ import ctxvc
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.ledger import Counters, Ledger, Row
 from ctxvc.core.wire import call_part, result_part, text_part
-from ctxvc.store import session as sessions
+from ctxvc.store import writer as writers
 from ctxvc.store.flush import message
 from ctxvc.store.journal import Journal, Record, encode_record
 from ctxvc.store.packs import Commit
 from ctxvc.store.refs import ref_of
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 HERE = Path(__file__).parent
 ROOT = Path(ctxvc.__file__).parent.parent
@@ -67,14 +67,14 @@ def exchange(number: int) -> list[Message]:
     ]
 
 
-def contents(session: Session, scope: str = "") -> dict[str, bytes]:
+def contents(session: Writer, scope: str = "") -> dict[str, bytes]:
     """Block id → body, as this session reads them; every checksum compared."""
     return {row.id: session.body(row, scope) for row in session.ledger(scope).rows()}
 
 
 def afresh(path: Path, session: str = "demo", scope: str = "main") -> dict[str, bytes]:
     """Block id → body, as a process reads them that opens the store now."""
-    with Store(path) as store, store.session(session, scope) as reader:
+    with Store(path) as store, store.writer(session, scope) as reader:
         return contents(reader, scope)
 
 
@@ -85,7 +85,7 @@ def archived(row: Row, **fields: object) -> Row:
     )
 
 
-def archive(session: Session, *ids: str, scope: str = "") -> None:
+def archive(session: Writer, *ids: str, scope: str = "") -> None:
     rows = [archived(session.ledger(scope)[block]) for block in ids]
     session.change(subject=f"archive {' '.join(ids)}", op="archive", actor="user", rows=rows, scope=scope)
 
@@ -133,8 +133,8 @@ def littered(path: Path) -> list[str]:
 
 def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """No flush by time or number of steps: only a turn's end, a verb, `flush` and `close` make one."""
-    monkeypatch.setattr(sessions, "FLUSH_SECONDS", 1e9)
-    monkeypatch.setattr(sessions, "FLUSH_STEPS", 1 << 30)
+    monkeypatch.setattr(writers, "FLUSH_SECONDS", 1e9)
+    monkeypatch.setattr(writers, "FLUSH_STEPS", 1 << 30)
 
 
 def start(
@@ -151,7 +151,7 @@ def start(
     )
 
 
-def add_scope(session: Session, name: str) -> None:
+def add_scope(session: Writer, name: str) -> None:
     """A scope that begins empty on top of main's tip, as an import makes one for a sub-agent."""
     origin = session.ledger("main")
     meta = msgspec.structs.replace(origin.meta, scope=name, parent="main", counters=Counters())

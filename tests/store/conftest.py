@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc.store import store as stores
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +44,6 @@ def store(path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    with store.session("demo") as opened:
+def session(store: Store) -> Iterator[Writer]:
+    with store.writer("demo") as opened:
         yield opened

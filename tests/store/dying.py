@@ -48,7 +48,7 @@ def main(path: str, when: str) -> None:
                 self.stdin = Stream(self.stdin, self.pid, when)  # type: ignore[assignment]
 
     packs.subprocess.Popen = Watched  # type: ignore[misc]
-    with Store(Path(path)) as store, store.session("demo") as session:
+    with Store(Path(path)) as store, store.writer("demo") as session:
         session.append(Message(role="user", parts=(text_part("question", "user", "human"),)))
         session.append(Message(role="assistant", parts=(text_part("answer", "assistant", "model"),)))
 

@@ -19,12 +19,12 @@ from ctxvc.core.wire import part as part_of
 from ctxvc.core.wire import text_part
 from ctxvc.errors import CtxvcError
 from ctxvc.store import format as fmt
-from ctxvc.store import session as sessions
+from ctxvc.store import writer as writers
 from ctxvc.store.flush import Pending, apply, covered, message, plan, trailers_of
 from ctxvc.store.journal import Change, Record
 from ctxvc.store.packs import epoch
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 from .building import (
     acknowledge,
@@ -49,7 +49,7 @@ from .building import (
 # --- what becomes a commit
 
 
-def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Session, path: Path) -> None:
+def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Writer, path: Path) -> None:
     session.append(human("why?"))
     session.append(reply("because"))
 
@@ -57,7 +57,7 @@ def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Session
     assert session.waiting() == 0
 
 
-def test_a_step_is_one_commit_however_many_appends_it_took(session: Session, path: Path) -> None:
+def test_a_step_is_one_commit_however_many_appends_it_took(session: Writer, path: Path) -> None:
     session.append(human("look"))
     session.append(reply("", "a", "b"))
     session.append(results(result("b", "second")))
@@ -70,14 +70,14 @@ def test_a_step_is_one_commit_however_many_appends_it_took(session: Session, pat
 
 
 def test_an_open_step_stays_in_the_journal_and_another_process_completes_it(path: Path) -> None:
-    with Store(path) as store, store.session("demo") as first:
+    with Store(path) as store, store.writer("demo") as first:
         first.append(*exchange(1))
         first.append(human("go on"), reply("", "x"))
         first.flush()
     assert len(commits(path)) == 1
     assert afresh(path)["B5"] == b"go on"
 
-    with Store(path) as store, store.session("demo") as second:
+    with Store(path) as store, store.writer("demo") as second:
         assert second.waiting() == 2
         second.append(results(result("x", "done")))
         second.flush()
@@ -87,7 +87,7 @@ def test_an_open_step_stays_in_the_journal_and_another_process_completes_it(path
 
 
 def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_another(path: Path) -> None:
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         session.append(*exchange(1))
         add_scope(session, "side")
         session.append(human("a side job"), reply("", "s"), scope="side")
@@ -95,7 +95,7 @@ def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_anothe
             session.append(*exchange(number))
             session.flush()
         assert session.waiting() == 2
-    with Store(path) as store, store.session("demo", "side") as session:
+    with Store(path) as store, store.writer("demo", "side") as session:
         session.append(results(result("s", "done")))
         session.flush()
         assert session.waiting() == 0
@@ -105,7 +105,7 @@ def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_anothe
     assert len(afresh(path)) == 4 * 4
 
 
-def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Session, path: Path) -> None:
+def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Writer, path: Path) -> None:
     session.append(*exchange(1))
     session.append(human("next"), reply("", "x"))
     archive(session, "B1")
@@ -120,25 +120,25 @@ def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Se
 
 
 def test_without_a_turn_s_end_a_flush_comes_with_time_or_with_enough_steps(
-    session: Session, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_due(monkeypatch)
     for number in range(3):
         session.append(*exchange(number))
     assert commits(path) == []
 
-    monkeypatch.setattr(sessions, "FLUSH_STEPS", 4)
+    monkeypatch.setattr(writers, "FLUSH_STEPS", 4)
     session.append(*exchange(3))
     assert len(commits(path)) == 4
 
     session.append(*exchange(4))
     assert len(commits(path)) == 4
-    monkeypatch.setattr(sessions, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(writers, "FLUSH_SECONDS", 0.0)
     session.append(*exchange(5))
     assert len(commits(path)) == 6
 
 
-def test_finishing_marks_the_open_calls_interrupted(session: Session, path: Path) -> None:
+def test_finishing_marks_the_open_calls_interrupted(session: Writer, path: Path) -> None:
     session.append(human("run both"), reply("", "a", "b"), results(result("a", "ran")))
 
     session.finish()
@@ -149,7 +149,7 @@ def test_finishing_marks_the_open_calls_interrupted(session: Session, path: Path
     assert len(commits(path)) == 1
 
 
-def test_finishing_commits_a_question_that_nobody_answered(session: Session, path: Path) -> None:
+def test_finishing_commits_a_question_that_nobody_answered(session: Writer, path: Path) -> None:
     session.append(human("anybody there?"))
 
     session.finish()
@@ -160,7 +160,7 @@ def test_finishing_commits_a_question_that_nobody_answered(session: Session, pat
     assert len(commits(path)) == 1, "there is nothing more to finish"
 
 
-def test_a_session_goes_on_without_the_results_that_never_came(session: Session, path: Path) -> None:
+def test_a_session_goes_on_without_the_results_that_never_came(session: Writer, path: Path) -> None:
     session.append(human("run it"), reply("", "a"))
     session.append(human("stop, do this"), reply("yes"))
 
@@ -170,7 +170,7 @@ def test_a_session_goes_on_without_the_results_that_never_came(session: Session,
     assert len(commits(path)) == 2
 
 
-def test_every_commit_counts_what_it_holds_and_no_more(session: Session, store: Store) -> None:
+def test_every_commit_counts_what_it_holds_and_no_more(session: Writer, store: Store) -> None:
     """Also where one append held several steps: a branch from any of them goes on with its own numbers."""
     session.append(*exchange(1), *exchange(2), human("go"), reply("", "x"), human("stop"), reply("yes"))
 
@@ -294,7 +294,7 @@ def _known(ledger: Ledger, item: Pending) -> bool:
 
 
 def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path: Path) -> None:
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         session.append(human("why?"), reply("", "a"))
         session.append(results(result("a", "out")))
         archive(session, "B1")
@@ -312,7 +312,7 @@ def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path:
     assert git(path, "ls-tree", "-r", "--name-only", "demo/main").count("B1.txt") == 1
 
 
-def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session: Session, store: Store) -> None:
+def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session: Writer, store: Store) -> None:
     session.append(human("one"), reply("two"))
     journal = git(store.path, "log", "-1", "--format=%(trailers:key=Ctxvc-Seq,valueonly)", "demo/main").split("/")[0]
     forged = f"Ctxvc-Seq: {journal}/999999"
@@ -325,14 +325,14 @@ def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session
     assert list(afresh(store.path).values()) == [b"one", b"two", b"acknowledged"]
 
 
-def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(session: Session, store: Store) -> None:
+def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(session: Writer, store: Store) -> None:
     session.append(*exchange(1))
     add_scope(session, "side")
     counters = session.ledger().meta.counters
     here, there = (Change(name, "goto", "agent", counters, subject="goto side", time="") for name in ("main", "side"))
 
     acknowledge(store, Record(changes=(here, there), head="side"))
-    with Store(store.path) as later, later.session("demo") as opened:
+    with Store(store.path) as later, later.writer("demo") as opened:
         opened.flush()
 
     assert commits(store.path)[-1] == commits(store.path, scope="side")[-1] == "goto side"
@@ -341,7 +341,7 @@ def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(ses
 
 
 def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_one(
-    session: Session, store: Store
+    session: Writer, store: Store
 ) -> None:
     session.append(*exchange(1))
     add_scope(session, "side")
@@ -350,15 +350,15 @@ def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_o
     counters = session.ledger().meta.counters
     go = [Change(name, "goto", "agent", counters, subject="goto") for name in ("main", "side", "other")]
     acknowledge(store, Record(changes=(go[0], go[1]), head="side"))
-    with Store(store.path) as later, later.session("demo") as opened:
+    with Store(store.path) as later, later.writer("demo") as opened:
         opened.flush()
         assert store.current_scope("demo") == "side"
     acknowledge(store, Record(changes=(go[2],), head="other"))
-    with Store(store.path) as later, later.session("demo") as opened:
+    with Store(store.path) as later, later.writer("demo") as opened:
         opened.flush()
     assert store.current_scope("demo") == "other"
 
-    with Store(store.path) as later, later.session("demo", "main") as opened:
+    with Store(store.path) as later, later.writer("demo", "main") as opened:
         opened.append(results(result("x", "done")))
         opened.flush()
 
@@ -366,7 +366,7 @@ def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_o
     assert commits(store.path)[-1] == "goto"
 
 
-def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Session, store: Store) -> None:
+def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Writer, store: Store) -> None:
     session.append(human("keep me"), reply("not me"))
     meta = {"scope": "fix", "parent": "main"}
     change = Change(
@@ -381,7 +381,7 @@ def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Se
     )
     acknowledge(store, Record(changes=(change,), head="fix"))
 
-    with Store(store.path) as later, later.session("demo", "fix") as opened:
+    with Store(store.path) as later, later.writer("demo", "fix") as opened:
         assert contents(opened, "fix") == {"B1": b"keep me"}
         opened.append(human("here"), reply("there"))
         assert contents(opened) == {"B1": b"keep me", "B3": b"here", "B4": b"there"}
@@ -411,7 +411,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_body_comes_back_byte_for_byte_from_us_and_from_git(path: Path, body: bytes) -> None:
     ext = "bin" if b"\0" in body else "txt"
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         session.append(raw(body, ext=ext))
         assert session.body(session.ledger()["B1"]) == body
         session.append(reply("ok"))
@@ -431,7 +431,7 @@ def test_any_bodies_come_back_byte_for_byte(tmp_path_factory: pytest.TempPathFac
 
     with stores.create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
-        with store.session() as session:
+        with store.writer() as session:
             session.append(*(raw(body) for body in bodies), reply("ok"))
         assert list(afresh(store.path).values()) == [*bodies, b"ok"]
         assert complaints(store.path) == ""
@@ -451,13 +451,13 @@ def test_images_and_results_with_images_keep_their_files(path: Path) -> None:
         call="x",
         files=(("1.png", png), ("2.pdf", b"%PDF-1.4\r\n\0")),
     )
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         session.append(Message(role="user", parts=(image,)), reply("", "x"), results(mixed))
         assert session.file(session.ledger()["B3"], "2.pdf") == b"%PDF-1.4\r\n\0"
         session.flush()
         archive(session, "B3")
 
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         row = session.ledger()["B3"]
         assert session.body(session.ledger()["B1"]) == png
         assert session.file(row, "1.png") == png
@@ -468,7 +468,7 @@ def test_images_and_results_with_images_keep_their_files(path: Path) -> None:
 @pytest.mark.slow
 def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
     body = os.urandom(1 << 20) * 100
-    with Store(path) as store, store.session("demo") as session:
+    with Store(path) as store, store.writer("demo") as session:
         session.append(raw(body))
         session.append(reply("ok"))
         assert session.waiting() == 0
@@ -478,7 +478,7 @@ def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**40], ids=["surrogate", "huge number"])
-def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: Session, value: object) -> None:
+def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: Writer, value: object) -> None:
     session.append(human("before"))
     part = part_of({"type": "text", "text": "hello", "odd": value}, "user", "human")
     try:
@@ -493,7 +493,7 @@ def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: 
 # --- stock git
 
 
-def test_an_archived_block_is_a_pure_rename_for_git(session: Session, path: Path) -> None:
+def test_an_archived_block_is_a_pure_rename_for_git(session: Writer, path: Path) -> None:
     session.append(human("same"), human("same"), human(""), human("line\n" * 50), human("other"), reply("ok"))
     archive(session, "B1", "B2", "B3", "B4", "B5")
     shown = git(path, "show", "--name-status", "--format=", "-M100%", "demo/main", "--", "blocks", "archive").split(
@@ -506,7 +506,7 @@ def test_an_archived_block_is_a_pure_rename_for_git(session: Session, path: Path
     assert complaints(path) == ""
 
 
-def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(session: Session, path: Path) -> None:
+def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(session: Writer, path: Path) -> None:
     for number in range(40):
         session.append(*exchange(number))
     session.flush()
@@ -523,7 +523,7 @@ def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(sessio
     assert complaints(path) == ""
 
 
-def test_a_message_says_what_happened_in_trailers_that_git_understands(session: Session, path: Path) -> None:
+def test_a_message_says_what_happened_in_trailers_that_git_understands(session: Writer, path: Path) -> None:
     session.append(
         human("how many?"),
         Message(
@@ -574,7 +574,7 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_no_number(
         Store, "now_iso", lambda store: datetime.fromtimestamp(backwards(store), timezone.utc).isoformat()
     )
     for number in range(4):
-        with Store(path) as store, store.session("demo") as session:
+        with Store(path) as store, store.writer("demo") as session:
             session.append(*exchange(number))
             archive(session, f"B{4 * number + 1}")
 

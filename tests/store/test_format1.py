@@ -51,7 +51,7 @@ def test_the_golden_store_has_every_kind_state_and_origin() -> None:
 
 
 def test_the_golden_store_can_be_written_on(golden: Store) -> None:
-    with golden.session("golden", "main") as session:
+    with golden.writer("golden", "main") as session:
         assert session.waiting() == HELD["main"]["waiting"] > 0
         newest = HELD["side"]["meta"]["counters"]["block"]
         assert session.append(results(result("open", "slept"))) == [f"B{newest + 3}"]

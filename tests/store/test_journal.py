@@ -25,8 +25,8 @@ from ctxvc.store.journal import (
     frame,
     parse,
 )
-from ctxvc.store.session import Session
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 from .building import afresh, contents, human, littered, reply
 
@@ -129,7 +129,7 @@ def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
 @pytest.mark.parametrize("at", range(0, 400, 13))
 def test_a_flipped_bit_in_a_session_s_journal_never_gives_a_traceback(path: Path, at: int) -> None:
     with Store(path) as store:
-        session = store.session("demo")
+        session = store.writer("demo")
         for text in ("first", "second", "third"):
             session.append(human(text))
         file = store.journal_path("demo")
@@ -138,7 +138,7 @@ def test_a_flipped_bit_in_a_session_s_journal_never_gives_a_traceback(path: Path
         file.write_bytes(data)
 
         try:
-            with Store(path) as again, again.session("demo") as opened:
+            with Store(path) as again, again.writer("demo") as opened:
                 kept = list(contents(opened).values())
                 opened.append(human("fourth"))
                 now = list(contents(opened).values())
@@ -225,7 +225,7 @@ def test_a_journal_that_another_process_rewrote_is_seen_to_have_moved(tmp_path: 
 
 
 def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) -> None:
-    with Store(path) as store, store.session("demo") as waiting, Store(path) as other, other.session("demo") as busy:
+    with Store(path) as store, store.writer("demo") as waiting, Store(path) as other, other.writer("demo") as busy:
         for number in range(6):
             for _ in range(2):
                 busy.append(human(f"question {number}"), reply(f"answer {number}"))
@@ -306,7 +306,7 @@ def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_pat
 
 def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: Path) -> None:
     with Store(path) as store:
-        session = store.session("demo")
+        session = store.writer("demo")
         session.append(human("before"))
         size = store.journal_path("demo").stat().st_size
         session.append(human("one"), human("two"), human("three"))
@@ -317,6 +317,6 @@ def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: P
         assert afresh(path) == {"B1": b"before"}
 
 
-def test_a_session_that_was_told_nothing_writes_nothing(session: Session, store: Store) -> None:
+def test_a_session_that_was_told_nothing_writes_nothing(session: Writer, store: Store) -> None:
     assert session.append() == []
     assert contents(session) == {}

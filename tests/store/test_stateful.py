@@ -21,10 +21,10 @@ from ctxvc.core.actions import TRANSITIONS, after
 from ctxvc.core.blocks import PRESENT, Message
 from ctxvc.core.ledger import Group
 from ctxvc.store import git as programs
-from ctxvc.store import session as sessions
 from ctxvc.store import store as stores
-from ctxvc.store.session import Session
+from ctxvc.store import writer as writers
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 
 from .building import add_scope, complaints, contents, git, human, raw, reminder, reply, result, results
 
@@ -73,7 +73,7 @@ class Machine(RuleBasedStateMachine):
         self.said = 0
         self.stores = [Store(self.path) for _ in range(WRITERS)]
         # Two writers on each conversation: one that stays, one that moves between its scopes.
-        self.open = [self.stores[n].session(CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
+        self.open = [self.stores[n].writer(CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
 
     @classmethod
     def _template(cls) -> Path:
@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
             with stores.create(cls.template) as store:
                 for name in CONVERSATIONS:
                     store.create_session(name)
-                    with store.session(name) as session:
+                    with store.writer(name) as session:
                         add_scope(session, "side")
         return cls.template
 
@@ -244,7 +244,7 @@ class Machine(RuleBasedStateMachine):
         old.close()
         self.stores[writer].close()
         self.stores[writer] = Store(self.path)
-        self.open[writer] = self.stores[writer].session(old.name, old.scope)
+        self.open[writer] = self.stores[writer].writer(old.name, old.scope)
         self.same(self.open[writer])
 
     @rule(writer=writers)
@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
         old = self.open[writer]
         old._journal.close()
         self.stores[writer] = Store(self.path)
-        self.open[writer] = self.stores[writer].session(old.name, old.scope)
+        self.open[writer] = self.stores[writer].writer(old.name, old.scope)
 
     @rule()
     def packs_are_merged(self) -> None:
@@ -262,11 +262,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(steps=st.sampled_from([1, 3, 1000]), seconds=st.sampled_from([0.0, 1e9]))
     def flushes_are_rarer_or_more_frequent(self, steps: int, seconds: float) -> None:
-        sessions.FLUSH_STEPS, sessions.FLUSH_SECONDS = steps, seconds
+        writers.FLUSH_STEPS, writers.FLUSH_SECONDS = steps, seconds
 
     # --- what must hold
 
-    def same(self, session: Session) -> None:
+    def same(self, session: Writer) -> None:
         for scope in SCOPES:
             model = self.model[session.name, scope]
             rows = list(session.ledger(scope).rows())
@@ -285,7 +285,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "open"):
             return
-        sessions.FLUSH_STEPS, sessions.FLUSH_SECONDS = 32, 1.0
+        writers.FLUSH_STEPS, writers.FLUSH_SECONDS = 32, 1.0
         try:
             self.all_agree()
         finally:
@@ -300,13 +300,13 @@ class Machine(RuleBasedStateMachine):
             store.close()
         with Store(self.path) as store:
             for name in CONVERSATIONS:
-                with store.session(name) as session:
+                with store.writer(name) as session:
                     self.same(session)
                     for scope in SCOPES:
                         self._git_agrees(session, scope)
         assert complaints(self.path) == ""
 
-    def _git_agrees(self, session: Session, scope: str) -> None:
+    def _git_agrees(self, session: Writer, scope: str) -> None:
         model = self.model[session.name, scope]
         committed = store_blocks(session, scope)
         ops = git(
@@ -321,7 +321,7 @@ class Machine(RuleBasedStateMachine):
             assert [block.id for block in model.blocks][: len(committed)] == list(committed)
 
 
-def store_blocks(session: Session, scope: str) -> dict[str, bool]:
+def store_blocks(session: Writer, scope: str) -> dict[str, bool]:
     """Block id → whether its body stands in the prompt, by the tree of the scope's tip."""
     names = git(
         session.store.path, "ls-tree", "-r", "--name-only", f"{session.name}/{scope}", "blocks", "archive"

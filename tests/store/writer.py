@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ctxvc.core.blocks import Message
 from ctxvc.core.wire import call_part, result_part, text_part
-from ctxvc.store import session as sessions
+from ctxvc.store import writer as writers
 from ctxvc.store.store import Store
 
 
@@ -38,8 +38,8 @@ def beginning(body: bytes) -> str:
 
 
 def main(path: str, session: str, scope: str, name: str, count: int, steps: int = 32) -> None:
-    sessions.FLUSH_STEPS = steps
-    with Store(Path(path)) as store, store.session(session, scope) as opened:
+    writers.FLUSH_STEPS = steps
+    with Store(Path(path)) as store, store.writer(session, scope) as opened:
         os.write(1, b"ready\n")
         sys.stdin.readline()
         for number in itertools.count(1) if count == 0 else range(1, count + 1):

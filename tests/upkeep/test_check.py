@@ -73,7 +73,7 @@ def test_a_store_with_everything_in_it_has_nothing_wrong_with_it(full: Store) ->
 
 def test_it_stays_in_order_through_every_verb(store: Store) -> None:
     store.create_session("demo")
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         for number in range(3):
             session.append(*exchange(number))
             assert found(store) == []
@@ -90,7 +90,7 @@ def _with(session: object, block: str, **fields: object) -> object:
 
 def test_two_thousand_blocks_are_counted_and_in_order(store: Store) -> None:
     store.create_session("demo")
-    with store.session("demo") as session:
+    with store.writer("demo") as session:
         session.append(*messages(500))
         before = verify(store)
     told: list[tuple[int, int]] = []
@@ -104,7 +104,7 @@ def test_two_thousand_blocks_are_counted_and_in_order(store: Store) -> None:
 
 def test_a_body_is_read_once_however_often_it_moved(full: Store) -> None:
     bytes_of_bodies = verify(full).bytes
-    with full.session("demo") as session:
+    with full.writer("demo") as session:
         for number in range(6):
             state = "archived" if number % 2 else "visible"
             session.change(subject="x", op="archive", actor="user", rows=[_with(session, "B2", state=state)])  # type: ignore[list-item]
@@ -665,7 +665,7 @@ def _journal(store: Store) -> Path:
 
 
 def test_a_verb_that_waits_for_an_open_step_is_in_order(full: Store) -> None:
-    with full.session("demo") as session:
+    with full.writer("demo") as session:
         archive(session, "B9")
         archive(session, "B33")
         assert session.waiting() > 2
@@ -675,7 +675,7 @@ def test_a_verb_that_waits_for_an_open_step_is_in_order(full: Store) -> None:
 
 @pytest.mark.parametrize("origin", ["", ":1", "12" * 20])
 def test_a_record_of_a_scope_from_nowhere_does_no_harm(full: Store, origin: str) -> None:
-    with full.session("demo") as session:
+    with full.writer("demo") as session:
         rows = (session.ledger()["B1"],)
     _append(full, 1000, Change("new", "scope", "agent", Counters(block=35), rows=rows, origin=origin))
 
@@ -703,7 +703,7 @@ def test_a_whole_record_that_cannot_be_read_is_damage(full: Store) -> None:
 
 
 def test_damage_in_the_middle_of_a_journal_names_the_record_before_it(full: Store) -> None:
-    with full.session("demo") as session:
+    with full.writer("demo") as session:
         session.append(human("one more thing"), scope="side")
         session.append(human("and another"), scope="side")
     frames, _ = parse(_journal(full).read_bytes(), "")
@@ -727,7 +727,7 @@ def test_a_record_of_nonsense_is_damage(full: Store) -> None:
 
 
 def test_a_record_whose_body_is_another_is_damage(full: Store) -> None:
-    with full.session("demo") as session:
+    with full.writer("demo") as session:
         row = session.ledger()["B1"]
     fresh = msgspec.structs.replace(row, id="B77")
     change = Change("main", "step", "agent", Counters(block=77), rows=(fresh,), bodies=(("B77", "", b"another"),))

@@ -1,4 +1,4 @@
-"""A session that is open: the one mutable object. What it acknowledges survives; what it reads is current.
+"""A writer: a session that is open, the one mutable object. What it acknowledges survives; what it reads is current.
 
 An operation takes the session's lock, catches up with what other processes wrote, appends records to the journal, and
 is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md draws it.
@@ -54,7 +54,7 @@ class _Scope:
         return bool(done) and not done[-1]
 
 
-class Session:
+class Writer:
     """One conversation, opened for reading and writing. Use it in a `with` block, or `close` it.
 
     `scope` is where this writer is: at first the session's current scope, later what it switched to itself.
@@ -83,7 +83,7 @@ class Session:
             known = ", ".join(sorted(self._scopes)) or "none"
             raise NotFound(f"no scope {self.scope!r} in session {name!r}", hint=f"its scopes: {known}")
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(
