@@ -10,9 +10,10 @@ import msgspec
 
 from ctxvc import media, models, tokens
 from ctxvc.core import text, wire
+from ctxvc.core.budget import DEFAULT_WINDOW
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.prompt import MASK_SHOWN, Bodies, Slot, outline, pieces
-from ctxvc.core.view import DEFAULT_WINDOW, Cost
+from ctxvc.core.view import Cost
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store
 

@@ -112,7 +112,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`ctxvc.json`: what a scope knows of itself. Calibration is (a, b) in thousandths; `cuts` are step numbers."""
+    """`ctxvc.json`: what a scope knows of itself.
+
+    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `ladder` are
+    thresholds that differ from the usual ones. `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is
+    the number of the newest block before the newest cut: thinking and dashboards up to it have left for good.
+    `refused` counts the calls that overflow mode has refused, plus one, while it lasts.
+    """
 
     format: int
     session: str
@@ -121,9 +127,12 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counters: Counters = Counters()
     model: str = ""
     budget: int = 0
+    reserve: int = 0
+    ladder: dict[str, float] = {}
     tokenizer: str = "o200k_base"
     calibration: tuple[int, int] = (1000, 0)
     cuts: tuple[int, ...] = ()
+    refused: int = 0
     source: Source | None = None
 
 

@@ -9,23 +9,10 @@ import msgspec
 
 from ctxvc.core.ledger import Ledger, Row
 
-#: What is assumed of a model that no table knows, in tokens.
-DEFAULT_WINDOW = 200_000
 BAR = 20
 #: Rows of a folded dashboard that stay single: the newest, and the biggest of the others.
 NEWEST = 24
 BIGGEST = 12
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """`window` is all that the model takes, `reserve` what is kept free for its reply; both in tokens."""
-
-    window: int
-    reserve: int = 0
-
-    @property
-    def effective(self) -> int:
-        return self.window - self.reserve
 
 
 class Cost(msgspec.Struct, frozen=True):

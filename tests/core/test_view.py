@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Counters, Ledger, Meta, Row, Source
-from ctxvc.core.view import BAR, BIGGEST, NEWEST, Budget, Cost, Dashboard, Line, dashboard
+from ctxvc.core.view import BAR, BIGGEST, NEWEST, Cost, Dashboard, Line, dashboard
 
 STATES = ("visible", "visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted")
 

@@ -17,6 +17,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store import cleanup, durable
 from ctxvc.store import git as programs
 from ctxvc.store import store as stores
+from ctxvc.store import writer as writers
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
 

@@ -1,0 +1,95 @@
+"""The budget of a prompt and the ladder of thresholds below it, in tokens."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+
+from ctxvc.errors import BadInput
+
+#: What is assumed of a model that no table knows.
+DEFAULT_WINDOW = 200_000
+#: A human message of more tokens than this is stored whole and shown as a preview.
+HUMAN_PASTE = 50_000
+
+
+class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where what happens, as shares of the effective budget; `offload_most` is in tokens.
+
+    A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
+    on, all is summarised from `summarise` on, and nothing above `guard` is sent.
+    """
+
+    offload: float = 0.25
+    offload_most: int = 20_000
+    clear: float = 0.60
+    summarise: float = 0.85
+    guard: float = 0.98
+    episodes_most: int = 80_000
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """`window` is all that the model takes, `reserve` what is kept free for its reply; both in tokens."""
+
+    window: int = DEFAULT_WINDOW
+    reserve: int = 0
+    ladder: Ladder = Ladder()
+
+    @property
+    def effective(self) -> int:
+        """What a prompt may cost at most: the hard budget."""
+        return self.window - self.reserve
+
+    @property
+    def offload(self) -> int:
+        """A single result of more tokens than this is offloaded."""
+        return min(self.ladder.offload_most, int(self.effective * self.ladder.offload))
+
+    @property
+    def clear(self) -> int:
+        return int(self.effective * self.ladder.clear)
+
+    @property
+    def summarise(self) -> int:
+        return int(self.effective * self.ladder.summarise)
+
+    @property
+    def guard(self) -> int:
+        return int(self.effective * self.ladder.guard)
+
+    @property
+    def ceiling(self) -> int:
+        """CWL's τ (paper, section 3): episodes are evicted above it."""
+        return min(self.ladder.episodes_most, self.effective)
+
+    @property
+    def board_cap(self) -> int:
+        """What all dashboards that are kept in the prompt together may cost."""
+        return max(self.effective // 50, 512)
+
+
+def check(budget: Budget) -> Budget:
+    """`budget` itself. Raises: BadInput where its thresholds are in no order that makes sense."""
+    ladder = budget.ladder
+    if budget.effective <= 0:
+        raise BadInput(
+            f"the window of {budget.window:,} tokens leaves nothing beside a reserve of {budget.reserve:,}",
+            hint="give a larger window or a smaller reserve",
+        )
+    steps = [
+        ("offload", ladder.offload),
+        ("clear", ladder.clear),
+        ("summarise", ladder.summarise),
+        ("guard", ladder.guard),
+        ("hard", 1.0),
+    ]
+    for (lower, low), (upper, high) in pairwise(steps):
+        if not 0 < low < high and not (upper == "hard" and 0 < low <= high):
+            raise BadInput(
+                f"the thresholds are out of order: {lower} {low:.0%} is not below {upper} {high:.0%}",
+                hint="offload < clear < summarise < guard <= 100 %",
+            )
+    if ladder.offload_most <= 0 or ladder.episodes_most <= 0:
+        raise BadInput("a threshold in tokens must be above 0")
+    return budget
