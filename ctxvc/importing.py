@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time as clock
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from ctxvc import importers
-from ctxvc.core.events import Warned
+from ctxvc.core.events import Event, Warned
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.reading import Recording
-from ctxvc.store.record import Recorded, record
+from ctxvc.store.record import Recorded, Unfinished, begin, record
 from ctxvc.store.store import Store
 
 #: A file that was written to within so many seconds may still grow: its open step waits.
@@ -57,66 +60,115 @@ def import_paths(
     as_new: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
-    """Imports each file, a folder's known files one by one; yields what became of each conversation.
+    """Imports each file, a folder's known files one by one; yields what became of each conversation, in their order.
 
     A file that cannot be read does not stop the others. In a folder, files of no known format are passed over.
     `name` names the new session, `as_new` takes a recording that is in the store already as another session, `progress`
     is told of raw bytes read.
     """
-    try:
-        for path in paths:
-            known_only = path.is_dir()
-            for each in files_below(path) if known_only else [path]:
-                yield from _import_file(store, each, format, name, final, as_new, progress, known_only=known_only)
-                store.merge_packs(MANY_PACKS)
-    finally:
-        store.merge_packs()
-
-
-def _import_file(
-    store: Store,
-    path: Path,
-    format: str,
-    name: str,
-    final: bool,
-    as_new: bool,
-    progress: Callable[[int], None],
-    *,
-    known_only: bool,
-) -> Iterator[Outcome]:
-    recording = Recording(path, progress)
-    known = "" if format == "auto" else format
-    try:
-        known = known or importers.detect(recording)
-    except BadInput as error:
-        if not known_only:
-            yield Outcome(path=path, error=error)
-        return
-    try:
-        settled = final or clock.time() - path.stat().st_mtime > SETTLED
-        for suffix, events in importers.conversations(recording, known):
-            wish = f"{name}{suffix}" if name else ""
-            done = record(store, events, name=wish, suffix=suffix, final=settled, as_new=as_new)
-            yield _outcome(path, known, done)
-            yield from _beside(store, path, known, done.session, final, progress)
-    except OSError as error:
-        failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
-        yield Outcome(path=path, format=known, error=failed)
-    except CtxvcError as error:
-        yield Outcome(path=path, format=known, error=error)
-
-
-def _beside(
-    store: Store, path: Path, format: str, session: str, final: bool, progress: Callable[[int], None]
-) -> Iterator[Outcome]:
-    """The sub-agents' own files: each a recording of its own, into scopes of the same session."""
-    for other in importers.beside(path, format):
+    with ThreadPoolExecutor(1, "ctxvc-import") as background:
+        run = _Run(store, format, name, final, as_new, progress, background)
         try:
-            settled = final or clock.time() - other.stat().st_mtime > SETTLED
-            for _, events in importers.conversations(Recording(other, progress), format):
-                yield _outcome(other, format, record(store, events, into=session, source=other.stem, final=settled))
+            for path in paths:
+                known_only = path.is_dir()
+                for each in files_below(path) if known_only else [path]:
+                    yield from run.file(each, known_only=known_only)
+            yield from run.settle()
+        finally:
+            # Also where the caller has stopped listening: what git has is finished, and HEAD points to it.
+            deque(run.settle(), 0)
+            run.close()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One import of many files. While git finishes one session, the next file is read already."""
+
+    store: Store
+    format: str
+    name: str
+    final: bool
+    as_new: bool
+    progress: Callable[[int], None]
+    background: Executor
+    head: tuple[str, str] | None = None  # session and scope of the newest that was taken
+    # The one whose end is under way: what is to be told of it, and the end.
+    ending: tuple[Outcome, Unfinished, Future[None]] | None = None
+
+    def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
+        recording = Recording(path, self.progress)
+        known = "" if self.format == "auto" else self.format
+        try:
+            known = known or importers.detect(recording)
+        except BadInput as error:
+            if not known_only:
+                yield from self.settle()
+                yield Outcome(path=path, error=error)
+            return
+        failed: CtxvcError
+        try:
+            for suffix, events in importers.conversations(recording, known):
+                yield from self._conversation(path, known, suffix, events)
+            return
+        except OSError as error:
+            failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
         except CtxvcError as error:
-            yield Outcome(path=other, format=format, session=session, error=error)
+            failed = error
+        yield from self.settle()
+        yield Outcome(path=path, format=known, error=failed)
+
+    def _conversation(self, path: Path, format: str, suffix: str, events: Iterable[Event]) -> Iterator[Outcome]:
+        begun = begin(
+            self.store,
+            events,
+            name=f"{self.name}{suffix}" if self.name else "",
+            suffix=suffix,
+            final=self._settled(path),
+            as_new=self.as_new,
+            after=self.ending[1] if self.ending else None,
+        )
+        end = self.background.submit(begun.finish)
+        yield from self.settle()
+        self.ending = (_outcome(path, format, begun.result), begun, end)
+        others = importers.beside(path, format)
+        if others:
+            yield from self.settle()
+        for other in others:
+            yield self._beside(other, format, begun.result.session)
+
+    def _beside(self, path: Path, format: str, session: str) -> Outcome:
+        """A sub-agent's own file: a recording of its own, into a scope of the same session."""
+        try:
+            ((_, events),) = importers.conversations(Recording(path, self.progress), format)
+            done = record(self.store, events, into=session, source=path.stem, final=self._settled(path))
+            return _outcome(path, format, done)
+        except CtxvcError as error:
+            return Outcome(path=path, format=format, session=session, error=error)
+
+    def _settled(self, path: Path) -> bool:
+        """Whether the file grows no more."""
+        return self.final or clock.time() - path.stat().st_mtime > SETTLED
+
+    def settle(self) -> Iterator[Outcome]:
+        """Waits for the end that is under way; gives what became of it."""
+        if self.ending is None:
+            return
+        (outcome, begun, end), self.ending = self.ending, None
+        try:
+            end.result()
+        except CtxvcError as error:
+            outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
+        else:
+            if begun.result.created or begun.result.units:
+                self.head = (begun.result.session, begun.scope)
+            self.store.merge_packs(MANY_PACKS)
+        yield outcome
+
+    def close(self) -> None:
+        """HEAD points to what was imported last, and the packs are few."""
+        if self.head:
+            self.store.set_current_scope(*self.head)
+        self.store.merge_packs()
 
 
 def _outcome(path: Path, format: str, done: Recorded) -> Outcome:

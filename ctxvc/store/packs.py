@@ -116,7 +116,8 @@ class PackWriter:
             return
         try:
             self._feeder.finish()
-            self._in.writelines(self._encoded_batch())
+            # One large write, not many: between two of them a thread would wait for the interpreter again.
+            self._in.write(b"".join(self._encoded_batch()))
             for ref, mark in self._tips.items():
                 self._in.write(b"get-mark :%d\n" % mark)
                 self._in.flush()
@@ -223,7 +224,7 @@ class _Feeder:
         while (chunks := self._queue.get()) is not None:
             if self._error is None:
                 try:
-                    self._stream.writelines(chunks)
+                    self._stream.write(b"".join(chunks))
                     self._stream.flush()
                 except OSError as error:
                     self._error = error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,6 +39,19 @@ class Recorded(msgspec.Struct, kw_only=True):
     warnings: list[Warned] = []
 
 
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """An import whose commits are made and given to git. `finish` makes them true: refs move, locks are let go.
+
+    `scope` is where the recording ended. Who wants to record something else meanwhile says so with `after`.
+    """
+
+    result: Recorded
+    format: str
+    source: str
+    scope: str
+    finish: Callable[[], None]
+
+
 def record(
     store: Store,
     events: Iterable[Event],
@@ -56,25 +70,71 @@ def record(
     open step at the end as it is; without it, it waits for a later import where the recording says that it grows.
     Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported.
     """
+    begun = begin(store, events, name=name, suffix=suffix, into=into, source=source, final=final, as_new=as_new)
+    begun.finish()
+    if (begun.result.created or begun.result.units) and not into:
+        store.set_current_scope(begun.result.session, begun.scope)
+    return begun.result
+
+
+def begin(
+    store: Store,
+    events: Iterable[Event],
+    *,
+    name: str = "",
+    suffix: str = "",
+    into: str = "",
+    source: str = "",
+    final: bool = False,
+    as_new: bool = False,
+    after: Unfinished | None = None,
+) -> Unfinished:
+    """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
+
+    `after` is an import that is not finished yet: its session's name is taken; of the same recording, it is waited for.
+    """
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
-    session_name = into or ("" if as_new else store.session_of(opened.format, opened.source))
+    tips = store.all_tips()
+    session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     created = not session_name
+    if created and not as_new and after and (after.format, after.source) == (opened.format, opened.source):
+        after.finish()
+        session_name = store.session_of(opened.format, opened.source)
+        created = not session_name
     if created:
-        taken = set(store.sessions())
+        taken = {*tips, *([after.result.session] if after else ())}
         session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
-    with _recorder(store, session_name, opened, created) as recorder:
+    with ExitStack() as held:
+        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=after is None))
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
-    if (created or result.units) and not into:
-        store.set_current_scope(session_name, recorder.gatherer.current)
-    result.created = created
-    return result
+        result.created = created
+        return Unfinished(
+            result=result,
+            format=opened.format,
+            source=opened.source,
+            scope=recorder.gatherer.current,
+            # A writer's lock belongs to this thread: an import into a session that exists ends here.
+            finish=_Ending(held.pop_all()) if created else _Ending(ExitStack()),
+        )
+
+
+class _Ending:
+    """Leaves the `with` blocks of an import, once, in whatever thread; a second call waits for the first."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+        self._mutex = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._mutex:
+            self._held.close()
 
 
 @contextmanager
-def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterator[_Recorder]:
+def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Recorder]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
         with store.writer(name) as session, session.bulk(_QUICK) as (writer, counters):
@@ -86,9 +146,10 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool) -> Iterato
         name, model=opened.model, source=source, system=opened.system, tools=opened.tools, time=opened.time
     )
     with locked(store.lock_path(name)) as lock:
-        if store.tips(name):
+        if store.has(name):
             raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
-        store.clean_up()
+        if alone:
+            store.clean_up()
         with store.pack_writer(lock, _QUICK) as writer:
             recorder = _Recorder(store, name, writer, Counters(), source)
             commit = writer.commit(first)

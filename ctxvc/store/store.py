@@ -95,6 +95,10 @@ class Store:
                 found.setdefault(named[0], {})[named[1]] = str(reference.target)
         return found
 
+    def has(self, session: str) -> bool:
+        """Whether the store has a session of that name."""
+        return ref_of(session, "main") in self.repository.references
+
     def current_session(self) -> str:
         """The session of HEAD. Raises: NotFound where the store has none."""
         target = self._symbolic("HEAD")
@@ -171,10 +175,10 @@ class Store:
         """How far the recording with that id was imported into the session; None where it was not."""
         return self._newest(self.tips(session), source)
 
-    def session_of(self, format: str, source: str) -> str:
-        """The session that was imported from this recording; empty if none was."""
-        for session, tips in sorted(self.all_tips().items()):
-            held = self._newest(tips, source)
+    def session_of(self, format: str, source: str, tips: Mapping[str, Mapping[str, str]] | None = None) -> str:
+        """The session that was imported from this recording; empty if none was. `tips` are `all_tips`, if known."""
+        for session, held_tips in sorted((self.all_tips() if tips is None else tips).items()):
+            held = self._newest(held_tips, source)
             if held and held.format == format:
                 return session
         return ""
