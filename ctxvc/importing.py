@@ -7,7 +7,7 @@ import time as clock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,10 @@ SETTLED = 3600.0
 
 #: Each file makes a pack. Merging them costs more than looking things up in this many.
 MANY_PACKS = 256
+
+
+#: Sessions whose git works still while the next file is read.
+UNDER_WAY = 2
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -66,7 +70,7 @@ def import_paths(
     `name` names the new session, `as_new` takes a recording that is in the store already as another session, `progress`
     is told of raw bytes read.
     """
-    with ThreadPoolExecutor(1, "ctxvc-import") as background:
+    with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
         run = _Run(store, format, name, final, as_new, progress, background)
         try:
             for path in paths:
@@ -92,8 +96,8 @@ class _Run:
     progress: Callable[[int], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the newest that was taken
-    # The one whose end is under way: what is to be told of it, and the end.
-    ending: tuple[Outcome, Unfinished, Future[None]] | None = None
+    # Those whose end is under way, oldest first: what is to be told of each, and its end.
+    endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
 
     def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
         recording = Recording(path, self.progress)
@@ -125,11 +129,11 @@ class _Run:
             suffix=suffix,
             final=self._settled(path),
             as_new=self.as_new,
-            after=self.ending[1] if self.ending else None,
+            after=[other for _, other, _ in self.endings],
         )
         end = self.background.submit(begun.finish)
-        yield from self.settle()
-        self.ending = (_outcome(path, format, begun.result), begun, end)
+        self.endings.append((_outcome(path, format, begun.result), begun, end))
+        yield from self.settle(UNDER_WAY)
         others = importers.beside(path, format)
         if others:
             yield from self.settle()
@@ -149,20 +153,19 @@ class _Run:
         """Whether the file grows no more."""
         return self.final or clock.time() - path.stat().st_mtime > SETTLED
 
-    def settle(self) -> Iterator[Outcome]:
-        """Waits for the end that is under way; gives what became of it."""
-        if self.ending is None:
-            return
-        (outcome, begun, end), self.ending = self.ending, None
-        try:
-            end.result()
-        except CtxvcError as error:
-            outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
-        else:
-            if begun.result.created or begun.result.units:
-                self.head = (begun.result.session, begun.scope)
-            self.store.merge_packs(MANY_PACKS)
-        yield outcome
+    def settle(self, most: int = 0) -> Iterator[Outcome]:
+        """Waits until at most so many ends are under way; gives what became of the others."""
+        while len(self.endings) > most:
+            outcome, begun, end = self.endings.popleft()
+            try:
+                end.result()
+            except CtxvcError as error:
+                outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
+            else:
+                if begun.result.created or begun.result.units:
+                    self.head = (begun.result.session, begun.scope)
+                self.store.merge_packs(MANY_PACKS)
+            yield outcome
 
     def close(self) -> None:
         """HEAD points to what was imported last, and the packs are few."""

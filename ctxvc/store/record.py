@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -87,11 +87,11 @@ def begin(
     source: str = "",
     final: bool = False,
     as_new: bool = False,
-    after: Unfinished | None = None,
+    after: Sequence[Unfinished] = (),
 ) -> Unfinished:
     """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
 
-    `after` is an import that is not finished yet: its session's name is taken; of the same recording, it is waited for.
+    `after` are imports that are not finished yet: their names are taken; one of the same recording is waited for.
     """
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
@@ -100,15 +100,16 @@ def begin(
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     created = not session_name
-    if created and not as_new and after and (after.format, after.source) == (opened.format, opened.source):
-        after.finish()
-        session_name = store.session_of(opened.format, opened.source)
-        created = not session_name
+    for other in after:
+        if created and not as_new and (other.format, other.source) == (opened.format, opened.source):
+            other.finish()
+            session_name = store.session_of(opened.format, opened.source)
+            created = not session_name
     if created:
-        taken = {*tips, *([after.result.session] if after else ())}
+        taken = {*tips, *(other.result.session for other in after)}
         session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
     with ExitStack() as held:
-        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=after is None))
+        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
         result.created = created
         return Unfinished(
