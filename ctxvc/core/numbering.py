@@ -3,6 +3,7 @@
 - A **step** is what came in before a model's reply, the reply, and the results of its calls. It is complete once the
   reply is there and none of its calls is open.
 - A **turn** begins with a human message; several in a row before any reply are one turn's beginning.
+- A **note** or a **dashboard** stands aside: it opens no step and no turn, whoever made it.
 - The **parent** of a result is its call; of anything else, the block that opened its turn.
 """
 
@@ -23,6 +24,9 @@ from ctxvc.core.ledger import Counters, Ledger, Row
 #: (block id, suffix, bytes): a body, or with a suffix such as `1.png` a sibling of it.
 Body = tuple[str, str, bytes]
 
+
+#: Kinds that stand beside the conversation.
+ASIDE: frozenset[str] = frozenset({"note", "dashboard"})
 
 #: Begins the name of a message that has none in its source; such a name is never stored.
 _UNNAMED = "\0"
@@ -89,20 +93,30 @@ class Numbering:
         A reply or a human message that comes while calls are open ends their step first: the missing results are
         empty and marked interrupted. A message without parts makes none: no row could tell that it was there.
         """
-        if not message.parts:
-            return []
+        entries, rest = self.settle(message)
+        return [*entries, *self.begin(rest)]
+
+    def settle(self, message: Message) -> tuple[list[Entry], Message]:
+        """The entries with which `message` goes on with the open step, or ends it, and what is left for `begin`.
+
+        These are the answers to open calls, and where it is a reply or a human message the results that it interrupts.
+        """
         message = _storable(message)
         if message.role == "assistant":
-            return [*self.interrupt(message.time), self._reply(message)]
+            return (self.interrupt(message.time) if message.parts else []), message
         # A message that is split over two steps stays one message, also where its source has no name for it.
         message = message if message.key else msgspec.structs.replace(message, key=f"{_UNNAMED}{self.block}")
         answers, others = self._split(message)
         entries = [self._entry(message, answers)] if answers else []
-        if others:
-            if any(is_human(part.role, part.origin) for part in others):
-                entries += self.interrupt(message.time)
-            entries.append(self._incoming(message, others))
-        return entries
+        if any(speaks(part.kind, part.role, part.origin) for part in others):
+            entries += self.interrupt(message.time)
+        return entries, msgspec.structs.replace(message, parts=others) if answers else message
+
+    def begin(self, message: Message) -> list[Entry]:
+        """The entry of what `settle` left of a message; none where nothing is left."""
+        if not message.parts:
+            return []
+        return [self._reply(message) if message.role == "assistant" else self._incoming(message, message.parts)]
 
     def interrupt(self, time: str = "") -> list[Entry]:
         """The entry that gives every open call an empty result, marked interrupted; none where no call is open."""
@@ -112,7 +126,7 @@ class Numbering:
         return [self._entry(Message(role="user", parts=parts, time=time), parts)]
 
     def aside(self, message: Message) -> tuple[list[Row], list[Body]]:
-        """Rows and bodies of what a host puts in between two steps, such as a summary: no new step, no new turn."""
+        """Rows and bodies of what stands between messages, such as a note or a host's summary: no new step or turn."""
         message = _storable(message)
         return self._rows(message, message.parts) if message.parts else ([], [])
 
@@ -136,12 +150,15 @@ class Numbering:
         return self._entry(message, message.parts)
 
     def _incoming(self, message: Message, parts: Sequence[Part]) -> Entry:
-        if self.complete:
+        aside = all(part.kind in ASIDE for part in parts)
+        if self.complete and not aside:
             self._open_step()
-        human = any(is_human(part.role, part.origin) for part in parts)
-        if self.turn == 0 or (human and self.turn_replied):
+        human = any(speaks(part.kind, part.role, part.origin) for part in parts)
+        if (self.turn == 0 and self.step) or (human and self.turn_replied):
             self._open_turn()
-        return self._entry(message, parts)
+        entry = self._entry(message, parts)
+        # What came in behind the end of a step is committed with what follows it.
+        return msgspec.structs.replace(entry, done=False) if aside else entry
 
     def _open_step(self) -> None:
         self.step += 1
@@ -156,7 +173,7 @@ class Numbering:
         """What a row says of where its step and turn stand: the same for a new one and for one of a ledger."""
         if row.turn == self.turn:
             self.turn_replied = self.turn_replied or row.role == "assistant"
-            if not self.opener and is_human(row.role, row.origin):
+            if not self.opener and speaks(row.kind, row.role, row.origin):
                 self.opener = row.id
         if row.step == self.step:
             self.replied = self.replied or row.role == "assistant"
@@ -203,8 +220,13 @@ class Numbering:
 
 
 def is_human(role: str, origin: str) -> bool:
-    """Whether this is text that a human wrote: inviolable for automation (law 6), and what opens a turn."""
+    """Whether this is text that a human wrote: inviolable for automation (law 6)."""
     return role == "user" and origin == "human"
+
+
+def speaks(kind: str, role: str, origin: str) -> bool:
+    """Whether this is what a human says to the model, which opens a turn. A person's note is not."""
+    return kind not in ASIDE and is_human(role, origin)
 
 
 def interrupted(call: str, tool: str) -> Part:

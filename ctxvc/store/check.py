@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,17 +20,18 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.store import check_journal, cleanup, fsck
-from ctxvc.store.check_history import EDITED, History
-from ctxvc.store.findings import FROM_A_COPY, Finding, Where, blocks_at, damage, warning
+from ctxvc.store import check_journal, cleanup, fsck, plans
+from ctxvc.store.check_history import History
+from ctxvc.store.findings import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.journal import Change
 from ctxvc.store.locks import locked
-from ctxvc.store.objects import Commit, Objects, Unreadable, find
+from ctxvc.store.objects import Commit, Objects, Unreadable, find, unhashed
 from ctxvc.store.refs import HEADS, head_ref, ref_of, scope_of
 from ctxvc.store.store import Store
 
 #: Told of a commit at most: what is quite broken, or hostile, is clear by then.
 _MOST = 100
+_PERMISSIONS = "check who owns the store, and its permissions"
 _ASIDE = re.compile(r"(.+)\.unreadable-[0-9]+")
 
 #: Called with commits looked at, and how many there are.
@@ -78,12 +80,12 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
     objects = Objects(store.repository)
     history = History(objects)
     tips, findings = _tips(store)
-    with ThreadPoolExecutor(max_workers=1) as beside:
+    with ThreadPoolExecutor(max_workers=1) as beside, unhashed() if deep else nullcontext():
         git_says = beside.submit(fsck.complaints, store.path) if deep else None
         walk = _walk(objects, history, tips, deep=deep)
         found = list(_commits(history, walk, progress, deep=deep))
         findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]
-        findings += [*_privacy(store.path), *_leftovers(store)]
+        findings += [*_plans(store, tips), *_privacy(store.path), *_leftovers(store)]
         if git_says is not None:
             findings += _git_side(git_says.result(), objects, history, walk, findings)
     found += history.broken.values()
@@ -131,7 +133,9 @@ def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, by
 
 def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: bool) -> Iterator[tuple[int, Finding]]:
     total = len(walk.commits)
-    for done, (name, commit) in enumerate(walk.commits.items(), 1):
+    # Parents first: what was decoded of one commit is known when the next changes a little of it.
+    for done, name in enumerate(reversed(walk.commits), 1):
+        commit = walk.commits[name]
         session, scope = walk.scopes[name]
         where = Where(session=session, scope=scope, commit=name.hex())
         age = walk.ages[name]
@@ -188,12 +192,14 @@ def _git_side(
 def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     """session → scope → tip; and the refs that cannot be read, or hide what is there."""
     try:
-        listed = store.repository.listall_references()
-        tips = {
-            session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
-            for session, scopes in store.all_tips().items()
-        }
-    except pygit2.GitError as error:
+        # libgit2 tells of a broken list of refs once, and takes it for an empty one from then on.
+        with Store(store.path) as afresh:
+            tips = {
+                session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
+                for session, scopes in afresh.all_tips().items()
+            }
+            listed = afresh.repository.listall_references()
+    except (pygit2.GitError, CtxvcError) as error:
         return {}, [damage(f"the refs cannot be read: {error}", Where(path="packed-refs"))]
     findings = []
     for ref in listed:
@@ -201,20 +207,24 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
             hint = "`git replace -d` takes it away"
             findings.append(damage("git shows another object in the place of this one", Where(path=ref), hint))
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
-    for ref in _unlisted(store.path, set(listed)):
+    closed: list[OSError] = []
+    for ref in _unlisted(store.path, set(listed), closed.append):
         try:
             store.repository.references[ref]
         except KeyError:
             continue  # it was deleted, or packed, meanwhile
-        except pygit2.GitError:
+        except (pygit2.GitError, OSError):
             session, scope = scope_of(ref) or ("", "")
             findings.append(damage("the branch cannot be read", Where(session=session, scope=scope, path=ref), hint))
+    for problem in closed:
+        where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
+        findings.append(damage(f"the refs in it cannot be read: {problem.strerror}", where, _PERMISSIONS))
     return tips, findings
 
 
-def _unlisted(path: Path, listed: set[str]) -> Iterator[str]:
-    """Files that should be branches, and that git leaves out where it lists them."""
-    for folder, _, files in os.walk(path / HEADS):
+def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:
+    """Files that should be branches, and that git leaves out where it lists them; `closed` is told of other folders."""
+    for folder, _, files in os.walk(path / HEADS, onerror=closed):
         for name in files:
             ref = Path(folder, name).relative_to(path).as_posix()
             if ref not in listed and not name.startswith(".") and not name.endswith(".lock"):
@@ -250,7 +260,13 @@ def _journals(
     store: Store, history: History, walk: _Walk, tips: Mapping[str, Mapping[str, bytes]]
 ) -> Iterator[Finding]:
     folder = store.path / "ctxvc" / "journal"
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        names = []
+        yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
     for name in names:
         where = Where(session=name, path=f"ctxvc/journal/{name}")
         aside = _ASIDE.fullmatch(name)
@@ -291,13 +307,22 @@ def _journal(
         return [damage(f"it cannot be read: {error.strerror}", where)], False
 
 
+def _plans(store: Store, sessions: Iterable[str]) -> Iterator[Finding]:
+    for session in sessions:
+        try:
+            plans.pending(store, session)
+        except CtxvcError as error:
+            yield damage(str(error), Where(session=session, path=plans.plans_ref(session)), error.hint)
+
+
 # --- files
 
 
 def _privacy(path: Path) -> Iterator[Finding]:
     if (open_to := stat.S_IMODE(path.stat().st_mode)) & 0o077:
         yield warning(f"others may enter the store (mode {open_to:04o})", Where(path="."), f"chmod 700 {path}")
-    for journal in sorted((path / "ctxvc" / "journal").glob("[!.]*")):
+    folder = path / "ctxvc" / "journal"
+    for journal in sorted(folder.glob("[!.]*")) if os.access(folder, os.R_OK | os.X_OK) else ():
         if stat.S_IMODE(journal.stat().st_mode) & 0o077:
             where = Where(path=str(journal.relative_to(path)))
             yield warning("others may read what is not committed yet", where, f"chmod 600 {journal}")
@@ -323,6 +348,6 @@ def _standing(store: Store) -> tuple[list[str], list[str]]:
     packs = sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
     try:
         refs = [f"{scope} {tip}" for scopes in store.all_tips().values() for scope, tip in scopes.items()]
-    except pygit2.GitError:
+    except (pygit2.GitError, CtxvcError):
         refs = []
     return packs, sorted(refs)

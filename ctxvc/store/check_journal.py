@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store.contents import named_files
 from ctxvc.store.findings import Finding, Where, damage, warning
-from ctxvc.store.journal import FORMAT, MAGIC, Change, Frame, Head, Record, Tail, parse
+from ctxvc.store.journal import FORMAT, MAGIC, Change, Frame, Head, Record, Tail, parse, reference
 
 #: What the commits of a change's scope hold, or of the one that it starts from. Raises: CtxvcError.
 Committed = Callable[[Change], Collection[str]]
@@ -108,7 +108,9 @@ def _bodies(
     bodies = {(block, suffix): data for block, suffix, data in change.bodies}
     if change.scope not in known:
         try:
-            known[change.scope] = set(committed(change))
+            # What a new scope starts from may be in no commit yet; then the journal has shown it before.
+            origin, _ = reference(change.origin)
+            known[change.scope] = set(known[origin] if origin in known else committed(change))
         except CtxvcError:
             known[change.scope] = {row.id for row in change.rows}  # told where those commits are looked at
     for row in change.rows:

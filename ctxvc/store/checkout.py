@@ -126,8 +126,9 @@ def person_changes(store: Store, folder: Path) -> Changes:
 def take(store: Store, folder: Path) -> Changes:
     """Makes a person's moves between `blocks/` and `archive/` true in the scope, as that person's archive and restore.
 
-    Afterwards the folder stands on the scope's newest commit. Raises: Refused where something else was changed too, or
-    where the scope or a block's state does not allow it; then nothing has happened.
+    Afterwards the folder stands on the scope's newest commit. In the middle of an open step that is not yet the one of
+    the moves: they are acknowledged, and the next checkout after the step shows them. Raises: Refused where something
+    else was changed too, or where the scope or a block's state does not allow it; then nothing has happened.
     """
     changes = person_changes(store, folder)
     if changes.others or (changes.commits and not changes.moves):
@@ -144,7 +145,7 @@ def take(store: Store, folder: Path) -> Changes:
                 _change(session, verb, changed)
             session.flush()
             tip = session.tip()
-        for row in rows["archive"]:
+        for row in (*rows["archive"], *rows["restore"]):
             _drop(store, folder, changes.base, row)
         _show(store, folder.absolute(), changes.session, changes.scope, tip, "")
     return changes
@@ -175,7 +176,10 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
-    """Takes the files of an archived block out of the folder: to git they are unknown ones, which it would leave."""
+    """Takes the files that a person moved out of the folder: to git they are unknown ones, which it would leave.
+
+    Where the newest commit has them in that place, they come back with it.
+    """
     tree = store.reader.tree(base)
     for path in fmt.paths(row):
         if _blob(folder / path) == str(tree[_swapped(path)].id):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple, TypeVar
 
 from ctxvc.core import wire
 from ctxvc.core.ledger import Group, Meta, Row
@@ -16,6 +18,17 @@ from ctxvc.store.objects import Objects
 
 T = TypeVar("T")
 
+#: Versions of the groups that are kept: a history has many, and asks for the last few.
+_VERSIONS = 8
+
+
+class Regrouped(NamedTuple):
+    """The groups before and after a change, and the names of those that differ."""
+
+    old: Mapping[str, Group]
+    new: Mapping[str, Group]
+    touched: frozenset[str]
+
 
 class Contents:
     """Decoded files of scopes by the id of their blob. `bytes` counts what was hashed."""
@@ -23,7 +36,7 @@ class Contents:
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.rows = lru_cache(512)(self._rows)
-        self.groups = lru_cache(16)(self._groups)
+        self._groups: dict[bytes, dict[str, Group]] = {}
         self.meta = lru_cache(16)(self._meta)
         self._sums: dict[bytes, tuple[int, str]] = {}
         self.bytes = 0
@@ -49,9 +62,36 @@ class Contents:
         """Raises: Unreadable, Damaged."""
         return {row.id: row for row in _decoded(fmt.decode_rows, self.objects.version(blob), "the ledger")}
 
-    def _groups(self, blob: bytes) -> dict[str, Group]:
+    def groups(self, blob: bytes) -> dict[str, Group]:
         """Raises: Unreadable, Damaged."""
-        return _decoded(fmt.decode_groups, self.objects.version(blob), "the groups")
+        if blob not in self._groups:
+            self._keep(blob, _decoded(fmt.decode_groups, self.objects.version(blob), "the groups"))
+        return self._groups[blob]
+
+    def regrouped(self, old: bytes | None, new: bytes | None) -> Regrouped:
+        """What differs between two versions of the groups (None: there are none). Raises: Unreadable, Damaged.
+
+        Only the lines that differ are decoded: there can be thousands of groups, and a verb changes a few.
+        """
+        if old is None or new is None:
+            before, after = (self.groups(blob) if blob else {} for blob in (old, new))
+            return Regrouped(before, after, frozenset(before or after))
+        lines = self.objects.version(old).split(b"\n"), self.objects.version(new).split(b"\n")
+        was, now = (_decoded(fmt.decode_groups, b"\n".join(part), "the groups") for part in _middles(*lines))
+        before = self.groups(old)
+        if new not in self._groups and len(before) == _filled(lines[0]):
+            after = {name: group for name, group in before.items() if name not in was} if was else dict(before)
+            after.update(now)
+            if len(after) == _filled(lines[1]):  # else a name stands there twice, and it counts which one is the last
+                self._keep(new, after)
+        after = self.groups(new)
+        differ = {name for name in was.keys() | now.keys() if before.get(name) != after.get(name)}
+        return Regrouped(before, after, frozenset(differ))
+
+    def _keep(self, blob: bytes, groups: dict[str, Group]) -> None:
+        while len(self._groups) >= _VERSIONS:
+            del self._groups[next(iter(self._groups))]
+        self._groups[blob] = groups
 
     def _meta(self, blob: bytes) -> Meta:
         """Raises: Unreadable, Damaged, Refused for a newer format."""
@@ -70,6 +110,18 @@ def named_files(body: bytes) -> list[tuple[str, int, str]]:
             case {"source": {"data": {"file": str(name), "bytes": int(size), "sha256": str(digest)}}}:
                 found.append((name, size, digest))
     return found
+
+
+def _middles(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Two lists without what both begin with and end with."""
+    head = sum(takewhile(bool, map(eq, old, new)))
+    old, new = old[head:], new[head:]
+    tail = sum(takewhile(bool, map(eq, reversed(old), reversed(new))))
+    return old[: len(old) - tail], new[: len(new) - tail]
+
+
+def _filled(lines: Sequence[bytes]) -> int:
+    return sum(map(bool, lines))
 
 
 def _decoded(decode: Callable[[bytes, str], T], data: bytes, what: str) -> T:

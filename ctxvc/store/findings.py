@@ -14,6 +14,7 @@ from ctxvc.store import format as fmt
 Level = Literal["damage", "warning"]
 
 FROM_A_COPY = "take the store back from a clone or a backup; the rest of it can still be read"
+EDITED = "something other than ctxvc wrote this commit; " + FROM_A_COPY
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ctxvc.core import text
-from ctxvc.core.ledger import Counters, Group, Ledger, Row
+from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.numbering import Body
-from ctxvc.store.journal import Change
+from ctxvc.errors import Damaged
+from ctxvc.store.journal import Change, reference
 
 _LONGEST = 2000  # characters of a subject or a trailer
 _SEQ = re.compile(r"(\S+)/(\d+)")
+_META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -24,13 +26,20 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to be made: the ledger after it, the bodies that are new with it, its message."""
+    """A commit to be made: the ledgers before and after it, the bodies that are new with it, its message.
 
+    `seq` is the newest change that it covers. `origin` (of a scope's first) and `merge` are as in `Change`; in what
+    `plan_all` gives, references among the commits that it plans are `:n`.
+    """
+
+    scope: str
+    before: Ledger
     after: Ledger
     bodies: tuple[Body, ...]
     message: str
     actor: str
     time: str
+    written: int
     seq: int
     origin: str = ""
     merge: str = ""
@@ -40,8 +49,43 @@ def apply(ledger: Ledger, change: Change) -> Ledger:
     """The ledger after `change`."""
     if change.inherit is not None:
         ledger = _inherited(ledger, frozenset(change.inherit))
-    meta = msgspec.structs.replace(ledger.meta, **change.meta, counters=_newest(ledger.meta.counters, change.counters))
+    meta = _with_fields(ledger.meta, change.meta) if change.meta else ledger.meta
+    meta = msgspec.structs.replace(meta, counters=_newest(meta.counters, change.counters))
     return ledger.with_rows(change.rows).with_groups(change.groups).with_meta(meta)
+
+
+def plan_all(
+    scopes: Mapping[str, tuple[Ledger, Sequence[Pending]]], journal: str, committed: Callable[[str, int], str]
+) -> tuple[list[Planned], dict[str, list[Pending]]]:
+    """The commits that a session's scopes are due, each behind those that it needs, and what stays of each scope.
+
+    A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
+    the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
+    """
+    planned: list[Planned] = []
+    rest: dict[str, list[Pending]] = {}
+    for scope, (ledger, pending) in scopes.items():
+        found, rest[scope] = plan(ledger, pending, journal)
+        planned += found
+    planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
+
+    def place(origin: str, before: Sequence[Planned]) -> str:
+        scope, seq = reference(origin)
+        if not scope:
+            return origin
+        if commit := committed(scope, seq):
+            return commit
+        due = [(item.seq, n) for n, item in enumerate(before, 1) if item.scope == scope and item.seq >= seq]
+        if not due:
+            raise Damaged(f"the journal refers to {origin!r}, which no commit has", hint="run `ctxvc verify`")
+        return f":{max(n for number, n in due if number == due[0][0])}"
+
+    return [
+        msgspec.structs.replace(item, origin=place(item.origin, planned[:at]), merge=place(item.merge, planned[:at]))
+        if item.origin or item.merge
+        else item
+        for at, item in enumerate(planned)
+    ], rest
 
 
 def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[list[Planned], list[Pending]]:
@@ -56,10 +100,11 @@ def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[l
 
     def emit(part: Sequence[Pending]) -> None:
         nonlocal committed, newest
+        before = committed
         for item in part:
             committed = apply(committed, item.change)
             newest = max(newest, item.seq)
-        planned.append(_planned(part, committed, f"{journal}/{newest}"))
+        planned.append(_planned(part, before, committed, journal, newest))
 
     for item in pending:
         if item.change.op != "step":
@@ -110,23 +155,26 @@ def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
     return {"Ctxvc-Usage": " ".join(words)} if words else {}
 
 
-def _planned(items: Sequence[Pending], after: Ledger, seq: str) -> Planned:
+def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: str, seq: int) -> Planned:
     first, last = items[0].change, items[-1].change
     rows = [row for item in items for row in item.change.rows]
     subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
-    trailers = {"Ctxvc-Op": last.op, "Ctxvc-Actor": last.actor, "Ctxvc-Seq": seq}
+    trailers = {"Ctxvc-Op": last.op, "Ctxvc-Actor": last.actor, "Ctxvc-Seq": f"{journal}/{seq}"}
     if last.op == "step":
         models = [item.change.meta["model"] for item in items if "model" in item.change.meta]
         trailers["Ctxvc-Model"] = models[-1] if models else ""
     for item in items:
         trailers.update(item.change.trailers)
     return Planned(
+        scope=first.scope,
+        before=before,
         after=after,
         bodies=tuple(body for item in items for body in item.change.bodies),
-        message=message(subject, trailers),
+        message=message(subject, trailers, last.text),
         actor=last.actor,
         time=last.time,
-        seq=int(seq.rsplit("/", 1)[1]),
+        written=last.written,
+        seq=seq,
         origin=first.origin,
         merge=last.merge,
     )
@@ -142,9 +190,26 @@ def _newest(left: Counters, right: Counters) -> Counters:
     )
 
 
+def _with_fields(meta: Meta, fields: Mapping[str, object]) -> Meta:
+    """`meta` with these fields, of the types that they have in it whichever way they came."""
+    known = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
+    return msgspec.structs.replace(meta, **known)
+
+
 def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
-    """The part of `ledger` that a new scope inherits; a group only as a whole."""
-    groups = {name: group for name, group in ledger.groups.items() if kept.issuperset(group.members)}
+    """The part of `ledger` that a new scope inherits; a group only as a whole, with its summary."""
+    whole = {name for name, group in ledger.groups.items() if kept.issuperset(group.summary)}
+    while broken := {name for name in whole if not all(m in kept or m in whole for m in ledger.groups[name].members)}:
+        whole -= broken
+    groups = {
+        name: msgspec.structs.replace(
+            group,
+            group=group.group if group.group in whole else "",
+            before=group.before if group.before in kept else "",
+        )
+        for name, group in ledger.groups.items()
+        if name in whole
+    }
     segments = {
         key: rows
         for key, held in ledger.segments.items()
@@ -155,4 +220,6 @@ def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
     """`row` as it stands where its group was not inherited."""
-    return row if not row.group or row.group in groups else msgspec.structs.replace(row, group="")
+    if not row.group or row.group in groups:
+        return row
+    return msgspec.structs.replace(row, group="", level=min(row.level, 1))

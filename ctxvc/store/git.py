@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +28,9 @@ _CONFIG = (
     "safe.directory=*",  # libgit2 has checked the owner when the store was opened
 )
 OLDEST = (2, 36)
+
+_LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2.enums.ConfigLevel.GLOBAL)
+_settings_lock = threading.Lock()
 
 
 def environment() -> dict[str, str]:
@@ -94,26 +99,91 @@ def run(
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """The repository at `path`, for reading.
+    """The repository at `path`, for reading; no configuration but its own counts.
 
-    Raises: NotFound where there is none, Refused where it belongs to another user or uses what we do not read.
+    Raises: NotFound where there is none, CtxvcError where this user may not read it, Refused where it belongs to
+    another user or uses what we do not read, Damaged.
     """
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
+    if not os.path.lexists(path):
+        raise NotFound(f"no store at {path}", hint="run `ctxvc init`")
+    if closed := _closed(path):
+        # libgit2 takes some of these for a repository without them.
+        raise CtxvcError(
+            f"cannot read {closed}: permission denied", hint="check who owns the store, and its permissions"
+        )
     try:
-        repository = pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+        try:
+            return _open(path)
+        except pygit2.GitError as error:
+            if not _of_another(error):
+                raise
+            if not _is_safe(path):
+                raise Refused(
+                    f"the store {path} belongs to another user",
+                    hint=f"if you trust it: git config --global --add safe.directory {path}",
+                ) from error
+            return _open(path, trusted=True)
     except pygit2.GitError as error:
         words = str(error)
-        if "owned by" in words or "owner" in words:
-            raise Refused(
-                f"the store {path} belongs to another user",
-                hint=f"if you trust it: git config --global --add safe.directory {path}",
-            ) from error
         if "extension" in words or "unsupported" in words:
             raise Refused(f"the store {path} uses a git feature that is not supported: {words}") from error
-        if not path.exists():
-            raise NotFound(f"no store at {path}", hint="run `ctxvc init`") from error
         raise Damaged(f"{path} is no git repository: {words}", hint="if it never was one, run `ctxvc init`") from error
+
+
+def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:
+    """The repository, with its own configuration loaded and no other. `trusted`: whoever owns it.
+
+    Raises: pygit2.GitError.
+    """
+    with _own_settings_only(trusted):
+        repository = pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+        _ = repository.config  # loaded now, while the others are out of sight, and kept
     return repository
+
+
+@contextmanager
+def _own_settings_only(trusted: bool) -> Iterator[None]:
+    """Inside, libgit2 looks for no configuration of the user or the system, in this process.
+
+    A broken `~/.gitconfig` is no reason to be without the store, and what a sound one says must not count.
+    """
+    settings = pygit2.settings
+    with _settings_lock:
+        held = {level: settings.search_path[level] for level in _LEVELS}
+        owners = settings.owner_validation
+        try:
+            for level in _LEVELS:
+                settings.search_path[level] = ""
+            settings.owner_validation = owners and not trusted
+            yield
+        finally:
+            settings.owner_validation = owners
+            for level, where in held.items():
+                settings.search_path[level] = where
+
+
+def _is_safe(path: Path) -> bool:
+    """Whether the user's own settings (`safe.directory`) allow a repository that another user owns."""
+    try:
+        with _settings_lock:
+            pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+    except pygit2.GitError:
+        return False
+    return True
+
+
+def _of_another(error: pygit2.GitError) -> bool:
+    return "owned by" in str(error) or "owner" in str(error)
+
+
+def _closed(path: Path) -> str:
+    """The first part of the store that this user may not read; empty where there is none."""
+    for name in ("", "HEAD", "config", "objects", "objects/pack", "refs", "refs/heads", "packed-refs"):
+        found = path / name
+        if os.path.lexists(found) and not os.access(found, os.R_OK | (os.X_OK if found.is_dir() else 0)):
+            return str(found)
+    return ""
 
 
 def config(repository: pygit2.Repository) -> Mapping[str, str]:

@@ -45,8 +45,12 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What one operation does to one scope: rows and groups as they are after it, never how to compute them.
 
     `step` is the step that appended rows belong to (0 for a verb), `done` that it is complete with them. `meta` sets
-    fields of `ctxvc.json`; counters only ever grow. A new scope names the commit it starts from as `origin`, and the
-    blocks that it `inherit`s from there (None: all). `merge` is a second parent.
+    fields of `ctxvc.json`; counters only ever grow. A new scope names what it starts from as `origin`, and the blocks
+    that it `inherit`s from there (None: all). `merge` is a second parent. Both are full ids of commits, or `SCOPE/n`
+    for the commit by which that scope has this journal's change n, which need not be there yet (`reference`).
+
+    `text` is the commit's own, between subject and trailers. `written` is when this was acknowledged, in seconds since
+    1970: so the commit is the same one whenever, and however often, it is made.
     """
 
     scope: str
@@ -65,6 +69,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     origin: str = ""
     inherit: tuple[str, ...] | None = None
     merge: str = ""
+    text: str = ""
+    written: int = 0
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -95,6 +101,19 @@ class Tail(msgspec.Struct, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(Record)
 _head_decoder = msgspec.msgpack.Decoder(Head)
+
+
+def reference(origin: str) -> tuple[str, int]:
+    """Scope and change number of a reference to what a change made; ("", 0) for the id of a commit.
+
+    Raises: Damaged where it is neither.
+    """
+    scope, slash, number = origin.rpartition("/")
+    if not slash:
+        return "", 0
+    if not (number.isascii() and number.isdigit()):
+        raise Damaged(f"a journal refers to {origin[:100]!r}, which is no change of it", hint="run `ctxvc verify`")
+    return scope, int(number)
 
 
 def encode_head(head: Head) -> bytes:

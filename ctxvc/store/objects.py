@@ -6,7 +6,9 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +19,8 @@ FILE = b"100644"
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _LOOSE = re.compile(r"[0-9a-f]{38}")
-_TYPES = {
-    pygit2.enums.ObjectType.COMMIT: "commit",
-    pygit2.enums.ObjectType.TREE: "tree",
-    pygit2.enums.ObjectType.BLOB: "blob",
-}
+_COMMIT, _TREE, _BLOB = pygit2.enums.ObjectType.COMMIT, pygit2.enums.ObjectType.TREE, pygit2.enums.ObjectType.BLOB
+_NAMES = {b"commit": _COMMIT, b"tree": _TREE, b"blob": _BLOB}
 
 
 class Unreadable(Exception):
@@ -60,18 +59,29 @@ class Change(NamedTuple):
     new: Entry | None
 
 
+@contextmanager
+def unhashed() -> Iterator[None]:
+    """Inside, libgit2 does not hash what it reads, in this process: `git fsck` hashes all of it, at the same time."""
+    option = pygit2.enums.Option.ENABLE_STRICT_HASH_VERIFICATION
+    pygit2.option(option, False)
+    try:
+        yield
+    finally:
+        pygit2.option(option, True)
+
+
 class Objects:
     """Reads objects; those that are asked for again soon are kept."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._odb = repository.odb
         self._loose = _loose_files(Path(repository.path) / "objects")
-        self.tree = lru_cache(4096)(self._tree)
+        self.tree = lru_cache(128)(self._tree)
         self.version = lru_cache(128)(self.blob)
 
     def commit(self, id: bytes) -> Commit:
         """Raises: Unreadable."""
-        head, _, message = self._read(id, "commit").partition(b"\n\n")
+        head, _, message = self._read(id, _COMMIT).partition(b"\n\n")
         fields = [line.partition(b" ")[::2] for line in head.split(b"\n")]
         try:
             (tree,) = (bytes.fromhex(value.decode()) for name, value in fields if name == b"tree")
@@ -86,13 +96,13 @@ class Objects:
 
     def blob(self, id: bytes) -> bytes:
         """The bytes of a blob; `version` is the same for a blob that is soon asked for again. Raises: Unreadable."""
-        return self._read(id, "blob")
+        return self._read(id, _BLOB)
 
     def _tree(self, id: bytes) -> Tree:
         """Raises: Unreadable."""
-        raw = self._read(id, "tree")
+        raw = self._read(id, _TREE)
         found = _ENTRY.findall(raw)
-        if sum(22 + len(mode) + len(name) for mode, name, _ in found) != len(raw):
+        if sum(map(len, chain.from_iterable(found))) + 2 * len(found) != len(raw):
             raise Unreadable(id, "is no proper tree")
         return {name: (mode, child) for mode, name, child in found}
 
@@ -113,32 +123,26 @@ class Objects:
                 continue
             for name, was, now in differing(left, right):
                 where = f"{at}/{shown(name)}"
-                folders = (folder(was), folder(now)) if levels else (None, None)
-                if any(folders):
-                    stack.append((*folders, where, levels - 1))
-                old_file, new_file = None if folders[0] else was, None if folders[1] else now
+                old_folder, new_folder = (folder(was), folder(now)) if levels else (None, None)
+                if old_folder or new_folder:
+                    stack.append((old_folder, new_folder, where, levels - 1))
+                old_file, new_file = None if old_folder else was, None if new_folder else now
                 if old_file or new_file:
                     yield Change(where, old_file, new_file)
 
-    def _read(self, id: bytes, type: str) -> bytes:
+    def _read(self, id: bytes, type: pygit2.enums.ObjectType) -> bytes:
         try:
-            found, data = self._loose_object(id) or self._stored(id)
+            found, data = (id in self._loose and self._loose_object(id)) or self._odb.read(pygit2.Oid(raw=id))
         except KeyError:
             raise Unreadable(id, "is missing") from None
         except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
-        if found != type:
-            raise Unreadable(id, f"is no {type}")
+        if found is not type:
+            raise Unreadable(id, f"is no {type.name.lower()}")
         return data
 
-    def _stored(self, id: bytes) -> tuple[str, bytes]:
-        found, data = self._odb.read(pygit2.Oid(raw=id))
-        return _TYPES.get(found, "object"), data
-
-    def _loose_object(self, id: bytes) -> tuple[str, bytes] | None:
+    def _loose_object(self, id: bytes) -> tuple[pygit2.enums.ObjectType, bytes] | None:
         """A loose object's type and bytes. Not by libgit2, which never returns from one that is cut short."""
-        if id not in self._loose:
-            return None
         try:
             raw = zlib.decompress(self._loose[id].read_bytes())
         except FileNotFoundError:
@@ -146,7 +150,7 @@ class Objects:
         if hashlib.sha1(raw, usedforsecurity=False).digest() != id:
             raise ValueError("its bytes are not those of its name")
         head, _, data = raw.partition(b"\0")
-        return head.split(b" ")[0].decode("ascii"), data
+        return _NAMES.get(head.split(b" ")[0], pygit2.enums.ObjectType.INVALID), data
 
 
 def _loose_files(folder: Path) -> dict[bytes, Path]:
@@ -165,14 +169,14 @@ class Unbrowsed(NamedTuple):
     error: Unreadable
 
 
-def differing(left: Tree, right: Tree) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
+def differing(left: Tree, right: Tree) -> list[tuple[bytes, Entry | None, Entry | None]]:
     """Name, entry before and entry after, of what two folders do not have in common."""
-    for name, found in right.items():
-        held = left.get(name)
-        if held != found:
-            yield name, Entry(*held) if held else None, Entry(*found)
-    for name in left.keys() - right.keys():
-        yield name, Entry(*left[name]), None
+    get = left.get
+    found: list[tuple[bytes, Entry | None, Entry | None]]
+    found = [(name, entry(left, name), Entry(*now)) for name, now in right.items() if get(name) != now]
+    if len(left) + sum(was is None for _, was, _ in found) == len(right):
+        return found  # nothing went, as in nearly every commit
+    return [*found, *((name, Entry(*left[name]), None) for name in left.keys() - right.keys())]
 
 
 def entry(tree: Tree, name: bytes) -> Entry | None:

@@ -17,7 +17,7 @@ import pygit2
 
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
-from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import cleanup, durable, git
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
@@ -87,12 +87,16 @@ class Store:
         return self.all_tips().get(session, {})
 
     def all_tips(self) -> dict[str, dict[str, str]]:
-        """session → scope → full id of its newest commit."""
+        """session → scope → full id of its newest commit. Raises: Damaged."""
         found: dict[str, dict[str, str]] = {}
-        # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
-        for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
-            if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
-                found.setdefault(named[0], {})[named[1]] = str(reference.target)
+        try:
+            # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
+            for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
+                if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
+                    found.setdefault(named[0], {})[named[1]] = str(reference.target)
+        except pygit2.GitError as error:
+            words = f"the refs of {self.path} cannot be read: {error}"
+            raise Damaged(words, hint="`ctxvc verify` tells more") from error
         return found
 
     def has(self, session: str) -> bool:

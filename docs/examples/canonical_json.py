@@ -14,10 +14,6 @@ SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": 
 ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
 
 
-class Number(str):
-    """A number as it was written."""
-
-
 def canonical(text: str | bytes) -> bytes:
     """The canonical form of a JSON text. Raises: ValueError where it is none."""
     return written(read(text)).encode()
@@ -36,7 +32,7 @@ def prompt_hash(text: str | bytes) -> str:
 
 
 def read(text: str | bytes) -> object:
-    return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refuse)
+    return json.loads(text, parse_constant=refuse)
 
 
 def refuse(name: str) -> None:
@@ -54,8 +50,8 @@ def written(value: object) -> str:
     match value:
         case None | True | False:
             return {None: "null", True: "true", False: "false"}[value]
-        case Number():
-            return str(value)
+        case int() | float():
+            return repr(value)
         case str():
             return '"' + ESCAPED.sub(escape, value) + '"'
         case list():

@@ -134,8 +134,8 @@ def frame(data: bytes, at: int) -> tuple[int, bytes] | None:
 
 
 FIELDS = ("scope", "op", "actor", "counters", "time", "step", "done", "rows", "bodies", "groups", "meta", "subject",
-          "trailers", "origin", "inherit", "merge")  # fmt: skip
-DEFAULTS = (None, None, None, None, "", 0, False, [], [], [], {}, "", {}, "", None, "")
+          "trailers", "origin", "inherit", "merge", "text", "written")  # fmt: skip
+DEFAULTS = (None, None, None, None, "", 0, False, [], [], [], {}, "", {}, "", None, "", "", 0)
 
 
 def waiting(store: Path, session: str) -> list[dict]:
@@ -154,7 +154,7 @@ def waiting(store: Path, session: str) -> list[dict]:
     for last, payload in records[1:]:
         changes = unpack(payload)[0]
         for number, values in enumerate(changes, last - len(changes) + 1):
-            change = dict(zip(FIELDS, [*values, *DEFAULTS[len(values) :]], strict=True))
+            change = dict(zip(FIELDS, [*values, *DEFAULTS[len(values) :]], strict=False), number=number)
             if number > covered.get(change["scope"], 0):
                 found.append(change)
     return found
@@ -169,19 +169,59 @@ def covers(commit: bytes, journal: str) -> int:
     return 0
 
 
-def current(store: Path, session: str, scope: str) -> tuple[dict[str, dict], dict[str, dict]]:
-    """Rows and groups of a scope as they are now."""
-    changes = [change for change in waiting(store, session) if change["scope"] == scope]
-    commit = tips(store, session).get(scope) or changes[0]["origin"]
-    rows, held = ledger(store, commit), groups(store, commit)
+def current(store: Path, session: str, scope: str, last: int = 1 << 63) -> tuple[dict[str, dict], dict[str, dict]]:
+    """Rows and groups of a scope as they are now, or after the change of that number."""
+    changes = [change for change in waiting(store, session) if change["scope"] == scope and change["number"] <= last]
+    tip = tips(store, session).get(scope)
+    rows, held = (ledger(store, tip), groups(store, tip)) if tip else begun(store, session, changes[0]["origin"])
     for change in changes:
         if change["inherit"] is not None:
-            rows = {name: rows[name] for name in change["inherit"] if name in rows}
-            held = {name: group for name, group in held.items() if rows.keys() >= set(group["members"])}
+            rows, held = inherited(rows, held, change["inherit"])
         rows |= {row["id"]: row for row in change["rows"]}
         held |= {group["id"]: group for group in change["groups"]}
     in_order = dict(sorted(rows.items(), key=lambda item: int(item[0][1:])))
     return in_order, {name: group for name, group in held.items() if group["members"]}
+
+
+def begun(store: Path, session: str, origin: str) -> tuple[dict[str, dict], dict[str, dict]]:
+    """Rows and groups of what a new scope starts from: a commit, or a scope after a change of this journal."""
+    scope, reference, number = origin.rpartition("/")
+    commit = made(store, session, scope, int(number)) if reference else origin
+    return (ledger(store, commit), groups(store, commit)) if commit else current(store, session, scope, int(number))
+
+
+def made(store: Path, session: str, scope: str, number: int) -> str:
+    """The commit by which a scope has a change: of those that cover it, the one that covers least, and the newest."""
+    journal = unpack(frames((store / "ctxvc" / "journal" / session).read_bytes())[0][1])[1]
+    tip = tips(store, session).get(scope)
+    found, least = "", 0
+    for commit in git(store, "rev-list", "--first-parent", tip).decode().split() if tip else ():
+        covered = covers(git(store, "cat-file", "commit", commit), journal)
+        if covered < number:
+            break
+        if not found or covered < least:
+            found, least = commit, covered
+    return found
+
+
+def inherited(rows: dict, held: dict, kept: list[str]) -> tuple[dict[str, dict], dict[str, dict]]:
+    """The rows that are kept, and the groups of which everything is; nothing points to what is not."""
+    rows = {name: rows[name] for name in kept if name in rows}
+    while True:
+        there = rows.keys() | held.keys()
+        whole = {name: group for name, group in held.items() if there >= {*group["members"], *group.get("summary", [])}}
+        if len(whole) == len(held):
+            break
+        held = whole
+    for row in rows.values():
+        if row.get("group", "") not in held and row.pop("group", "") and row.get("level", 0) > 1:
+            row["level"] = 1
+    for group in held.values():
+        if group.get("group", "") not in held:
+            group.pop("group", None)
+        if group.get("before", "") not in rows:
+            group.pop("before", None)
+    return rows, held
 
 
 def unpack(data: bytes) -> object:

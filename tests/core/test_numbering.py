@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxvc.core import wire
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.ledger import Ledger, Meta, Row
-from ctxvc.core.numbering import Entry, Numbering, is_human
+from ctxvc.core.numbering import Entry, Numbering, is_human, speaks
 from ctxvc.store import format as fmt
 from tests.core.strategies import conversations, wild_messages
 
@@ -267,3 +267,93 @@ def test_a_result_finds_its_call_whatever_the_id(name: str) -> None:
 
     assert made[-1].parent == made[-2].id
     assert fmt.decode_rows(fmt.encode_rows(made), "here") == tuple(made)
+
+
+# --- what stands aside
+
+
+def aside(kind: Any = "note", origin: Any = "human") -> Part:
+    return wire.text_part("by the way", "user", origin, kind=kind)
+
+
+@pytest.mark.parametrize("origin", ["human", "model", "client"])
+@pytest.mark.parametrize("kind", ["note", "dashboard"])
+def test_notes_and_dashboards_open_neither_step_nor_turn(kind: str, origin: str) -> None:
+    beside = said("user", aside(kind, origin))
+
+    assert table(beside, human(), reply("c1"), beside, results("c1"), beside, reply(), beside, human(), beside) == [
+        (kind, 0, 0, ""),
+        ("user", 1, 1, ""),
+        ("assistant", 1, 1, "B2"),
+        ("tool_use", 1, 1, "B2"),
+        (kind, 1, 1, "B2"),
+        ("tool_result", 1, 1, "B4"),
+        (kind, 1, 1, "B2"),
+        ("assistant", 2, 1, "B2"),
+        (kind, 2, 1, "B2"),
+        ("user", 3, 2, ""),
+        (kind, 3, 2, "B10"),
+    ]
+
+
+def test_a_person_s_note_interrupts_no_call() -> None:
+    made = entries([human(), reply("c1"), said("user", aside())])
+
+    assert [(entry.done, len(entry.rows)) for entry in made] == [(False, 1), (False, 2), (False, 1)]
+
+
+def test_what_stands_aside_behind_a_step_is_committed_with_the_next() -> None:
+    made = entries([human(), reply(), said("user", aside("dashboard", "client")), reply()])
+
+    assert [(entry.step, entry.done) for entry in made] == [(1, False), (1, True), (1, False), (2, True)]
+
+
+def test_words_beside_a_note_are_what_they_are() -> None:
+    both = said("user", aside("dashboard", "client"), wire.text_part("do it", "user", "human"))
+
+    assert table(human(), reply(), both)[2:] == [("dashboard", 2, 2, ""), ("user", 2, 2, "")]
+
+
+def test_a_person_s_note_is_human_text_and_nothing_said_to_the_model() -> None:
+    note = aside()
+
+    assert is_human(note.role, note.origin)
+    assert not speaks(note.kind, note.role, note.origin)
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything, st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["note", "dashboard"]), st.booleans())))
+def test_with_notes_between_all_else_has_the_same_steps_turns_and_parents(
+    messages: list[Message], places: list[tuple[int, str, bool]]
+) -> None:
+    """Put in by a verb or appended, also where the program was away behind each."""
+    numbering = Numbering(block=0)
+    ledger = EMPTY
+    beside: set[str] = set()
+    for at, message in enumerate(messages):
+        for _, kind, appended in (place for place in places if place[0] == at):
+            note = said("user", aside(kind))
+            appended_rows = [row for entry in numbering.add(note) for row in entry.rows] if appended else []
+            added = appended_rows or numbering.aside(note)[0]
+            ledger = ledger.with_rows(added).with_meta(meta(numbering))
+            beside |= {row.id for row in added}
+            numbering = Numbering.of(ledger, numbering.block)
+        added = [row for entry in numbering.add(message) for row in entry.rows]
+        ledger = ledger.with_rows(added).with_meta(meta(numbering))
+    others = [row for row in ledger.rows() if row.id not in beside]
+    names = {row.id: f"B{number}" for number, row in enumerate(others, 1)}
+
+    assert [(row.kind, row.step, row.turn, names.get(row.parent, "")) for row in others] == table(*messages)
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything)
+def test_a_message_can_be_taken_in_two_parts(messages: list[Message]) -> None:
+    numbering = Numbering(block=0)
+    made: list[Entry] = []
+    for message in messages:
+        settled, rest = numbering.settle(message)
+        assert not settled or settled[-1].done or numbering.calls
+        made += [*settled, *numbering.begin(rest)]
+
+    assert made == entries(messages)

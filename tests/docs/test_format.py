@@ -28,10 +28,12 @@ from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.numbering import is_human
 from ctxvc.errors import CtxvcError
 from ctxvc.importing import import_paths
+from ctxvc.request import canonical as our_canonical
 from ctxvc.store import format as fmt
 from ctxvc.store import git
 from ctxvc.store.journal import Change, Head, Record
 from ctxvc.store.store import _SETTINGS, Store
+from ctxvc.store.writer import Writer
 
 from . import examples
 from .building import PICTURE, TRACE, call, message, result, small_store
@@ -205,6 +207,45 @@ def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -
     assert list(reader.ledger(small.path, "fix-login/fix-auth")) == ["B7", "B9"]
     assert (small.path / "HEAD").read_text() == "ref: refs/heads/fix-login/fix-auth\n"
     assert_seen_alike(small)
+
+
+@pytest.mark.parametrize("moved", [(), ("demo/main",), ("demo/look",)], ids=["no ref", "main", "look"])
+def test_the_reader_sees_a_switch_that_waits_or_was_flushed_in_part(
+    small: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: tuple[str, ...]
+) -> None:
+    """Scopes that begin on changes of the journal, some of which a branch has already."""
+    with small.writer("demo") as session, monkeypatch.context() as waiting:
+        waiting.setattr(session, "_flush", lambda: None)
+        session.append(message("user", "tool", result("toolu_3", "done")))
+        row = session.ledger()["B7"]
+        group = Group(id="G1", members=("B7",), stub="[gone]")
+        session.change(
+            subject="group", op="archive", actor="user", rows=[msgspec.structs.replace(row, group="G1")], groups=[group]
+        )
+        session.open_scope("look", "deeper")
+        session.append(message("assistant", "model", "found"))
+        session.open_scope("copy", "to try", with_messages=True)
+        session.goto("main", "back")
+        assert reader.waiting(small.path, "demo")
+        assert_waiting_alike(small, session)
+        shutil.copytree(small.path, tmp_path / "after")
+        with Store(tmp_path / "after") as after, after.writer("demo") as other:
+            other.flush()
+        shutil.copytree(tmp_path / "after" / "objects", small.path / "objects", dirs_exist_ok=True)
+        for name in moved:
+            tip = git.run(tmp_path / "after", "rev-parse", f"refs/heads/{name}").decode().strip()
+            git.run(small.path, "update-ref", f"refs/heads/{name}", tip)
+    with small.writer("demo") as session:
+        assert_waiting_alike(small, session)
+        session.flush()
+    assert_seen_alike(small)
+
+
+def assert_waiting_alike(store: Store, session: Writer) -> None:
+    for scope in session.scopes():
+        rows, groups = reader.current(store.path, "demo", scope)
+        assert list(rows.values()) == plain(list(session.ledger(scope).rows()))
+        assert groups == plain(session.ledger(scope).groups)
 
 
 def test_the_reader_sees_recordings_of_other_programs(store: Store) -> None:
@@ -605,18 +646,23 @@ def test_the_canonical_form_is_the_one_in_the_page(value: str, canonical: str) -
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(st.characters(), max_size=20),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(), max_size=20),
         lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
         max_leaves=20,
     )
 )
 def test_the_canonical_form_is_one_form(value: object) -> None:
-    """However it was spelt; and it is the same value still."""
+    """However it was spelt; it is the same value still, and what ctxvc hashes."""
     spelt = [json.dumps(value), json.dumps(value, indent=3, ensure_ascii=False, sort_keys=True)]
     (canonical,) = {canonical_json.canonical(text) for text in spelt}
 
     assert json.loads(canonical) == value
     assert canonical_json.canonical(canonical) == canonical
+    assert our_canonical(value) == canonical
 
 
 def request(**mark: Any) -> str:

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import cleanup, durable
+from ctxvc.store import cleanup, durable, known
 from ctxvc.store import git as programs
 from ctxvc.store import store as stores
-from ctxvc.store import writer as writers
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
 
@@ -311,7 +310,7 @@ def test_ctrl_c_between_the_disk_and_what_is_known_here_loses_nothing(
 
     session.append(human("before"))
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(writers, "apply", interrupt)
+        interrupted.setattr(known, "apply", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.append(human("on the disk"))
 

@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from ctxvc.store.journal import (
     encode_record,
     frame,
     parse,
+    reference,
 )
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
@@ -320,3 +322,31 @@ def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: P
 def test_a_session_that_was_told_nothing_writes_nothing(session: Writer, store: Store) -> None:
     assert session.append() == []
     assert contents(session) == {}
+
+
+# --- changes that refer to others, and other versions' changes
+
+
+@pytest.mark.parametrize(
+    ("origin", "found"), [("", ("", 0)), ("a" * 40, ("", 0)), ("main/7", ("main", 7)), ("main/0", ("main", 0))]
+)
+def test_a_reference_is_a_commit_or_a_change_of_a_scope(origin: str, found: tuple[str, int]) -> None:
+    assert reference(origin) == found
+
+
+@pytest.mark.parametrize("origin", ["main/", "main/x", "main/-1", "main/²", "main/7/"])
+def test_what_is_no_reference_is_damage(origin: str) -> None:
+    with pytest.raises(Damaged, match="refers to"):
+        reference(origin)
+
+
+def test_a_change_of_an_older_version_has_defaults_and_a_newer_one_s_more_is_passed_over(tmp_path: Path) -> None:
+    change = Change("main", "archive", "user", Counters(block=3), subject="archive B1")
+    elements = msgspec.msgpack.decode(msgspec.msgpack.encode(change))
+    payloads = [msgspec.msgpack.encode([[each], ""]) for each in (elements[:12], [*elements, "more", 7])]
+    file = tmp_path / "demo"
+    frames = [frame(number, payload) for number, payload in enumerate(payloads, 1)]
+    file.write_bytes(b"".join([encode_head(HEAD), *frames]))
+
+    _, records, _, _ = Journal(file).read()
+    assert [record.changes for _, record in records] == [(change,), (change,)]

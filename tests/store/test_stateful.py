@@ -1,7 +1,8 @@
 """Everything together, in any order, against a model that fits on a page.
 
-Several open sessions, on two conversations of one store, append messages of all kinds, change rows, flush, look, close,
-open again and repack. The model only knows what a person would expect: lists of blocks, and which calls are open.
+Several open sessions, on two conversations of one store, append messages of all kinds, write notes, change rows, open
+scopes and go between them, inside calls and outside, flush, look, close, open again and repack. The model only knows
+what a person would expect: lists of blocks, and which calls are open.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ctxvc.core.actions import TRANSITIONS, after
-from ctxvc.core.blocks import PRESENT, Message
+from ctxvc.core.blocks import PRESENT, Message, Part
 from ctxvc.core.ledger import Group
+from ctxvc.errors import Refused
 from ctxvc.store import git as programs
 from ctxvc.store import store as stores
 from ctxvc.store import writer as writers
@@ -31,6 +35,7 @@ from .building import add_scope, complaints, contents, git, human, raw, reminder
 CONVERSATIONS = ("demo", "other")
 SCOPES = ("main", "side")
 WRITERS = 4
+MOST_SCOPES = 6
 
 
 @dataclass
@@ -40,6 +45,9 @@ class Block:
     body: bytes
     call: str = ""
     state: str = "visible"
+    msg: int = 0
+    turn: int = 0
+    human: bool = False
 
 
 @dataclass
@@ -52,11 +60,49 @@ class Scope:
     replied: bool = False
     steps: int = 0
     verbs: int = 0
+    turn: int = 0
 
     def end_of_step(self) -> None:
         if self.step_open and self.replied and not self.calls:
             self.steps += 1
             self.step_open = self.replied = False
+
+    def finish(self) -> None:
+        """What came in and nobody replied to is a commit, and the reply will be another."""
+        if self.step_open:
+            self.verbs += 1
+            self.step_open = False
+
+    def replies(self) -> list[Block]:
+        return [block for block in self.blocks if block.turn == self.turn and block.kind in ("assistant", "tool_use")]
+
+    def in_turn(self) -> bool:
+        replies = self.replies()
+        newest = [block.kind for block in replies if block.msg == replies[-1].msg]
+        return "tool_use" in newest if newest else self.turn > 0
+
+    def inherited(self) -> list[Block]:
+        """What a new scope gets, by the words of the design."""
+        pinned = {block.call for block in self.blocks if block.call and block.state == "pinned"}
+        calls = {block.call for block in self.blocks if block.kind == "tool_use"}
+        return [
+            replace(block)
+            for block in self.blocks
+            if block.state == "pinned"
+            or (block.kind == "note" and block.state not in ("pruned", "deleted"))
+            or (block.call in pinned & calls)
+            or (block.human and block.turn == self.turn and self.in_turn())
+        ]
+
+
+@dataclass
+class Wanted:
+    """A switch that was asked for inside a call."""
+
+    name: str
+    text: str
+    new: bool
+    with_messages: bool = False
 
 
 class Machine(RuleBasedStateMachine):
@@ -70,7 +116,8 @@ class Machine(RuleBasedStateMachine):
         self.model = {(name, scope): Scope() for name in CONVERSATIONS for scope in SCOPES}
         self.numbers = dict.fromkeys(CONVERSATIONS, 0)
         self.groups = dict.fromkeys(CONVERSATIONS, 0)
-        self.said = 0
+        self.said = self.messages = 0
+        self.wanted: list[Wanted | None] = [None] * WRITERS
         self.stores = [Store(self.path) for _ in range(WRITERS)]
         # Two writers on each conversation: one that stays, one that moves between its scopes.
         self.open = [self.stores[n].writer(CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
@@ -90,45 +137,117 @@ class Machine(RuleBasedStateMachine):
 
     # --- the model's side of an append
 
-    def expect(self, name: str, scope: Scope, kind: str, body: bytes, call: str = "") -> None:
+    def expect(self, name: str, scope: Scope, kind: str, body: bytes, call: str = "", human: bool = False) -> str:
         self.numbers[name] += 1
-        scope.blocks.append(Block(f"B{self.numbers[name]}", kind, body, call))
+        block = Block(f"B{self.numbers[name]}", kind, body, call, msg=self.messages, turn=scope.turn, human=human)
+        scope.blocks.append(block)
+        return block.id
 
-    def interrupt(self, name: str, scope: Scope) -> None:
-        for call in scope.calls:
-            self.expect(name, scope, "tool_result", b"", call)
+    def interrupt(self, name: str, scope: Scope) -> list[str]:
+        self.messages += 1
+        ids = [self.expect(name, scope, "tool_result", b"", call) for call in scope.calls]
         scope.calls.clear()
         scope.end_of_step()
+        return ids
 
     def told(self, writer: int, scope: str, *messages: Message) -> None:
         """The messages are appended, for real and in the model, and both give them the same numbers."""
         session = self.open[writer]
-        first = self.numbers[session.name]
+        here, expected = session.scope, []
         for message in messages:
-            self.understood(session.name, self.model[session.name, scope], message)
-        ids = session.append(*messages, scope=scope)
-        assert ids == [f"B{number}" for number in range(first + 1, self.numbers[session.name] + 1)]
+            ids, rest = self.settled(session.name, self.model[session.name, scope], message)
+            expected += ids
+            if scope == here:
+                self.switch_if_due(writer, here)
+            expected += self.begun(session.name, self.model[session.name, scope], message, rest)
+        assert session.append(*messages, scope=scope) == expected
+        assert session.switching == (wanted.name if (wanted := self.wanted[writer]) else "")
 
-    def understood(self, name: str, scope: Scope, message: Message) -> None:
+    def settled(self, name: str, scope: Scope, message: Message) -> tuple[list[str], list[Part]]:
+        """What a message does to the open step: the new blocks, and what is left of it."""
+        self.messages += 1
+        if message.role == "assistant":
+            return self.interrupt(name, scope), list(message.parts)
         answers = [part for part in message.parts if part.kind == "tool_result" and part.call in scope.calls]
         others = [part for part in message.parts if part not in answers]
+        ids = []
+        for part in answers:
+            ids.append(self.expect(name, scope, part.kind, part.body, part.call))
+            scope.calls.remove(part.call)
+        scope.end_of_step()
+        if any(part.origin == "human" for part in others):
+            ids += self.interrupt(name, scope)
+        return ids, others
+
+    def begun(self, name: str, scope: Scope, message: Message, parts: list[Part]) -> list[str]:
+        if not parts:
+            return []
+        self.messages += 1
         if message.role == "assistant":
-            self.interrupt(name, scope)
+            scope.turn = scope.turn or 1
             scope.step_open = scope.replied = True
-            for part in message.parts:
-                self.expect(name, scope, part.kind, part.body, part.call)
-            scope.calls = [part.call for part in message.parts if part.kind == "tool_use"]
+            ids = [self.expect(name, scope, part.kind, part.body, part.call) for part in parts]
+            scope.calls = [part.call for part in parts if part.kind == "tool_use"]
             scope.end_of_step()
-        else:
-            for part in answers:
-                self.expect(name, scope, part.kind, part.body, part.call)
-                scope.calls.remove(part.call)
-            scope.end_of_step()
-            if any(part.origin == "human" for part in others):
-                self.interrupt(name, scope)
-            for part in others:
-                self.expect(name, scope, part.kind, part.body, part.call)
-                scope.step_open = True
+            return ids
+        human = any(part.origin == "human" for part in parts)
+        scope.turn += scope.turn == 0 or (human and bool(scope.replies()))
+        scope.step_open = True
+        return [
+            self.expect(name, scope, part.kind, part.body, part.call, human=part.origin == "human") for part in parts
+        ]
+
+    # --- the model's side of a switch
+
+    def switch_if_due(self, writer: int, here: str) -> None:
+        wanted = self.wanted[writer]
+        if wanted and not self.model[self.open[writer].name, here].calls:
+            self.wanted[writer] = None
+            self.switch(self.open[writer].name, here, wanted)
+
+    def switch(self, name: str, here: str, wanted: Wanted) -> None:
+        left = self.model[name, here]
+        left.finish()
+        if not wanted.new:
+            there = self.model[name, wanted.name]
+            self.interrupt(name, there)
+            there.finish()
+            self.noted(name, there, f"[← {here}] {wanted.text}")
+            return
+        self.noted(name, left, f"[→ {wanted.name}] {wanted.text}")
+        blocks = [replace(block) for block in left.blocks] if wanted.with_messages else left.inherited()
+        turn = left.turn + (not wanted.with_messages and not left.in_turn())
+        self.model[name, wanted.name] = Scope(blocks=blocks, turn=turn)
+
+    def noted(self, name: str, scope: Scope, text: str) -> str:
+        self.messages += 1
+        scope.verbs += 1
+        return self.expect(name, scope, "note", text.encode())
+
+    def asked(self, writer: int, wanted: Wanted) -> None:
+        """A switch is asked for, for real and in the model."""
+        session = self.open[writer]
+        here = session.scope
+
+        def ask() -> None:
+            if wanted.new:
+                session.open_scope(wanted.name, wanted.text, with_messages=wanted.with_messages)
+            else:
+                session.goto(wanted.name, wanted.text)
+
+        if self.wanted[writer] or wanted.name == here:
+            with pytest.raises(Refused):
+                ask()
+            return
+        self.wanted[writer] = wanted
+        self.switch_if_due(writer, here)
+        ask()
+        waits = self.wanted[writer] is not None
+        assert (session.scope, session.switching) == ((here, wanted.name) if waits else (wanted.name, ""))
+
+    def scope(self, writer: int, pick: int) -> str:
+        names = [scope for name, scope in self.model if name == self.open[writer].name]
+        return names[pick % len(names)]
 
     def text(self, what: str) -> str:
         self.said += 1
@@ -137,53 +256,59 @@ class Machine(RuleBasedStateMachine):
     # --- what can happen
 
     writers = st.integers(0, WRITERS - 1)
-    scopes = st.sampled_from(SCOPES)
+    picks = st.integers(0, MOST_SCOPES - 1)
 
-    @rule(writer=writers, scope=scopes)
-    def a_person_speaks(self, writer: int, scope: str) -> None:
-        self.told(writer, scope, human(self.text("question")))
+    @rule(writer=writers, pick=picks)
+    def a_person_speaks(self, writer: int, pick: int) -> None:
+        self.told(writer, self.scope(writer, pick), human(self.text("question")))
 
-    @rule(writer=writers, scope=scopes)
-    def the_program_reminds(self, writer: int, scope: str) -> None:
-        self.told(writer, scope, reminder(self.text("reminder")))
+    @rule(writer=writers, pick=picks)
+    def the_program_reminds(self, writer: int, pick: int) -> None:
+        self.told(writer, self.scope(writer, pick), reminder(self.text("reminder")))
 
-    @rule(writer=writers, scope=scopes, body=st.binary(max_size=40))
-    def bytes_are_pasted(self, writer: int, scope: str, body: bytes) -> None:
-        self.told(writer, scope, raw(body))
+    @rule(writer=writers, pick=picks, body=st.binary(max_size=40))
+    def bytes_are_pasted(self, writer: int, pick: int, body: bytes) -> None:
+        self.told(writer, self.scope(writer, pick), raw(body))
 
-    @rule(writer=writers, scope=scopes)
-    def a_whole_turn_comes_at_once(self, writer: int, scope: str) -> None:
+    @rule(writer=writers, pick=picks)
+    def a_whole_turn_comes_at_once(self, writer: int, pick: int) -> None:
         call = self.text("call").replace(" ", "-")
         turn = [human(self.text("question")), reply("", call), results(result(call, self.text("output")))]
-        self.told(writer, scope, *turn, reply(self.text("reply")))
+        self.told(writer, self.scope(writer, pick), *turn, reply(self.text("reply")))
 
-    @rule(writer=writers, scope=scopes, calls=st.integers(0, 3))
-    def the_model_replies(self, writer: int, scope: str, calls: int) -> None:
+    @rule(writer=writers, pick=picks, calls=st.integers(0, 3))
+    def the_model_replies(self, writer: int, pick: int, calls: int) -> None:
         text = self.text("reply")
-        self.told(writer, scope, reply(text, *(f"{text}/{number}".replace(" ", "-") for number in range(calls))))
+        self.told(
+            writer,
+            self.scope(writer, pick),
+            reply(text, *(f"{text}/{number}".replace(" ", "-") for number in range(calls))),
+        )
 
-    @rule(writer=writers, scope=scopes, data=st.data())
-    def results_come(self, writer: int, scope: str, data: st.DataObject) -> None:
-        calls = self.model[self.open[writer].name, scope].calls
+    @rule(writer=writers, pick=picks, data=st.data())
+    def results_come(self, writer: int, pick: int, data: st.DataObject) -> None:
+        calls = self.model[self.open[writer].name, self.scope(writer, pick)].calls
         if calls:
             chosen = data.draw(st.lists(st.sampled_from(calls), min_size=1, unique=True))
-            self.told(writer, scope, results(*(result(call, self.text("output")) for call in chosen)))
+            self.told(
+                writer, self.scope(writer, pick), results(*(result(call, self.text("output")) for call in chosen))
+            )
 
-    @rule(writer=writers, scope=scopes, data=st.data())
-    def a_result_comes_with_words(self, writer: int, scope: str, data: st.DataObject) -> None:
-        calls = self.model[self.open[writer].name, scope].calls
+    @rule(writer=writers, pick=picks, data=st.data())
+    def a_result_comes_with_words(self, writer: int, pick: int, data: st.DataObject) -> None:
+        calls = self.model[self.open[writer].name, self.scope(writer, pick)].calls
         if calls:
             words = data.draw(st.sampled_from([human, reminder]))(self.text("and then"))
             parts = (result(calls[-1], self.text("output")), *words.parts)
-            self.told(writer, scope, Message(role="user", parts=parts))
+            self.told(writer, self.scope(writer, pick), Message(role="user", parts=parts))
 
-    @rule(writer=writers, scope=scopes)
-    def a_stray_result_comes(self, writer: int, scope: str) -> None:
-        self.told(writer, scope, results(result("nobody-asked", self.text("stray"))))
+    @rule(writer=writers, pick=picks)
+    def a_stray_result_comes(self, writer: int, pick: int) -> None:
+        self.told(writer, self.scope(writer, pick), results(result("nobody-asked", self.text("stray"))))
 
-    @rule(writer=writers, scope=scopes, data=st.data())
-    def a_verb_is_used(self, writer: int, scope: str, data: st.DataObject) -> None:
-        session = self.open[writer]
+    @rule(writer=writers, pick=picks, data=st.data())
+    def a_verb_is_used(self, writer: int, pick: int, data: st.DataObject) -> None:
+        session, scope = self.open[writer], self.scope(writer, pick)
         model = self.model[session.name, scope]
         if not model.blocks:
             return
@@ -195,9 +320,9 @@ class Machine(RuleBasedStateMachine):
         session.change(subject=f"{verb} {block.id}", op=verb, actor="user", rows=[row], scope=scope)
         model.verbs += 1
 
-    @rule(writer=writers, scope=scopes, data=st.data())
-    def blocks_leave_as_a_group(self, writer: int, scope: str, data: st.DataObject) -> None:
-        session = self.open[writer]
+    @rule(writer=writers, pick=picks, data=st.data())
+    def blocks_leave_as_a_group(self, writer: int, pick: int, data: st.DataObject) -> None:
+        session, scope = self.open[writer], self.scope(writer, pick)
         model = self.model[session.name, scope]
         visible = [block for block in model.blocks if block.state == "visible"]
         if len(visible) < 2:
@@ -222,16 +347,43 @@ class Machine(RuleBasedStateMachine):
     def a_writer_flushes(self, writer: int) -> None:
         self.open[writer].flush()
 
-    @rule(writer=writers, scope=scopes)
-    def a_step_is_finished_as_it_is(self, writer: int, scope: str) -> None:
-        session = self.open[writer]
+    @rule(writer=writers, pick=picks)
+    def a_step_is_finished_as_it_is(self, writer: int, pick: int) -> None:
+        session, scope = self.open[writer], self.scope(writer, pick)
         model = self.model[session.name, scope]
-        was_open = model.step_open
+        here = session.scope
         self.interrupt(session.name, model)
+        model.finish()
+        if scope == here:
+            self.switch_if_due(writer, here)
         session.finish(scope)
-        if was_open and model.step_open:  # nobody replied: what came in is a commit, and the reply will be another
-            model.verbs += 1
-            model.step_open = False
+
+    @rule(writer=writers, pick=picks)
+    def a_note_is_written(self, writer: int, pick: int) -> None:
+        session, scope = self.open[writer], self.scope(writer, pick)
+        text = self.text("note")
+        assert session.note(text, scope=scope) == self.noted(session.name, self.model[session.name, scope], text)
+
+    @rule(writer=writers, with_messages=st.booleans())
+    def a_scope_is_opened(self, writer: int, with_messages: bool) -> None:
+        name = self.open[writer].name
+        asked = sum(wanted.new for n, wanted in enumerate(self.wanted) if wanted and self.open[n].name == name)
+        if sum(conversation == name for conversation, _ in self.model) + asked < MOST_SCOPES:
+            new = self.text("scope").replace(" ", "-")
+            self.asked(writer, Wanted(new, self.text("to try"), new=True, with_messages=with_messages))
+
+    @rule(writer=writers, pick=picks)
+    def a_writer_goes_to_another_scope(self, writer: int, pick: int) -> None:
+        self.asked(writer, Wanted(self.scope(writer, pick), self.text("back"), new=False))
+
+    @rule(writer=writers, work=st.booleans())
+    def a_model_switches_in_a_call(self, writer: int, work: bool) -> None:
+        """As an agent does it: the call, the request, then the result; perhaps with another one open beside it."""
+        here, call = self.open[writer].scope, self.text("switch").replace(" ", "-")
+        self.told(writer, here, reply("", call, *([f"{call}-too"] if work else [])))
+        if self.open[writer].scope == here:
+            self.a_scope_is_opened(writer, with_messages=False)
+            self.told(writer, here, results(result(call, "soon")))
 
     @rule(writer=writers)
     def a_writer_looks(self, writer: int) -> None:
@@ -244,7 +396,7 @@ class Machine(RuleBasedStateMachine):
         old.close()
         self.stores[writer].close()
         self.stores[writer] = Store(self.path)
-        self.open[writer] = self.stores[writer].writer(old.name, old.scope)
+        self.open[writer], self.wanted[writer] = self.stores[writer].writer(old.name, old.scope), None
         self.same(self.open[writer])
 
     @rule(writer=writers)
@@ -253,7 +405,7 @@ class Machine(RuleBasedStateMachine):
         old = self.open[writer]
         old._journal.close()
         self.stores[writer] = Store(self.path)
-        self.open[writer] = self.stores[writer].writer(old.name, old.scope)
+        self.open[writer], self.wanted[writer] = self.stores[writer].writer(old.name, old.scope), None
 
     @rule()
     def packs_are_merged(self) -> None:
@@ -267,7 +419,8 @@ class Machine(RuleBasedStateMachine):
     # --- what must hold
 
     def same(self, session: Writer) -> None:
-        for scope in SCOPES:
+        assert set(session.scopes()) == {scope for name, scope in self.model if name == session.name}
+        for scope in session.scopes():
             model = self.model[session.name, scope]
             rows = list(session.ledger(scope).rows())
             assert [(row.id, row.kind, row.call, row.state) for row in rows] == [
@@ -279,8 +432,12 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def no_number_is_used_twice(self) -> None:
         for name in CONVERSATIONS:
-            ids = [block.id for scope in SCOPES for block in self.model[name, scope].blocks]
-            assert len(ids) == len(set(ids)) == self.numbers[name]
+            held: dict[str, bytes] = {}
+            for (conversation, _), scope in self.model.items():
+                for block in scope.blocks if conversation == name else ():
+                    assert held.setdefault(block.id, block.body) == block.body
+                assert len({block.id for block in scope.blocks}) == len(scope.blocks)
+            assert len(held) == self.numbers[name]
 
     def teardown(self) -> None:
         if not hasattr(self, "open"):
@@ -302,7 +459,7 @@ class Machine(RuleBasedStateMachine):
             for name in CONVERSATIONS:
                 with store.writer(name) as session:
                     self.same(session)
-                    for scope in SCOPES:
+                    for scope in session.scopes():
                         self._git_agrees(session, scope)
         assert complaints(self.path) == ""
 
@@ -312,7 +469,7 @@ class Machine(RuleBasedStateMachine):
         ops = git(
             self.path, "log", "--first-parent", "--format=%(trailers:key=Ctxvc-Op,valueonly)", f"{session.name}/{scope}"
         ).split()
-        held = [op for op in ops if op not in ("session", "scope")]
+        held = [*takewhile(lambda op: op not in ("session", "scope"), ops)]
         if not model.step_open:
             assert committed == {block.id: block.state in PRESENT for block in model.blocks}
             assert len(held) == model.steps + model.verbs

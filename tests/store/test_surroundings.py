@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 
 from ctxvc.core.ledger import Ledger, Meta
 from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.store import git as programs
 from ctxvc.store import store as stores
 from ctxvc.store.journal import Head, encode_head
 from ctxvc.store.locks import locked
@@ -19,6 +21,7 @@ from ctxvc.store.packs import Commit
 from ctxvc.store.store import Store
 
 from .building import (
+    ROOT,
     add_scope,
     afresh,
     archive,
@@ -155,6 +158,101 @@ def test_a_user_s_git_settings_and_hooks_change_nothing(tmp_path: Path, monkeypa
     assert not (path / "hooks").exists()
     assert list((path / "objects").glob("[0-9a-f][0-9a-f]")) == [], "no loose objects"
     assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.txt") == CRLF
+
+
+BROKEN_SETTINGS = {
+    "a file of garbage": lambda found: found.write_text("[core\n\0 garbage"),
+    "a folder in its place": lambda found: found.mkdir(),
+    "no end of includes": lambda found: found.write_text(f"[include]\n\tpath = {found}\n"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN_SETTINGS.values(), ids=BROKEN_SETTINGS)
+@pytest.mark.parametrize("name", [".gitconfig", "git/config"])
+def test_broken_settings_of_the_user_s_git_are_no_reason_to_be_without_the_store(
+    tmp_path: Path, name: str, broken: object
+) -> None:
+    home = tmp_path / "home"
+    (home / "git").mkdir(parents=True)
+    assert callable(broken)
+    broken(home / name)
+
+    # In a process of its own: libgit2 looks for the home once.
+    told = in_home(home, WRITES, tmp_path / ".ctxvc")
+
+    assert (told.returncode, told.stderr) == (0, "")
+    is_right(tmp_path / ".ctxvc")
+
+
+WRITES = """
+import sys
+from pathlib import Path
+import pygit2
+from tests.store.test_surroundings import write_everything
+before = pygit2.settings.search_path[pygit2.enums.ConfigLevel.GLOBAL]
+write_everything(Path(sys.argv[1]).parent)
+assert pygit2.settings.search_path[pygit2.enums.ConfigLevel.GLOBAL] == before, "the program's own use of libgit2"
+assert pygit2.settings.owner_validation
+"""
+OPENS = """
+import sys
+from pathlib import Path
+from ctxvc.errors import CtxvcError
+from ctxvc.store.store import Store
+try:
+    with Store(Path(sys.argv[1])) as store:
+        print(store.sessions())
+except CtxvcError as error:
+    print(type(error).__name__, error, error.hint, sep="; ")
+"""
+
+
+def in_home(home: Path, code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a store to another user")
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("", "Refused; the store {path} belongs to another user; if you trust it: git config --global"),
+        ("[safe]\n\tdirectory = /elsewhere\n", "Refused; the store {path} belongs to another user; "),
+        ("[safe]\n\tdirectory = {path}\n", "['demo']"),
+        ("[safe]\n\tdirectory = *\n", "['demo']"),
+        ("[safe]\n\tdirectory = {path}\n[core\n", "Refused; the store {path} belongs to another user; "),
+    ],
+)
+def test_a_store_of_another_user_is_refused_unless_the_settings_allow_it(
+    path: Path, tmp_path: Path, settings: str, told: str
+) -> None:
+    for found in (path, *path.rglob("*")):
+        os.chown(found, 12345, 12345)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(settings.format(path=path))
+
+    answer = in_home(home, OPENS, path)
+
+    assert answer.stderr == ""
+    assert answer.stdout.startswith(told.format(path=path))
+
+
+@pytest.mark.parametrize("name", [".", "HEAD", "config", "objects", "objects/pack", "refs", "refs/heads"])
+def test_what_may_not_be_read_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(programs.os, "access", lambda found, _: found != path / name)  # root may read everything
+
+    with pytest.raises(CtxvcError) as told:
+        Store(path)
+
+    assert str(told.value) == f"cannot read {path / name}: permission denied"
+    assert told.value.hint == "check who owns the store, and its permissions"
 
 
 def project(tmp_path: Path) -> Path:

@@ -97,12 +97,17 @@ def tree_files(store: Store, commit: str) -> dict[str, bytes]:
 
 
 def rewrite(
-    store: Store, edit: Files | Callable[[dict[str, bytes]], Files], *, scope: str = "main", depth: int = 0
+    store: Store,
+    edit: Files | Callable[[dict[str, bytes]], Files],
+    *,
+    scope: str = "main",
+    depth: int = 0,
+    each: bool = False,
 ) -> str:
     """Rewrites the commit `depth` below a scope's tip, as its maker would have: message, names and times are kept.
 
-    The files of `edit`, or that it makes of what is there, replace those of that commit and of all above it.
-    Gives the commit's new id.
+    The files of `edit`, or that it makes of what is there, replace those of that commit and of all above it; with
+    `each`, it is asked again for each of those. Gives the commit's new id.
     """
     repository = store.repository
     line = list(zip(range(depth + 1), store.first_parents(head(store, scope)), strict=False))
@@ -110,7 +115,7 @@ def rewrite(
     changed: Files | None = None
     first = ""
     for _, old in reversed(line):
-        if changed is None:
+        if changed is None or each:
             changed = edit(tree_files(store, old)) if callable(edit) else edit
         commit = repository[old]
         index = pygit2.Index()

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import shutil
 import subprocess
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pygit2
 import pytest
 
-from ctxvc.core.ledger import Counters, Group
+from ctxvc.core.ledger import Counters, Group, Row
+from ctxvc.store import check
 from ctxvc.store import format as fmt
 from ctxvc.store.check import verify
-from ctxvc.store.check_history import IDENTITY, History
+from ctxvc.store.check_groups import disagreements
+from ctxvc.store.check_history import History
+from ctxvc.store.check_ledger import IDENTITY
 from ctxvc.store.findings import Where
 from ctxvc.store.journal import Change, Record, encode_record, frame, parse
 from ctxvc.store.objects import Objects, Unreadable
@@ -31,6 +37,7 @@ from .making import (
     flip,
     found,
     head,
+    leave_as_group,
     messages,
     object_at,
     rewrite,
@@ -285,6 +292,55 @@ def test_an_edited_row_is_found_in_the_middle_of_a_history(full: Store) -> None:
     assert (finding.where.session, finding.where.scope) == ("demo", "main")  # though `side` has that commit too
 
 
+def test_a_ledger_edited_in_the_middle_of_a_history_is_found_where_it_was_edited(store: Store) -> None:
+    store.create_session("demo")
+    with store.writer("demo") as session:
+        session.append(*messages(40))  # B1 to B160: the ledger's second file from B64 on
+
+    def edited(files: dict[str, bytes]) -> Files:
+        path = "ledger/00/01.jsonl"
+        return {path: files[path].replace(b'"id":"B70","kind":"assistant"', b'"id":"B70","kind":"thinking"')}
+
+    commit = rewrite(store, edited, depth=15, each=True)  # step 25, B97 to B100, and every step after it
+
+    (finding,) = found(store)
+    assert finding.what == "the row of B70 was edited: another kind, and no verb does that"
+    assert (finding.where.commit, finding.where.block, finding.where.path) == (commit, "B70", "ledger/00/01.jsonl")
+
+
+def test_a_ledger_edited_in_one_commit_and_put_right_in_the_next_is_found(store: Store) -> None:
+    store.create_session("demo")
+    with store.writer("demo") as session:
+        session.append(*messages(12))
+    path = "ledger/00/00.jsonl"
+    turns = iter([b'"kind":"thinking"'])
+
+    def edited(files: dict[str, bytes]) -> Files:
+        kind = next(turns, b'"kind":"assistant"')
+        return {path: files[path].replace(b'"id":"B2","kind":"assistant"', b'"id":"B2",' + kind)}
+
+    commit = rewrite(store, edited, depth=5, each=True)
+
+    first, second = found(store)
+    assert first.what == second.what == "the row of B2 was edited: another kind, and no verb does that"
+    assert [first.where.commit, first.where.block] == [commit, "B2"]
+    assert list(store.first_parents(second.where.commit))[1] == commit
+
+
+@pytest.mark.parametrize("depth", [0, 7])
+def test_a_row_put_in_the_middle_of_a_ledger_file_is_found(store: Store, depth: int) -> None:
+    store.create_session("demo")
+    with store.writer("demo") as session:
+        session.append(*messages(12))
+
+    def edited(files: dict[str, bytes]) -> Files:
+        return {"ledger/00/00.jsonl": files["ledger/00/00.jsonl"].replace(b'"B5"', b'"B9999"', 1)}
+
+    commit = rewrite(store, edited, depth=depth, each=True)
+
+    damaged(store, "out of order", commit=commit, path="ledger/00/00.jsonl")
+
+
 def test_what_was_received_with_a_block_cannot_be_edited_and_our_own_notes_can(full: Store) -> None:
     edit_row(full, "B3", extra={"ctxvc": {"mark": 1}})
     assert found(full) == []
@@ -473,6 +529,97 @@ def test_a_row_that_left_its_group_by_itself_is_found(full: Store) -> None:
     damaged(full, "B9 is in G1, which does not have it", block="B9")
 
 
+def _nested(store: Store) -> None:
+    """G1 of B5 to B7 in G3, and G2 of B9 and B10."""
+    store.create_session("demo")
+    with store.writer("demo") as session:
+        session.append(*messages(4))
+        leave_as_group(session, "B5", "B6", "B7", name="G1")
+        leave_as_group(session, "B9", "B10", name="G2")
+        inner = msgspec.structs.replace(session.ledger().groups["G1"], group="G3")
+        outer = Group(id="G3", members=("G1",), level=2, stub="[archived G3]", removed_by="user")
+        session.change(subject="again", op="archive", actor="user", groups=[inner, outer])
+        session.append(*exchange(5))  # the newest commit leaves the groups as they were
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "what"),
+    [
+        ("G1", {"group": ""}, "G3 has G1, which is in no group"),
+        ("G1", {"group": "G2"}, "G1 is in G2, which does not have it"),
+        ("G1", {"level": 2}, "G3 is of level 2 and holds G1 of level 2"),
+        ("G3", {"level": 1}, "G3 is of level 1 and holds G1 of level 1"),
+        ("G1", None, "G3 has G1, which is not there"),
+        ("G3", None, "G1 is in G3, which is not there"),
+        ("G3", {"members": ("G1", "G2")}, "G3 has G2, which is in no group"),
+        ("G2", {"members": ("B9",)}, "B10 is in G2, which does not have it"),
+        ("G2", {"members": ("B9", "B10", "B11")}, "G2 has B11, which is in no group"),
+        ("G2", None, "B9 is in G2, which is not there"),
+    ],
+)
+def test_groups_in_groups_that_disagree_are_found(
+    store: Store, name: str, fields: dict[str, object] | None, what: str
+) -> None:
+    _nested(store)
+    assert found(store) == []
+
+    def edit(files: dict[str, bytes]) -> Files:
+        groups = fmt.decode_groups(files["ledger/groups.jsonl"], "")
+        if fields is None:
+            del groups[name]
+        else:
+            groups[name] = msgspec.structs.replace(groups[name], **fields)
+        return {"ledger/groups.jsonl": fmt.encode_groups(groups.values())}
+
+    damaged(store, what, commit=rewrite(store, edit), path="ledger/groups.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("block", "group", "what"),
+    [
+        ("B9", "", "G2 has B9, which is in no group"),
+        ("B9", "G1", "G2 has B9, which is in G1"),
+        ("B9", "G1", "B9 is in G1, which does not have it"),
+        ("B1", "G2", "B1 is in G2, which does not have it"),
+        ("B1", "G9", "B1 is in G9, which is not there"),
+    ],
+)
+def test_a_row_that_changes_its_group_by_itself_is_found(store: Store, block: str, group: str, what: str) -> None:
+    _nested(store)
+
+    damaged(store, what, commit=edit_row(store, block, group=group), path="ledger/groups.jsonl")
+
+
+def test_a_group_whose_line_stands_there_twice_counts_as_the_last_one_says(store: Store) -> None:
+    _nested(store)
+
+    path = "ledger/groups.jsonl"
+    whole, lines = head(store), tree_files(store, head(store))[path]
+    other = lines.splitlines(keepends=True)[0].replace(b'"B5",', b"")
+
+    rewrite(store, {path: other + lines})
+    assert found(store) == []
+
+    store.repository.references.create("refs/heads/demo/main", whole, force=True)
+    rewrite(store, {path: lines + other})
+    damaged(store, "B5 is in G1, which does not have it", commit=head(store), block="B5")
+
+
+def test_one_group_of_twenty_thousand_blocks_is_looked_through_once(store: Store) -> None:
+    """Twice as many blocks in a group take about twice as long, and not four times."""
+    took = []
+    for size in (10_000, 20_000):
+        names = [f"B{number}" for number in range(1, size + 1)]
+        row = Row(id="B1", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=1, sha256="0" * 64)
+        rows = {name: msgspec.structs.replace(row, id=name, group="G1") for name in names}
+        group = Group(id="G1", members=tuple(names))
+        start = time.process_time()
+        assert list(disagreements({}, {"G1": group}, {"G1"}, {k: (None, v) for k, v in rows.items()}, rows.get)) == []
+        took.append(time.process_time() - start)
+
+    assert took[1] < 3 * took[0] + 0.05
+
+
 def test_groups_that_cannot_be_read_are_found(full: Store) -> None:
     rewrite(full, {"ledger/groups.jsonl": b"[]\n"})
 
@@ -589,6 +736,40 @@ def test_a_branch_that_cannot_be_read_is_found(full: Store) -> None:
     (full.path / "refs/heads/demo/torn").write_bytes(b"")
 
     damaged(full, "the branch cannot be read", path="refs/heads/demo/torn")
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_a_list_of_refs_that_cannot_be_read_is_found(full: Store, deep: bool) -> None:
+    git(full.path, "pack-refs", "--all")
+    (full.path / "packed-refs").write_text("not a list of refs\n")
+
+    findings = verify(full, deep=deep).findings
+
+    assert any("the refs cannot be read" in finding.what for finding in findings), findings
+
+
+def test_folders_that_may_not_be_read_are_found(full: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.walk
+
+    def walk(top: Path, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+        if onerror is not None:
+            onerror(PermissionError(13, "Permission denied", str(top / "demo")))
+        return real(top)
+
+    names = os.listdir
+
+    def listdir(folder: Path) -> list[str]:
+        if folder.name == "journal":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return names(folder)
+
+    monkeypatch.setattr(check.os, "walk", walk)
+    monkeypatch.setattr(check.os, "listdir", listdir)
+
+    assert {(finding.what, finding.where.path) for finding in found(full)} == {
+        ("the refs in it cannot be read: Permission denied", "refs/heads/demo"),
+        ("the journals cannot be read: Permission denied", "ctxvc/journal"),
+    }
 
 
 def test_a_branch_that_points_to_nothing_is_found(full: Store) -> None:

@@ -421,20 +421,33 @@ def test_moves_are_taken_though_the_scope_went_on(full: Store, folder: Path) -> 
     assert not person_changes(full, folder)
 
 
-def test_a_move_that_is_taken_in_the_middle_of_a_step_is_committed_after_it(full: Store, folder: Path) -> None:
+@pytest.mark.parametrize("way", [move, git_move])
+def test_moves_that_are_taken_in_the_middle_of_a_step_show_once_it_is_complete(
+    full: Store, tmp_path: Path, way: Callable[[Path, str], None]
+) -> None:
     session = full.writer("demo")
+    recovered = msgspec.structs.replace(session.ledger()["B6"], reads=1)
+    session.change(subject="recover B6", op="recover", actor="agent", rows=[recovered])
+    folder = Path(checkout(full, folder=tmp_path / "out").path)
+    before = files(folder)
     session.append(human("and"), reply("wait", "open"))
-    move(folder, "blocks/00/00/B4.txt")
+    way(folder, "blocks/00/00/B4.txt")
+    way(folder, "archive/00/00/B6.txt")
 
-    take(full, folder)
+    assert len(take(full, folder).moves) == 2
 
     session.refresh()
-    assert session.ledger()["B4"].state == "archived"
-    assert not person_changes(full, folder)
+    assert [session.ledger()[block].state for block in ("B4", "B6")] == ["archived", "visible"]
+    assert files(folder) == before, "the folder is the newest commit, and nothing is left behind"
+    assert not person_changes(full, folder) and not take(full, folder)
+    assert shell(folder, "status", "--porcelain") == ""
+    checkout(full, folder=folder)
     session.append(results(result("open", "done")))
     session.close()
     checkout(full, folder=folder)
-    assert not {"blocks/00/00/B4.txt", "archive/00/00/B4.txt"} & files(folder)
+    after = files(folder)
+    assert "blocks/00/00/B6.txt" in after
+    assert not {"blocks/00/00/B4.txt", "archive/00/00/B4.txt", "archive/00/00/B6.txt"} & after
     assert found(full) == []
 
 

@@ -1,0 +1,193 @@
+"""What a process knows of a session: its scopes at their tips, and what the journal adds.
+
+docs/format.md says how the two are put together. Looking needs no lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import Numbering
+from ctxvc.errors import Damaged, NotFound
+from ctxvc.store import format as fmt
+from ctxvc.store.flush import Pending, apply, covered
+from ctxvc.store.journal import FORMAT, Change, Frame, Head, Journal, Record, Tail, raw, reference
+
+if TYPE_CHECKING:
+    from ctxvc.store.store import Store
+
+
+@dataclass(slots=True)
+class Scope:
+    """A scope as this process knows it: its newest commit, the ledger there, and the ledger with what waits.
+
+    One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
+    from.
+    """
+
+    tip: str
+    committed: Ledger
+    current: Ledger
+    covered: int = 0  # the newest change of this journal that the tip covers
+    start: Ledger | None = None
+    pending: list[Pending] = field(default_factory=list)
+    numbering: Numbering | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a step has begun and is not complete."""
+        done = [item.change.done for item in self.pending if item.change.op == "step"]
+        return bool(done) and not done[-1]
+
+
+class Known:
+    """A session as it was when it was last looked at: `look` does so again."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        """Raises: NotFound where there is no such session, Damaged."""
+        self.store = store
+        self.name = name
+        self.journal = Journal(store.journal_path(name))
+        self.head: Head | None = None
+        self.seq = 0
+        self.block = self.group = 0
+        self.scopes: dict[str, Scope] = {}
+        self.frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
+        self.moved_to = ""  # where a record that waits moves HEAD
+        self.tail = Tail(0, 0, complete=False)
+        self.load()
+
+    # --- what is known
+
+    def scope(self, name: str) -> Scope:
+        """Raises: NotFound."""
+        try:
+            return self.scopes[name]
+        except KeyError:
+            raise NotFound(
+                f"no scope {name[:80]!r} in session {self.name!r}",
+                hint=f"its scopes: {', '.join(self.names()[:8]) or 'none'}",
+            ) from None
+
+    def names(self) -> list[str]:
+        """The names of the scopes, `main` first."""
+        return sorted(self.scopes, key=lambda name: (name != "main", name))
+
+    def body(self, scope: str, row: Row) -> bytes:
+        """The exact bytes of a block, its checksum compared. Raises: Damaged."""
+        held = self.scope(scope)
+        if held.committed.get(row.id) is not None:
+            return self.store.reader.body(held.tip, held.committed[row.id])
+        return self._uncommitted(row, "")
+
+    def file(self, scope: str, row: Row, suffix: str) -> bytes:
+        """The exact bytes of a block's sibling. Raises: Damaged."""
+        held = self.scope(scope)
+        committed = held.committed.get(row.id)
+        if committed is not None:
+            return self.store.reader.path(held.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
+        return self._uncommitted(row, suffix)
+
+    def _uncommitted(self, row: Row, suffix: str) -> bytes:
+        """A body that waits: a new scope's may wait with the scope that it comes from. Numbers are the session's."""
+        for held in self.scopes.values():
+            for item in held.pending:
+                for block_id, of, data in item.change.bodies:
+                    if block_id == row.id and of == suffix:
+                        return data
+        raise NotFound(f"no block {row.id} in this scope")
+
+    def committed(self, scope: str, seq: int) -> str:
+        """The full id of the commit by which the scope has change `seq`; empty where none does yet.
+
+        Commits of one flush can name the same change (a step, and a verb that waited for its end): the newest counts.
+        """
+        found, number = "", 0
+        if seq <= self.scope(scope).covered:
+            for commit in self.store.first_parents(self.scopes[scope].tip):
+                covers = covered(self.store.message(commit), self.head.journal if self.head else "")
+                if covers < seq:
+                    break
+                if not found or covers < number:
+                    found, number = commit, covers
+        return found
+
+    # --- looking
+
+    def look(self) -> None:
+        """Takes in what other processes have written since."""
+        if self.head is None or self.journal.moved():
+            self.load()
+            return
+        _, records, frames, self.tail = self.journal.read(self.journal.size)
+        self._take(records, frames)
+
+    def load(self) -> None:
+        """Everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
+        head, records, frames, self.tail = self.journal.read()
+        tips = self.store.tips(self.name)
+        if not tips:
+            raise NotFound(f"no session {self.name!r} in {self.store.path}", hint="`ctxvc sessions` lists them")
+        self.head, self.frames, self.seq, self.moved_to = head, [], head.base if head else 0, ""
+        known, self.scopes = self.scopes, {}
+        for scope, tip in tips.items():
+            same = scope in known and known[scope].tip == tip
+            self.scopes[scope] = self._at_tip(tip, known[scope].committed if same else None)
+        counters = [held.committed.meta.counters for held in self.scopes.values()]
+        self.block = max([counter.block for counter in counters] + [head.block if head else 0])
+        self.group = max([counter.group for counter in counters] + [head.group if head else 0])
+        self._take(records, frames)
+        if head and head.moving:
+            self.journal.close()
+
+    def rewrite(self, *, moving: bool = False) -> None:
+        """The journal is a new file, with the frames that are known. Whoever calls it holds the session's lock."""
+        journal = self.head.journal if self.head else self.store.new_id()
+        self.head = Head(FORMAT, journal, self.seq, self.block, self.group, moving)
+        self.journal.rewrite(self.head, [data for _, _, data in self.frames])
+
+    def apply(self, seq: int, record: Record, frame_bytes: bytes) -> None:
+        """Takes in one record; a change that a commit already covers is skipped."""
+        first = seq - len(record.changes) + 1
+        self.seq = max(self.seq, seq)
+        self.frames.append((first, seq, frame_bytes))
+        for number, change in enumerate(record.changes, first):
+            self.block = max(self.block, change.counters.block)
+            self.group = max(self.group, change.counters.group)
+            held = self.scopes.get(change.scope)
+            if held is None:
+                held = self.scopes[change.scope] = self._begun(change)
+            elif number <= held.covered:
+                continue
+            held.current = apply(held.current, change)
+            held.pending.append(Pending(number, change))
+            held.numbering = None
+        if record.head and self.head and seq > self.head.base:
+            self.moved_to = record.head
+
+    def _take(self, records: list[tuple[int, Record]], frames: list[Frame]) -> None:
+        for (seq, record), found in zip(records, frames, strict=True):
+            self.apply(seq, record, raw(found))
+
+    def _at_tip(self, tip: str, ledger: Ledger | None = None) -> Scope:
+        ledger = ledger or self.store.reader.ledger(tip)
+        journal = self.head.journal if self.head else ""
+        return Scope(tip=tip, committed=ledger, current=ledger, covered=covered(self.store.message(tip), journal))
+
+    def _begun(self, change: Change) -> Scope:
+        """The scope that `change` begins, as it stands before it."""
+        scope, seq = reference(change.origin)
+        commit = self.committed(scope, seq) if scope else change.origin
+        if commit:
+            ledger = self.store.reader.ledger(commit)
+            return Scope(tip=commit, committed=ledger, current=ledger, start=ledger)
+        held = self.scope(scope)
+        ledger = held.start or held.committed
+        waiting = [item.change for item in held.pending if item.seq <= seq]
+        if not waiting:
+            raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")
+        for each in waiting:
+            ledger = apply(ledger, each)
+        return Scope(tip=held.tip, committed=held.committed, current=ledger, start=ledger)

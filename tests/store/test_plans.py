@@ -1,0 +1,295 @@
+"""Pending plans: on the disk, never lost, never twice, readable with stock git, and no burden to anything else."""
+
+from __future__ import annotations
+
+import json
+import random
+import time as clock
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.core.plan import Action, Plan
+from ctxvc.errors import BadInput, Conflict, CtxvcError, Damaged, NotFound, Refused
+from ctxvc.store import git as program
+from ctxvc.store import plans, upkeep
+from ctxvc.store.check import verify
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store
+
+from .building import complaints, exchange, git, littered, start
+from .test_crash import settle
+
+REF = "refs/ctxvc/demo/plans"
+BASE = "0123456789abcdef0123456789abcdef01234567"
+
+
+def a_plan(*targets: str, actor: str = "policy:window", **fields: object) -> Plan:
+    action = Action(verb="archive", targets=targets or ("B1", "B2"), index="what it says", checksums={"B1": "3fa9c1"})
+    return msgspec.structs.replace(Plan(actions=(action,), actor=actor, reason="old"), **fields)
+
+
+def put(store: Store, plan: Plan, *, scope: str = "main") -> plans.Pending:
+    return plans.put(store, "demo", scope, plan, base_commit=BASE, time="2026-03-01T12:00:00Z")
+
+
+def subjects(path: Path) -> list[str]:
+    return git(path, "log", "--format=%s", REF).splitlines()
+
+
+def test_a_session_begins_without_plans(store: Store) -> None:
+    assert plans.pending(store, "demo") == ()
+    assert plans.drop(store, "demo", ["P1"], "stale") == ()
+    assert git(store.path, "for-each-ref", REF) == ""
+
+
+def test_a_plan_waits_as_it_was_put_for_every_process(store: Store) -> None:
+    plan = a_plan("B1", "G2", allow_user=True, pressure=True)
+
+    held = put(store, plan)
+
+    assert held == plans.Pending(id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan)
+    assert plans.pending(store, "demo") == (held,)
+    with Store(store.path) as other:
+        assert plans.pending(other, "demo") == (held,)
+    assert held.plan.actions[0].checksums == {"B1": "3fa9c1"}
+
+
+def test_plans_come_back_oldest_first_also_beyond_the_ninth(store: Store) -> None:
+    for number in range(1, 12):
+        put(store, a_plan(f"B{number}"))
+
+    assert [held.id for held in plans.pending(store, "demo")] == [f"P{number}" for number in range(1, 12)]
+
+
+def test_a_number_is_never_given_twice(store: Store) -> None:
+    put(store, a_plan("B1"))
+    put(store, a_plan("B2"))
+    assert plans.drop(store, "demo", {"P2", "P1"}, "committed") == ("P1", "P2")
+
+    assert put(store, a_plan("B1")).id == "P3"
+
+
+def test_the_same_plan_waits_once(store: Store) -> None:
+    first = put(store, a_plan())
+    commits = subjects(store.path)
+
+    assert put(store, a_plan()) == first
+    assert subjects(store.path) == commits
+    assert put(store, a_plan(reason="another")).id == "P2"
+
+
+def test_each_scope_has_its_own(store: Store) -> None:
+    with store.writer("demo") as session:
+        session.open_scope("side", "look aside")
+    held = put(store, a_plan()), put(store, a_plan(), scope="side")
+
+    assert [found.scope for found in plans.pending(store, "demo")] == ["main", "side"]
+    assert [found.id for found in held] == ["P1", "P2"]
+
+
+def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None:
+    put(store, a_plan("B1", actions=(a_plan().actions * 3)))
+    put(store, a_plan("B9", actor="planner"))
+    put(store, a_plan("B10", actor="agent"))
+    plans.drop(store, "demo", ["P1"], "stale")
+    plans.drop(store, "demo", ["P2", "P3", "P9"], "committed", actor="guard")
+
+    assert subjects(store.path) == [
+        "plans P2, P3 dropped: committed",
+        "plan P1 dropped: stale",
+        "plan P3 by agent: 1 action",
+        "plan P2 by planner: 1 action",
+        "plan P1 by policy:window: 3 actions",
+    ]
+    shown = json.loads(git(store.path, "show", f"{REF}~2:plans/P2.json"))
+    assert shown["plan"]["actions"][0]["targets"] == ["B9"] and shown["base_commit"] == BASE
+    assert git(store.path, "log", "-5", "--format=%an", REF).splitlines() == [
+        "guard", "policy:window", "agent", "planner", "policy:window",
+    ]  # fmt: skip
+    assert git(store.path, "ls-tree", "-r", "--name-only", REF).split() == ["plans.json"]
+
+
+def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
+    with store.writer("demo") as session:
+        session.append(*exchange(1))
+    held = [put(store, a_plan("B1")), put(store, a_plan("B2"))]
+    plans.drop(store, "demo", ["P1"], "stale")
+
+    assert verify(store).findings == ()
+    assert complaints(store.path) == ""
+    upkeep.gc(store)
+    with Store(store.path) as after:
+        assert plans.pending(after, "demo") == (held[1],)
+        assert put(after, a_plan("B3")).id == "P3"
+        assert verify(after).findings == ()
+    assert littered(store.path) == []
+
+
+def test_they_are_no_scope_and_no_session(store: Store) -> None:
+    before = store.all_tips()
+
+    put(store, a_plan())
+
+    assert store.all_tips() == before
+    assert store.sessions() == ["demo"]
+
+
+# --- what is refused
+
+
+def test_a_scope_that_is_not_there_has_no_plans(store: Store) -> None:
+    with pytest.raises(NotFound, match="no scope demo/none"):
+        put(store, a_plan(), scope="none")
+    with pytest.raises(NotFound):
+        plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
+    assert plans.pending(store, "none") == ()
+    assert plans.drop(store, "none", ["P1"], "stale") == ()
+
+
+def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MOST", 3)
+    held = [put(store, a_plan(f"B{number}")) for number in range(1, 4)]
+
+    with pytest.raises(Refused, match="3 plans of session demo wait already"):
+        put(store, a_plan("B4"))
+
+    assert plans.pending(store, "demo") == tuple(held)
+    plans.drop(store, "demo", ["P2"], "stale")
+    assert put(store, a_plan("B4")).id == "P4"
+
+
+def test_a_plan_has_a_size(store: Store) -> None:
+    with pytest.raises(Refused, match="bytes, and may have"):
+        put(store, a_plan(reason="x" * plans.LARGEST))
+    assert plans.pending(store, "demo") == ()
+    put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))
+    assert len(plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
+
+
+def test_text_that_is_no_unicode_is_refused_and_controls_move_no_cursor(store: Store) -> None:
+    with pytest.raises(BadInput):
+        put(store, a_plan(reason="\ud800"))
+    put(store, a_plan("B1", actor="policy:\x1b[2J", reason="\x1b[2J\0"))
+    plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
+
+    assert plans.pending(store, "demo") == ()
+    assert "\x1b" not in git(store.path, "log", "--format=%B", REF)
+    assert complaints(store.path) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("plans/P1.json", b"{}"),
+        ("plans/P1.json", b"[" * 100_000),
+        ("plans/P2.json", b'{"id":"P1","scope":"main","time":"","base_commit":"","plan":{"actions":[],"actor":"x"}}'),
+        ("plans/P9.json", b'{"id":"P9","scope":"main","time":"","base_commit":"","plan":{"actions":[],"actor":"x"}}'),
+        ("plans/x", b""),
+        ("plans.json", b'{"format":1,"last":"many"}'),
+        ("plans.json", b'{"format":2,"last":1}'),
+        ("plans", b"a file"),
+    ],
+)
+def test_what_somebody_else_wrote_there_is_told_and_not_taken(store: Store, name: str, data: bytes) -> None:
+    put(store, a_plan())
+    tree = {"plans.json": b'{"format":1,"last":1}', name: data}
+    stream = b"feature done\ncommit %s\ncommitter x <x@x> 0 +0000\ndata 1\nx\nfrom %s^0\n" % (
+        REF.encode(),
+        REF.encode(),
+    )
+    for path, held in tree.items():
+        stream += b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(held), held)
+    program.run(store.path, "fast-import", "--quiet", data=stream + b"done\n")
+
+    with pytest.raises(CtxvcError) as told:
+        plans.pending(store, "demo")
+    assert isinstance(told.value, (Damaged, Refused)) and told.value.hint
+    with pytest.raises(CtxvcError):
+        put(store, a_plan("B7"))
+    (finding,) = verify(store).findings
+    assert (finding.level, finding.where.session, finding.where.path) == ("damage", "demo", REF)
+
+
+def test_a_ref_that_cannot_be_read_is_told(store: Store) -> None:
+    put(store, a_plan())
+    (store.path / REF).write_text("garbage\n")
+
+    with pytest.raises(Damaged) as told:
+        plans.pending(store, "demo")
+    assert "update-ref -d" in told.value.hint
+
+
+# --- other writers
+
+
+def test_nothing_is_written_while_another_holds_the_session(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "locked", lambda path: locked(path, timeout=0.05))
+    with locked(store.lock_path("demo")):
+        with pytest.raises(Conflict):
+            put(store, a_plan())
+
+    assert plans.pending(store, "demo") == ()
+
+
+def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something that knows no lock of ours, such as a person's git, was there first."""
+    put(store, a_plan("B1"))
+    old = git(store.path, "rev-parse", REF).strip()
+    put(store, a_plan("B2"))
+    newest = git(store.path, "rev-parse", REF).strip()
+    state = plans._state(store, "demo")
+    monkeypatch.setattr(plans, "_state", lambda *_: plans._State(old, state.last, state.plans[:1]))
+
+    with pytest.raises(Conflict):
+        put(store, a_plan("B3"))
+
+    assert git(store.path, "rev-parse", REF).strip() == newest
+
+
+def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
+    writers = [start("planning.py", path, name, 12) for name in ("a", "b")]
+    for writer in writers:
+        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+    told = [writer.communicate(b"\n", timeout=60) for writer in writers]
+
+    assert [error for _, error in told] == [b"", b""]
+    lines = [line.split() for out, _ in told for line in out.decode().splitlines()]
+    given = [words[1] for words in lines if words[0] == "put"]
+    dropped = {words[1] for words in lines if words[0] == "dropped"}
+    assert sorted(given, key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 25)]
+    with Store(path) as store:
+        assert {held.id for held in plans.pending(store, "demo")} == set(given) - dropped
+    assert len(subjects(path)) == 24 + 12
+
+
+def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
+    chance = random.Random(5)
+    for number in range(6):
+        held: set[str] = set()
+        unsure: set[str] = set()
+        with start("planning.py", path, f"w{number}", 0) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+            clock.sleep(chance.uniform(0.02, 0.25))
+            writer.kill()
+            for line in writer.stdout.read().decode().splitlines():
+                match line.split():
+                    case ["put", name, *_]:
+                        held.add(name)
+                    case ["drop", name]:
+                        held.discard(name)
+                        unsure.add(name)
+        settle(path)
+        with Store(path) as store:
+            found = {each.id for each in plans.pending(store, "demo")}
+            assert held <= found
+            assert len(found - held - unsure) <= 1  # written, and killed before it could be told
+            plans.drop(store, "demo", found, "done")
+            assert plans.pending(store, "demo") == ()
+    assert complaints(path) == ""
+    with Store(path) as store:
+        assert [finding for finding in verify(store).findings if finding.level == "damage"] == []
