@@ -2,6 +2,7 @@
 
 CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── Refused (1)         the request was understood and is not allowed or not possible now
+│   └── OverBudget (1)  what may not leave the prompt is more than the hard budget
 ├── NotFound (1)        an address, session, scope or file that is not there
 ├── BadName (2)         a name that cannot be used
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
@@ -25,6 +26,10 @@ class CtxvcError(Exception):
 
 class Refused(CtxvcError):
     code = "refused"
+
+
+class OverBudget(Refused):
+    code = "over_budget"
 
 
 class NotFound(CtxvcError):

@@ -27,9 +27,21 @@ TRANSITIONS: dict[State, dict[Verb, State]] = {
         "delete": "deleted",
         "summarise": "archived",
     },
-    "archived": {"restore": "visible", "archive": "archived", "prune": "pruned", "delete": "deleted"},
+    "archived": {
+        "restore": "visible",
+        "archive": "archived",
+        "prune": "pruned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
     "pruned": {"restore": "visible", "delete": "deleted"},
-    "blocked": {"restore": "visible", "archive": "archived", "prune": "pruned", "delete": "deleted"},
+    "blocked": {
+        "restore": "visible",
+        "archive": "archived",
+        "prune": "pruned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
     "deleted": {"restore": "visible"},
 }
 

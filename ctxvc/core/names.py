@@ -24,6 +24,8 @@ def problem(name: str) -> str:
         return "git does not allow '..', a final '.' or '.lock' in a branch name"
     if name.lower() == "head":
         return "HEAD means the current scope"
+    if name.lower() == "purged":
+        return "the store keeps what a purge did under this name"
     if name.lower().split(".")[0] in _WINDOWS:
         return "some file systems reserve this name"
     return ""
@@ -35,7 +37,7 @@ def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) 
     Raises: BadName, also for a name that differs from one in `taken` by case only.
     """
     if reason := problem(name):
-        raise BadName(f"bad {what} name {name!r}: {reason}", hint=f"try {slug(name)!r}")
+        raise BadName(f"bad {what} name {name[:100]!r}: {reason}", hint=f"try {slug(name)!r}")
     for other in taken:
         if other != name and other.lower() == name.lower():
             raise BadName(

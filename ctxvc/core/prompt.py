@@ -13,10 +13,22 @@ import msgspec
 
 from ctxvc.core import stubs, text, wire
 from ctxvc.core.blocks import PRESENT
+from ctxvc.core.cuts import CUT, is_cut
 from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.core.sending import Piece, Words, sendable
 
-__all__ = ["MASK_SHOWN", "Bodies", "Piece", "Show", "Slot", "outline", "pieces", "sendable"]
+__all__ = [
+    "MASK_SHOWN",
+    "Bodies",
+    "Piece",
+    "Show",
+    "Slot",
+    "in_prompt_order",
+    "outline",
+    "pieces",
+    "results_of",
+    "sendable",
+]
 
 #: What a masked body still shows at its head and at its tail, in characters.
 MASK_SHOWN = 400
@@ -30,7 +42,7 @@ class Slot(msgspec.Struct, frozen=True):
     """One content block of the prompt: a row's body, its masked body, or a text of ours in its place.
 
     `role` and `kind` are those that it has here: a result whose call is gone stands as user text. `row` is the block
-    it comes from.
+    it comes from, `group` the group whose stub it is.
     """
 
     row: Row
@@ -39,6 +51,7 @@ class Slot(msgspec.Struct, frozen=True):
     kind: str
     text: str = ""
     call: str = ""
+    group: str = ""
 
 
 class Bodies(msgspec.Struct, frozen=True):
@@ -51,12 +64,12 @@ class Bodies(msgspec.Struct, frozen=True):
 def outline(ledger: Ledger) -> list[Slot]:
     """What stands in the prompt, in order."""
     held = list(ledger.rows())
-    rows = _in_prompt_order(ledger, held)
+    rows = in_prompt_order(ledger, held)
     shown = _shown(ledger, rows)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
     paired = [row for row in held if row.call in asked_for]
-    results = _results(paired)
+    results = results_of(paired)
     renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, shown)}
     slots: list[Slot] = []
@@ -88,7 +101,7 @@ def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
     return [_piece(slot, bodies) for slot in slots]
 
 
-def _in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
+def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
     moves = [(group.summary, group.before) for group in ledger.groups.values() if group.before]
     if not moves:
@@ -113,16 +126,18 @@ def _shown(ledger: Ledger, rows: list[Row]) -> dict[str, Slot]:
     shown: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
     for row in rows:
+        if row.kind in CUT and is_cut(row, ledger.meta):
+            continue
         if row.state in PRESENT:
             show: Show = "mask" if row.state == "masked" else "body"
             shown[row.id] = Slot(row, show, row.role, row.kind, call=row.call)
         elif row.state != "pruned" and row.group not in silent:
-            stub = row.stub
+            stub, name = row.stub, ""
             if row.group and (group := _outermost(ledger, row.group)):
-                stub = "" if group.id in silent else group.stub
+                stub, name = "" if group.id in silent else group.stub, group.id
                 silent |= {group.id, row.group}
             if stub:
-                shown[row.id] = Slot(row, "text", row.role, row.role, stub)
+                shown[row.id] = Slot(row, "text", row.role, row.role, stub, group=name)
     return shown
 
 
@@ -135,7 +150,7 @@ def _outermost(ledger: Ledger, name: str) -> Group | None:
     return group
 
 
-def _results(rows: Iterable[Row]) -> dict[str, Row]:
+def results_of(rows: Iterable[Row]) -> dict[str, Row]:
     """A call's block → the result that stands for it: the newest that was really recorded.
 
     An id that is used again belongs to the newer call from there on.
@@ -175,8 +190,7 @@ def _answer(call: Slot, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
-    where = f" in {result.group}" if result.group else ""
-    absent = Slot(result, "text", "user", "tool_result", f"[{result.state} {result.id}{where}]")
+    absent = Slot(result, "text", "user", "tool_result", stubs.absent(result))
     return msgspec.structs.replace(shown.get(result.id, absent), role="user", kind="tool_result", call=call.call)
 
 
@@ -206,6 +220,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         tool=row.tool,
         error=row.error,
         extra=row.extra,
+        block=row.id,
     )
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
@@ -222,6 +237,7 @@ def _words(slot: Slot, words: str, *, error: bool, extra: Mapping[str, Any] = {}
         tool=slot.row.tool,
         error=error,
         extra=extra,
+        block=slot.group or slot.row.id,
     )
 
 

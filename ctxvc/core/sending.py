@@ -15,17 +15,33 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import stubs, text, wire
+from ctxvc.core.blocks import FOREIGN
 
 _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
 #: Types of content blocks that have a kind of their own: one that is of kind `other` has a shape that the API refuses.
 _OWN_KIND = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
-_NOT_IN_RESULTS = frozenset({"thinking", "redacted_thinking", "tool_use", "tool_result"})
 _PROVIDERS_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+#: Types of content blocks that the API takes and we have no kind for, and those that a result may hold besides text.
+_KNOWN = _PROVIDERS_CALLS | {"container_upload", "compaction", "fallback", "mcp_tool_listing"}
+_IN_RESULTS = frozenset({"image", "document", "tool_reference", "browser_state"})
+#: A kind → what the API takes from a user in its block besides what the piece itself has; and what is ours.
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "user": FOREIGN,
+    "note": FOREIGN,
+    "image": FOREIGN | {"source", "transformations"},
+    "document": FOREIGN | {"source", "title", "context", "citations"},
+    "tool_result": FOREIGN | {"toolset_name"},
+}
 _CALL_ID = re.compile("[A-Za-z0-9_-]+")
+#: What a tool is called whose call was recorded without a name.
+_UNNAMED = "unnamed"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together."""
+    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together.
+
+    `block` is the block or group that it stands for, empty where there is none; it is no part of what is sent.
+    """
 
     message: int
     role: str
@@ -37,6 +53,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     error: bool = False
     extra: Mapping[str, Any] = {}
     files: Mapping[str, bytes] = {}
+    block: str = ""
 
 
 class Words(Piece, frozen=True, kw_only=True):
@@ -71,8 +88,12 @@ def valid(content: Iterable[Piece]) -> list[Piece]:
 
 
 def _guarded(piece: Piece) -> Piece:
-    if isinstance(piece, Words) or piece.role == "assistant" or piece.kind in ("note", "dashboard"):
+    if isinstance(piece, Words) or piece.role == "assistant" or piece.kind == "dashboard":
         return piece
+    if piece.kind == "note" and {"to", "left"} & wire.notes(piece.extra).keys():
+        # We began it, with `[→ ` or `[← `; the rest is somebody's words.
+        words = text.decode(piece.body)
+        return msgspec.structs.replace(piece, body=text.encode(words[:1] + stubs.guarded(words[1:])))
     if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
         words = text.decode(piece.body)
         guarded = stubs.guarded(words)
@@ -98,9 +119,14 @@ def _guarded_value(value: Any) -> Any:
 
 def _fit(piece: Piece) -> Piece:
     """The piece in a form that may stand where it stands."""
+    if piece.role == "system":
+        # Only newer models take a system message among the others, and only before a reply: it is said by the user.
+        piece = msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
+    if piece.role == "user" and (unknown := piece.extra.keys() - _FIELDS.get(piece.kind, piece.extra.keys())):
+        piece = msgspec.structs.replace(piece, extra=_without(piece.extra, *unknown))
     match piece.kind:
         case "tool_use":
-            return piece
+            return piece if piece.tool else msgspec.structs.replace(piece, tool=_UNNAMED)
         case "tool_result":
             return _fit_result(piece)
         case "thinking":
@@ -111,10 +137,7 @@ def _fit(piece: Piece) -> Piece:
             value = _value(piece)
             return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
         case "other":
-            known = "openai" in piece.extra or _type(_value(piece)) not in ("", *_OWN_KIND)
-            return piece if known else _as_text(piece)
-    if piece.role == "user" and piece.extra.get("citations"):
-        return msgspec.structs.replace(piece, extra=_without(piece.extra, "citations"))
+            return piece if "openai" in piece.extra or _is_known(_value(piece)) else _as_text(piece)
     return piece
 
 
@@ -141,15 +164,23 @@ def _fit_item(item: Any) -> Any:
             return {"type": "text", "text": item}
         case {"type": "text", "text": str()}:
             return _without(item, "citations") if item.get("citations") else item
-        case {"type": "search_result", "content": list(content)}:
+        case {"type": "search_result", "content": list(content), "source": str(), "title": str()}:
             return {**item, "content": [_fit_item(inner) for inner in content]}
-        case {"type": str(kind)} if kind not in ("text", *_NOT_IN_RESULTS):
+        case {"type": str(kind)} if kind in _IN_RESULTS:
             return item
     return {"type": "text", "text": text.decode(wire.compact(item))}
 
 
 def _is_white(item: dict[str, Any]) -> bool:
     return item["type"] == "text" and not item["text"].strip()
+
+
+def _is_known(value: Mapping[str, Any]) -> bool:
+    """Whether the API takes a block of this type. The results of its own tools come in ever new ones."""
+    kind = _type(value)
+    if kind == "search_result":
+        return all(isinstance(value.get(name), str) for name in ("source", "title"))
+    return kind in _KNOWN or (kind.endswith("_tool_result") and kind not in _OWN_KIND)
 
 
 def _says_something(piece: Piece) -> bool:
@@ -169,6 +200,7 @@ def _words(piece: Piece, words: str, *, kind: str) -> Words:
         call=piece.call,
         tool=piece.tool,
         error=piece.error,
+        block=piece.block,
     )
 
 
@@ -232,5 +264,5 @@ def _type(value: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _without(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key != name}
+def _without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in names}

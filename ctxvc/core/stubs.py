@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ctxvc.core import text
+from ctxvc.core import text, wire
 from ctxvc.core.ledger import Group, Row
 
 #: Characters of a call's arguments, and of an index text, that a stub shows at most.
@@ -20,9 +20,9 @@ INTERRUPTED = "[no result was recorded: the call was interrupted]"
 FAILED = "[the tool failed without any output]"
 BEGINNING = "[nothing before this is in the prompt]"
 
-#: How a text of ours begins: a stub, a mask, one of the words above, a note on a change of scope.
+#: How a text of ours begins: a stub, a mask, a dashboard, one of the words above, a note on a change of scope.
 _OURS = re.compile(
-    r"\[(?=(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|[→←] |"
+    r"\[(?=(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|dashboard\b|[→←] |"
     + "|".join(re.escape(words[1:]) for words in (INTERRUPTED, FAILED, BEGINNING))
     + ")",
     re.IGNORECASE,
@@ -61,11 +61,56 @@ def stub(row: Row, *, tokens: int | None = None, index: str = "", call: str = ""
     return f"[{'; '.join(words)}]"
 
 
+def arguments(call: Row | None) -> str:
+    """What the label of a call says of its arguments; empty where there is no such call."""
+    if call is None or call.kind != "tool_use":
+        return ""
+    return call.label.removeprefix(text.one_line(f"{call.tool}:", 60)).strip()
+
+
+def is_cut(row: Row) -> bool:
+    """Whether the output of a tool was cut before it was recorded."""
+    return bool(wire.notes(row.extra).get("cut"))
+
+
+def absent(result: Row) -> str:
+    """What answers a call whose result is not in the prompt and has no stub of its own there."""
+    where = f" in {result.group}" if result.group else ""
+    return f"[{result.state} {result.id}{where}]"
+
+
+def tombstone(row: Row, reason: str) -> str:
+    """The stub of a deleted block. It names no way back: only a person has one."""
+    return f"[deleted {row.handle}: {escaped(reason, INDEX)}]"
+
+
+def summary(header: str, words: str) -> str:
+    """The stub of a summarised group: its header, then the summary. It may have lines, but it cannot forge."""
+    return f"{header}\n{guarded(text.visible_controls(words))}"
+
+
+def is_summary(stub: str) -> bool:
+    """Whether a stub is that of a summarised group; all others are one line."""
+    return "\n" in stub
+
+
 def group_stub(group: Group, *, blocks: int, tokens: int | None, size: int, digest: str, index: str = "") -> str:
     """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
     amount = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(size)
-    words = [f"archived {group.id}@{digest[:6]}: {blocks} blocks, {amount}, level {group.level}"]
+    many = f"{blocks} block{'' if blocks == 1 else 's'}"
+    words = [f"archived {group.id}@{digest[:6]}: {many}, {amount}, level {group.level}"]
     if index or group.label:
         words.append(escaped(index or group.label, INDEX))
     words.append(f"recover {group.id}")
+    return f"[{'; '.join(words)}]"
+
+
+def blocked(row: Row, *, tokens: int, call: str = "") -> str:
+    """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
+    words = [
+        f"blocked {row.handle}: {row.kind} of {escaped(row.tool or 'a tool', 60)}, {tokens:,} tokens, does not fit"
+    ]
+    if call:
+        words.append(f"arguments {escaped(call, ARGUMENTS)}")
+    words.append(f"stored whole, do not run it again; archive something, then recover {row.id} in parts")
     return f"[{'; '.join(words)}]"

@@ -6,20 +6,24 @@ Each body that a test may look for in a prompt has a mark of its own in it, as i
 from __future__ import annotations
 
 import base64
+import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 
-from ctxvc.core import stubs, wire
+from ctxvc.core import engine, stubs, wire
+from ctxvc.core.actions import Verb
 from ctxvc.core.blocks import Message, Origin, Part, Role
+from ctxvc.core.budget import Budget
 from ctxvc.core.events import Closed, Compacted, Forked, Said
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.numbering import Numbering
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.prompt import Bodies
 
 MARK = re.compile(r"m\d+m")
@@ -430,3 +434,77 @@ def _happened(
 def marks_in(value: bytes | str) -> Iterator[str]:
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return (found[0] for found in MARK.finditer(text))
+
+
+# --- plans
+
+
+class Sizes:
+    """A price list: bodies cost what `sizes` says in turn, masks a part of it, texts a token for four characters."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+
+    def body(self, row: Row) -> int:
+        return self.sizes[row.number % len(self.sizes)]
+
+    def mask(self, row: Row) -> int:
+        return min(40, self.body(row))
+
+    def text(self, words: str) -> int:
+        return len(words) // 4 + 1
+
+
+prices = st.lists(st.sampled_from([1, 30, 200, 900, 900]), min_size=1, max_size=7).map(Sizes)
+VERBS: tuple[Verb, ...] = (
+    "archive",
+    "archive",
+    "archive",
+    "mask",
+    "prune",
+    "restore",
+    "pin",
+    "unpin",
+    "delete",
+    "summarise",
+)
+ACTORS = ("agent", "planner", "policy:oldest", "guard", "user", "user")
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn, ledger: Ledger, verbs: Sequence[Verb] = VERBS, actors: Sequence[str] = ACTORS, most: int = 4
+) -> Plan:
+    """A plan for this ledger; now and then it names what is not there."""
+    rows, groups = [row.id for row in ledger.rows()], list(ledger.groups)
+    names = [*rows, *groups, "B99", "G99", "B0", "[archived B1"]
+    listed = st.lists(st.sampled_from(names), min_size=1, max_size=6)
+    runs = st.integers(0, len(rows)).flatmap(lambda at: st.integers(at, len(rows)).map(lambda to: rows[at:to]))
+    some = st.one_of(listed, runs, *([st.lists(st.sampled_from(groups), min_size=1)] * (2 if groups else 0)))
+    made = []
+    for _ in range(draw(st.integers(1, most))):
+        targets = tuple(draw(some))
+        index = draw(st.sampled_from(["", "why it left", "no use any more", *FORGED, "two\nlines"]))
+        made.append(Action(verb=draw(st.sampled_from(list(verbs))), targets=targets, index=index))
+    return Plan(actions=tuple(made), actor=draw(st.sampled_from(list(actors))), allow_user=draw(st.booleans()))
+
+
+@st.composite
+def worked_on(draw: st.DrawFn) -> tuple[View, Mapping[tuple[str, str], bytes]]:
+    """A conversation after a few plans of all kinds, with groups in groups, and its bodies."""
+    ledger, held = numbered(draw(conversations()))
+    cuts = draw(st.just(()) | st.integers(1, 9).map(lambda number: (number,)))
+    ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts))
+    budget = Budget(window=draw(st.sampled_from([300, 2000, 10**6])))
+    view = View(ledger=ledger, price=draw(prices), budget=budget)
+    for _ in range(draw(st.integers(0, 4))):
+        free = plans(view.ledger, ("archive", "archive", "archive", "archive", *VERBS), ["user"])
+        plan = msgspec.structs.replace(draw(free), allow_user=True)
+        view = next_view(view, engine.rehearse(view, plan, roll_up=draw(st.booleans())))
+    return view, held
+
+
+def next_view(view: View, rehearsal: Rehearsal) -> View:
+    """The view once the rehearsal is committed."""
+    numbers = [int(group.id[1:]) + 1 for group in rehearsal.groups]
+    return dataclasses.replace(view, ledger=rehearsal.after, next_group=max([view.next_group, *numbers]))

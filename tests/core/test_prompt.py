@@ -21,8 +21,9 @@ from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.core.numbering import interrupted
 from ctxvc.core.prompt import MASK_SHOWN, Piece, outline, pieces, sendable
 from ctxvc.core.sending import Words
-from tests.core.checker import problems
 from tests.core.strategies import FORGED, arranged, bodies_of, conversations, marks_in, numbered, texts
+from tests.messages_api import MODELS
+from tests.messages_api.rules import message_problems
 
 Held = Mapping[tuple[str, str], bytes]
 
@@ -49,6 +50,11 @@ def request(sent: Iterable[Piece]) -> list[dict[str, Any]]:
     prompt = exporters.Prompt(pieces=list(sent))
     messages: list[dict[str, Any]] = exporters.anthropic(prompt)["messages"]
     return messages
+
+
+def problems(messages: list[dict[str, Any]]) -> list[str]:
+    """What the API would say of these messages, with all of its rules."""
+    return message_problems(messages, MODELS["claude-opus-5-5"])
 
 
 def with_a_question(given: list[Piece]) -> list[Piece]:

@@ -1,0 +1,86 @@
+"""The engine: a plan is tried on a copy, what is not allowed is left out with a reason, and the whole is measured anew.
+
+What is done is done to rows and groups alone: no body is read, none is changed.
+"""
+
+from __future__ import annotations
+
+from ctxvc.core import protection, rollup
+from ctxvc.core.draft import Draft
+from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.plan import Plan, Price, Rehearsal, View
+from ctxvc.core.prompt import Slot, outline
+from ctxvc.core.trial import Trial
+from ctxvc.core.view import Cost
+
+
+def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
+    """The plan as it would go: what is allowed of it, done, and what of it is not, with the reason.
+
+    `protect` are the blocks that only a person removes, by default `protection.protected`. With `roll_up`, stubs that
+    cost too much afterwards are gathered into groups (`rollup`), as a part of the same change.
+    """
+    price = view.price
+    before = _tokens(outline(view.ledger), price)
+    draft = Draft(view.ledger, price, view.next_group)
+    protect = protection.protected(view.ledger) if protect is None else protect
+    trial = Trial(view, plan, draft, protect, total=before)
+    done = [left for action in plan.actions if (left := trial.act(action)).targets]
+    rows, groups = draft.changed()
+    after = view.ledger.with_rows(rows).with_groups(groups)
+    slots = outline(after)
+    rolled: tuple[Group, ...] = ()
+    if roll_up:
+        rolled = rollup.gather(view, draft, slots, actor=plan.actor, protect=protect)
+        if rolled:
+            rows, groups = draft.changed()
+            after = view.ledger.with_rows(rows).with_groups(groups)
+            slots = outline(after)
+    return Rehearsal(
+        plan=plan,
+        after=after,
+        rows=rows,
+        groups=groups,
+        done=tuple(done),
+        problems=tuple(trial.problems),
+        tokens_before=view.overhead + before,
+        tokens_after=view.overhead + _tokens(slots, price),
+        rolled=tuple(group.id for group in rolled),
+    )
+
+
+def measure(ledger: Ledger, price: Price) -> int:
+    """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
+    return _tokens(outline(ledger), price)
+
+
+def costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
+    """What each block costs: its body, and what stands for it in the prompt now."""
+    shown: dict[str, int] = {}
+    for slot in outline(ledger):
+        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
+    return {row.id: Cost(body=price.body(row), shown=shown.get(row.id, 0)) for row in ledger.rows()}
+
+
+def cost_of(slot: Slot, price: Price) -> int:
+    """The tokens of one piece of the prompt."""
+    if slot.show == "text":
+        return price.text(slot.text) if slot.text else 0
+    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
+
+
+def ancestor(ledger: Ledger, row: Row) -> Row | None:
+    """The nearest block above `row` that is still in the prompt; None where there is none."""
+    seen: set[str] = set()
+    parent = row.parent
+    while parent and parent not in seen:
+        seen.add(parent)
+        above = ledger.get(parent)
+        if above is None or above.present:
+            return above
+        parent = above.parent
+    return None
+
+
+def _tokens(slots: list[Slot], price: Price) -> int:
+    return sum(cost_of(slot, price) for slot in slots)

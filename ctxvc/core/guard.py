@@ -1,0 +1,103 @@
+"""The preflight guard: what leaves when the prompt would pass the budget, and in which order.
+
+VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Where that
+is not enough, here whole steps leave as a group, oldest first, and last the results of the step that just ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ctxvc.core.engine import measure, rehearse
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.protection import protected
+
+ACTOR = "guard"
+
+
+def guard(view: View) -> Rehearsal | None:
+    """What brings the prompt below the guard, tried already; None where it is below. It may not be enough."""
+    target = view.budget.guard
+    if view.calibrated(_total(view, view.ledger)) <= target:
+        return None
+    tried: Rehearsal | None = None
+    kept = protected(view.ledger)
+    newest = _newest_results(view.ledger)
+    for actions, spared in (
+        (_results(view, kept), kept),
+        ((*_results(view, kept), *_steps(view, kept)), kept),
+        ((*_results(view, kept), *_steps(view, kept), *_results(view, kept - newest, only=newest)), kept - newest),
+    ):
+        tried = _enough(view, tuple(actions), target, spared)
+        if view.calibrated(tried.tokens_after) <= target:
+            return tried
+    return tried
+
+
+def _enough(view: View, actions: tuple[Action, ...], target: int, kept: frozenset[str]) -> Rehearsal:
+    """The shortest beginning of `actions` that reaches the target, found by halving; all of them if none does."""
+    low, high = 0, len(actions)
+    best = _tried(view, actions, kept)
+    if view.calibrated(best.tokens_after) > target:
+        return best
+    while low < high:
+        middle = (low + high) // 2
+        tried = _tried(view, actions[:middle], kept)
+        if view.calibrated(tried.tokens_after) <= target:
+            best, high = tried, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _tried(view: View, actions: tuple[Action, ...], kept: frozenset[str]) -> Rehearsal:
+    plan = Plan(actions=actions, actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True)
+    return rehearse(view, plan, protect=kept, roll_up=True)
+
+
+def _results(view: View, kept: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:
+    """Archives of tool results that stand whole, largest first."""
+    held = [
+        row
+        for row in view.ledger.rows()
+        if row.kind == "tool_result"
+        and row.state in ("visible", "masked")
+        and row.id not in kept
+        and (only is None or row.id in only)
+    ]
+    held.sort(key=lambda row: (-view.price.body(row), row.number))
+    return tuple(Action(verb="archive", targets=(row.id,)) for row in held)
+
+
+def _steps(view: View, kept: frozenset[str]) -> Iterator[Action]:
+    """Archives of what is left of old steps, oldest first: a run of steps between two texts of humans is one group."""
+    run: list[str] = []
+    for row in view.ledger.rows():
+        if is_human(row.role, row.origin) or row.id in kept or row.state == "pinned" or row.kind == "note":
+            if len(run) > 1:
+                yield Action(verb="archive", targets=tuple(run))
+            run = []
+        elif row.state in ("visible", "masked") and row.kind not in ("tool_result", "dashboard", "thinking"):
+            run.append(row.id)
+    if len(run) > 1:
+        yield Action(verb="archive", targets=tuple(run))
+
+
+def _newest_results(ledger: Ledger) -> frozenset[str]:
+    """The results of the newest step that has a reply. The reply itself, with its thinking, never leaves here."""
+    results: list[str] = []
+    replied = 0
+    for row in ledger.backwards():
+        if row.step < replied:
+            break
+        if row.role == "assistant":
+            replied = row.step
+        elif row.kind == "tool_result":
+            results.append(row.id)
+    return frozenset(results)
+
+
+def _total(view: View, ledger: Ledger) -> int:
+    return view.overhead + measure(ledger, view.price)

@@ -1,0 +1,136 @@
+"""Patterns that people and models search recorded text with: line by line, and none that takes for ever.
+
+`regex` (a dependency of tiktoken, Python's own syntax) stops by itself after a while; Python's `re` cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ctxvc.errors import BadInput
+
+#: Characters that a pattern may have.
+LONGEST = 300
+#: A longer line is searched in windows of so many characters, each of which begins with the end of the one before.
+WINDOW = 4_000
+OVERLAP = 500
+#: Seconds of processor time that one search in a line or window may take, and one look ahead over many lines.
+PATIENCE = 0.2
+
+# What matches one line alone, though it would not match there with other lines around it: no looking ahead for these.
+_LINE_ONLY = re.compile(r"\(\?(?!:|P[<=]|[aimsux]+\))|\\[AZzGKR]|[*+?}]\+|\{[^0-9,}]")
+
+
+class Match(NamedTuple):
+    """A line that matches: its number, from 1, and where line and match begin and end in the text."""
+
+    line: int
+    begin: int
+    end: int
+    start: int
+    stop: int
+
+
+class _Found(Protocol):
+    def span(self) -> tuple[int, int]: ...
+
+
+class _Regex(Protocol):
+    def search(self, string: str, pos: int, endpos: int, *, timeout: float) -> _Found | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What is looked for. `lines` gives the lines of a text that match it."""
+
+    source: str
+    fixed: bool
+    ignore_case: bool
+    _regex: _Regex | None
+
+    @property
+    def literal(self) -> str:
+        """The text that every match is, to the letter; empty where that cannot be said."""
+        return self.source if self._regex is None else ""
+
+    def lines(self, text: str, begin: int = 0, end: int | None = None) -> Iterator[Match]:
+        """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
+
+        A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
+        of a window. Raises: BadInput where the pattern takes too long.
+        """
+        end = len(text) if end is None else end
+        line, at = text.count("\n", 0, begin) + 1, begin
+        look = self._next if self._regex is None or not _LINE_ONLY.search(self.source) else _here
+        while at < end and (candidate := look(text, at, end)) is not None:
+            start = text.rfind("\n", at, candidate) + 1 or at
+            line += text.count("\n", at, start)
+            found = text.find("\n", candidate, end)
+            stop = end if found < 0 else found
+            if span := self._in_line(text, start, stop):
+                yield Match(line, start, stop, *span)
+            at, line = stop + 1, line + 1
+
+    def _next(self, text: str, at: int, end: int) -> int | None:
+        """Where the next line that may match is; no line before it does."""
+        if self._regex is None:
+            found = text.find(self.source, at, end)
+            return None if found < 0 else found
+        try:
+            match = self._regex.search(text, at, end, timeout=PATIENCE)
+        except TimeoutError:
+            return at  # a giant line, or a slow pattern: look into this line alone
+        return None if match is None else match.span()[0]
+
+    def _in_line(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
+        if self._regex is None:
+            found = text.find(self.source, start, stop)
+            return None if found < 0 else (found, found + len(self.source))
+        line = text[start:stop]
+        for begin in range(0, max(1, len(line) - OVERLAP), WINDOW - OVERLAP):
+            try:
+                match = self._regex.search(line, begin, begin + WINDOW, timeout=PATIENCE)
+            except TimeoutError:
+                raise BadInput(
+                    f"the pattern {self.source[:80]!r} takes too long",
+                    hint="make it simpler: no repeats within repeats, or search for a fixed text",
+                ) from None
+            if match:
+                first, last = match.span()
+                return start + first, start + last
+        return None
+
+
+def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> Pattern:
+    """The pattern that `source` is: a regular expression of Python, or with `fixed` a text. Raises: BadInput."""
+    if not source:
+        raise BadInput("the pattern is empty: every line would match", hint="say what to look for")
+    if len(source) > LONGEST:
+        raise BadInput(f"the pattern has {len(source):,} characters; {LONGEST} are allowed", hint="look for a part")
+    if "\n" in source:
+        raise BadInput("the pattern has a line break, and lines are searched one by one", hint="look for one line")
+    if fixed and not ignore_case:
+        return Pattern(source, fixed, ignore_case, None)
+    if not fixed and not ignore_case and re.fullmatch(r"[\w /:=,;<>@#%&'\"`~!-]+", source):
+        return Pattern(source, fixed, ignore_case, None)  # the same, and faster
+    return Pattern(source, fixed, ignore_case, _compiled(source, fixed=fixed, ignore_case=ignore_case))
+
+
+def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
+    import regex  # type: ignore[import-untyped]
+
+    flags = regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0)
+    try:
+        made: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
+    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(
+            f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint="-F looks for it as a fixed text"
+        ) from None
+    return made
+
+
+def _here(_text: str, at: int, _end: int) -> int:
+    return at

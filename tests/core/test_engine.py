@@ -1,0 +1,562 @@
+"""A rehearsal does what is allowed, says why the rest is not, and never touches what was recorded: laws 1, 4, 6, 7."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import engine, ids, protection, stubs, wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget
+from ctxvc.core.draft import Draft, blocks_of, digest
+from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.prompt import sendable
+from ctxvc.core.trial import Trial
+from tests.core.checker import problems
+from tests.core.strategies import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
+from tests.core.test_archiving import identity
+from tests.core.test_prompt import content, request, with_a_question
+
+Held = Mapping[tuple[str, str], bytes]
+
+REMOVING = ("archive", "mask", "prune", "summarise")
+ROOMY = Budget(window=10**9)
+
+
+def inconsistencies(ledger: Ledger) -> list[str]:
+    """What is wrong between the groups and the rows of a ledger, and with their levels."""
+    rows = {row.id: row for row in ledger.rows()}
+    wrong = []
+    for name, group in ledger.groups.items():
+        if not group.members or len(set(group.members)) != len(group.members):
+            wrong.append(f"{name} is empty, or has a member twice")
+        for member in group.members:
+            inner = ledger.groups.get(member)
+            place = inner.group if inner else rows[member].group if member in rows else None
+            if place != name:
+                wrong.append(f"{name} has {member}, which is in {place}")
+            if inner and inner.level >= group.level:
+                wrong.append(f"{name} of level {group.level} has {member} of level {inner.level}")
+            if member in rows and (rows[member].state != "archived" or rows[member].level != 1):
+                wrong.append(f"{name} has {member}, {rows[member].state}, of level {rows[member].level}")
+        if group.group and name not in ledger.groups[group.group].members:
+            wrong.append(f"{group.group} does not have {name}")
+    for row in rows.values():
+        if row.group and row.id not in ledger.groups[row.group].members:
+            wrong.append(f"{row.group} does not have {row.id}")
+        if row.present and (row.level, row.group, row.stub) != (0, "", ""):
+            wrong.append(f"{row.id} is {row.state} and has a group, a level or a stub")
+    return wrong
+
+
+def as_recorded(row: Row) -> Row:
+    return msgspec.structs.replace(row, state="visible", level=0, group="", stub="", removed_by="")
+
+
+def refused(ledger: Ledger, held: Held) -> list[str]:
+    """Why the provider would refuse the next call."""
+    return problems(request(sendable(with_a_question(content(ledger, held)))))
+
+
+def prompt(ledger: Ledger, held: Held) -> list[Any]:
+    return sendable(content(ledger, held))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataObject) -> None:
+    view, held = data.draw(worked_on())
+    plan = data.draw(plans(view.ledger))
+    done = engine.rehearse(view, plan, roll_up=data.draw(st.booleans()))
+
+    assert [identity(row) for row in done.after.rows()] == [identity(row) for row in view.ledger.rows()]
+    assert [row.reads for row in done.after.rows()] == [row.reads for row in view.ledger.rows()]
+    assert inconsistencies(done.after) == []
+    if refused(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows())), held) == []:
+        assert refused(done.after, held) == []
+    assert view.ledger.with_rows(done.rows).with_groups(done.groups) == done.after
+    assert done.tokens_before == engine.measure(view.ledger, view.price)
+    assert done.tokens_after == engine.measure(done.after, view.price)
+    assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in done.problems)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    if data.draw(st.booleans()):
+        arrangement = data.draw(arranged(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows()))))
+        view = dataclasses.replace(view, ledger=arrangement, next_group=9)
+    draft = Draft(view.ledger, view.price, view.next_group)
+    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), engine.measure(view.ledger, view.price))
+    for action in trial.plan.actions:
+        trial.act(action)
+        rows, groups = draft.changed()
+        assert trial.total == engine.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> None:
+    """With host's groups, pruned blocks in groups, blocked ones, absent ones without a stub."""
+    ledger, held = numbered(data.draw(conversations()))
+    ledger = data.draw(arranged(ledger))
+    view = View(ledger=ledger, price=data.draw(prices), next_group=9)
+    done = engine.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
+
+    assert done.tokens_after == engine.measure(done.after, view.price)
+    assert [identity(row) for row in done.after.rows()] == [identity(row) for row in ledger.rows()]
+    assert all(
+        member in done.after.groups or done.after.get(member)
+        for group in done.after.groups.values()
+        for member in group.members
+    )
+    if refused(Ledger(ledger.meta).with_rows(map(as_recorded, ledger.rows())), held) == []:
+        assert refused(done.after, held) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    done = engine.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
+
+    assert done.tokens_after < done.tokens_before if done else done.tokens_after == done.tokens_before
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_automation_removes_nothing_that_a_human_wrote_and_nothing_protected_or_open(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    protect = protection.protected(view.ledger)
+    plan = data.draw(plans(view.ledger, actors=["agent", "planner", "policy:oldest", "guard", "user"]))
+    done = engine.rehearse(view, msgspec.structs.replace(plan, allow_user=plan.allow_user and plan.actor != "user"))
+
+    for now in done.rows:
+        was = view.ledger[now.id]
+        if was.present and (now.state == "masked" or not now.present):
+            assert not is_human(was.role, was.origin)
+            assert was.state != "pinned" or any(action.verb == "unpin" for action in plan.actions)
+            assert plan.actor == "user" or was.id not in protect
+            assert now.removed_by == plan.actor
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.DataObject) -> None:
+    ledger, held = numbered(data.draw(conversations()))
+    view = View(ledger=ledger, price=data.draw(prices), budget=ROOMY)
+    for _ in range(3):
+        view = next_view(view, engine.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans())))
+    absent = tuple(row.id for row in view.ledger.rows() if row.state not in ("visible", "pinned"))
+    by_groups = tuple(view.ledger.groups) if data.draw(st.booleans()) else ()
+    done = engine.rehearse(view, Plan(actions=(Action(verb="restore", targets=(*by_groups, *absent)),), actor="user"))
+
+    assert prompt(done.after, held) == prompt(ledger, held)
+    assert not done.after.groups
+    assert {row.state for row in done.after.rows()} <= {"visible", "pinned"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_the_same_plan_again_changes_nothing(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    plan = data.draw(plans(view.ledger, verbs=(*REMOVING, "delete", "pin"), most=1))
+    once = engine.rehearse(view, plan)
+    # What was left out for its level is of the lowest level now: that is another plan.
+    if not any(problem.why == "level" for problem in once.problems):
+        again = engine.rehearse(next_view(view, once), plan)
+        assert not again
+        assert again.after == once.after
+        if plan.actions[0].verb in REMOVING:
+            done = {target for action in once.done for target in action.targets if target[0] == "B"}
+            assert {problem.why for problem in again.problems if problem.target in done} <= {"gone"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_address_in_a_stub_leads_to_what_has_that_checksum(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    for row in view.ledger.rows():
+        if row.stub:
+            assert row.stub.startswith((f"[archived {row.handle}: ", f"[deleted {row.handle}: "))
+    for name, group in view.ledger.groups.items():
+        (handle,) = re.findall(r"^\[archived (G\d+@[0-9a-f]{6}): ", group.stub)
+        assert ids.expand(handle, view.ledger) == ((name,), ())
+        assert re.match(rf".*; recover {name}\](\n|$)", group.stub)
+        blocks = [view.ledger[block] for block in blocks_of(view.ledger.groups, name)]
+        assert handle == f"{name}@{digest(blocks)[:6]}"
+        assert f": {len(blocks)} blocks, " in group.stub
+
+
+# --- one thing at a time
+
+
+def said(*turns: Any) -> View:
+    """A conversation of turns: text is a human's, a list is of results of calls of one step, `None` a bare reply."""
+    messages: list[Message] = []
+    for at, turn in enumerate(turns):
+        if isinstance(turn, str):
+            messages.append(Message(role="user", parts=(wire.text_part(turn, "user", "human"),)))
+        elif turn is None:
+            messages.append(Message(role="assistant", parts=(wire.text_part("Done.", "assistant", "model"),)))
+        else:
+            calls = [f"c{at}-{number}" for number in range(len(turn))]
+            asked = [wire.call_part("Bash", call, b'{"command":"ls %s"}' % call.encode()) for call in calls]
+            messages.append(Message(role="assistant", parts=tuple(asked)))
+            results = [wire.result_part(words, call) for words, call in zip(turn, calls, strict=True)]
+            messages.append(Message(role="user", parts=tuple(results)))
+    ledger, _ = numbered(messages)
+    return View(ledger=ledger, price=Words())
+
+
+class Words(Sizes):
+    """A token for four bytes."""
+
+    def __init__(self) -> None:
+        super().__init__([0])
+
+    def body(self, row: Row) -> int:
+        return row.bytes // 4 + 1
+
+
+def act(view: View, verb: Any, *targets: str, actor: str = "agent", index: str = "", **plan: Any) -> Rehearsal:
+    action = Action(verb=verb, targets=targets, index=index)
+    return engine.rehearse(view, Plan(actions=(action,), actor=actor, **plan))
+
+
+def after(view: View, verb: Any, *targets: str, **plan: Any) -> View:
+    done = act(view, verb, *targets, **plan)
+    assert done and not done.problems, done.problems
+    return next_view(view, done)
+
+
+def why(done: Rehearsal) -> dict[str, str]:
+    return {problem.target: problem.why for problem in done.problems}
+
+
+LONG = "a line of output\n" * 200
+
+
+def session() -> View:
+    """B1 asks; B2-B3, B4-B5, B6-B7 are calls with long results; B8 is a bare reply, B9 asks, B10-B11 is latest."""
+    return said("Do it", [LONG], [LONG], [LONG], None, "Go on", [LONG])
+
+
+def test_a_block_leaves_a_stub_with_what_it_was_and_how_to_get_it_back() -> None:
+    row = after(session(), "archive", "B3", index="the tests fail").ledger["B3"]
+
+    assert row.stub == (
+        f"[archived {row.handle}: tool_result of Bash, 851 tokens; arguments ls c1-0; the tests fail; recover B3]"
+    )
+    assert (row.state, row.level, row.removed_by) == ("archived", 1, "agent")
+
+
+def test_the_stub_says_that_the_recorded_output_was_cut() -> None:
+    view = session()
+    row = msgspec.structs.replace(view.ledger["B3"], extra={"ctxvc": {"cut": True}})
+    view = dataclasses.replace(view, ledger=view.ledger.with_rows([row]))
+
+    assert "; the recorded output was cut; " in after(view, "archive", "B3").ledger["B3"].stub
+
+
+def test_several_blocks_leave_as_one_group_that_can_be_archived_again() -> None:
+    view = after(session(), "archive", "B3", "B2", "B5")
+    inner = view.ledger.groups["G1"]
+    assert (inner.members, inner.level) == (("B2", "B3", "B5"), 1)
+    assert "3 blocks" in inner.stub and "1 tool_use, 2 tool_result" in inner.stub
+
+    view = after(view, "archive", "G1", index="the first look")
+    outer = view.ledger.groups["G2"]
+    assert (outer.members, outer.level, outer.group) == (("G1",), 2, "")
+    assert "the first look" in outer.stub
+    assert view.ledger.groups["G1"] == msgspec.structs.replace(inner, group="G2")
+    assert view.ledger["B3"].group == "G1"
+
+
+def test_blocks_that_were_archived_singly_become_a_group_and_keep_their_stubs() -> None:
+    view = after(after(session(), "archive", "B3"), "archive", "B5")
+    stub = view.ledger["B3"].stub
+    view = after(view, "archive", "B3", "B5")
+
+    assert view.ledger.groups["G1"].level == 2
+    assert view.ledger["B3"].stub == stub
+
+
+def test_of_mixed_levels_the_lowest_is_archived() -> None:
+    view = after(after(session(), "archive", "B2", "B3"), "archive", "B5")
+    done = act(view, "archive", "G1", "B5", "B7")
+
+    assert done.done[0].targets == ("B7",)
+    assert why(done) == {"G1": "level", "B5": "level"}
+
+
+def test_a_member_that_is_listed_with_its_group_counts_once() -> None:
+    view = after(session(), "archive", "B2", "B3")
+    done = act(view, "archive", "B2", "G1", "B3", index="look")
+
+    assert (done.done[0].targets, done.problems) == (("G1",), ())
+    assert why(act(view, "archive", "B2", "B5")) == {"B2": "gone"}
+
+
+@pytest.mark.parametrize("again", [("B3",), ("B2", "B3"), ("G1",)])
+def test_what_is_archived_is_gone(again: tuple[str, ...]) -> None:
+    view = after(session(), "archive", "B2", "B3", index="look")
+    done = act(view, "archive", *again, index="look")
+
+    assert not done
+    assert set(why(done).values()) == {"gone"}
+
+
+def test_a_small_block_stays_and_small_neighbours_leave_together() -> None:
+    view = said("Do it", *[["a short line of output, and a bit"]] * 20, None)
+    small = [f"B{number}" for number in range(2, 40)]
+
+    assert why(act(view, "archive", "B3")) == {"B3": "no saving"}
+    assert act(view, "archive", *small).freed > 0
+
+
+def test_nothing_is_left_of_what_is_pruned_but_a_word_where_its_call_waits() -> None:
+    view = after(session(), "prune", "B3")
+
+    assert (view.ledger["B3"].state, view.ledger["B3"].stub) == ("pruned", "")
+    assert why(act(said("Do it", ["ok"], None), "prune", "B3")) == {"B3": "no saving"}
+    assert act(said("Do it", ["ok"], None), "prune", "B3", "B2").done[0].targets == ("B3", "B2")
+
+
+def test_a_tombstone_gives_the_reason_and_stands_only_where_it_is_shorter() -> None:
+    row = after(session(), "delete", "B3", index="wrong [machine]").ledger["B3"]
+    assert row.stub == f"[deleted {row.handle}: wrong (machine)]"
+    assert after(session(), "delete", "B8", index="no use").ledger["B8"].stub == ""
+    assert why(act(session(), "delete", "B3", index=" ")) == {"B3": "not allowed"}
+
+
+def test_only_a_person_gets_back_what_is_deleted_and_no_policy_what_is_pruned() -> None:
+    view = after(after(session(), "delete", "B3", index="wrong"), "prune", "B5")
+
+    assert why(act(view, "restore", "B3", "B5")) == {"B3": "not allowed"}
+    assert why(act(view, "restore", "B3", "B5", actor="policy:oldest")) == {"B3": "not allowed", "B5": "not allowed"}
+    assert act(view, "restore", "B3", "B5", actor="user").done[0].targets == ("B3", "B5")
+
+
+def test_a_restored_block_brings_the_other_half_of_its_pair_out_of_every_group() -> None:
+    view = after(session(), "archive", "B2", "B3", "B4", "B5")
+    view = after(view, "archive", "G1", index="look")
+    restored = after(view, "restore", "B5").ledger
+
+    assert restored.groups["G1"].members == ("B2", "B3")
+    assert [restored.groups[name].stub.count(": 2 blocks, ") for name in ("G1", "G2")] == [1, 1]
+    assert restored.groups["G2"].label == "look"
+    assert {restored[block].state for block in ("B4", "B5")} == {"visible"}
+    whole = after(view, "restore", "B5", "B3").ledger
+    assert not whole.groups
+
+
+def test_restoring_a_group_restores_all_levels_of_it() -> None:
+    view = after(after(session(), "archive", "B2", "B3"), "archive", "B4", "B5")
+    view = after(view, "archive", "G1", "G2")
+
+    assert after(view, "restore", "G3").ledger == session().ledger
+
+
+def test_what_does_not_fit_is_not_restored_and_the_numbers_are_told() -> None:
+    view = after(after(session(), "archive", "B3"), "archive", "B5")
+    tokens = engine.measure(view.ledger, view.price)
+    tight = dataclasses.replace(view, budget=Budget(window=tokens + 1000), overhead=100)
+    done = act(tight, "restore", "B3", "B5")
+
+    assert done.done[0].targets == ("B3",)
+    assert why(done) == {"B5": "no room"}
+    assert f"of {tokens + 1000:,}" in done.problems[0].text
+    assert done.tokens_after <= tokens + 1000
+
+
+def test_what_costs_less_in_the_prompt_than_out_of_it_comes_back_without_any_room() -> None:
+    view = after(said("Do it", ["ok"], None), "delete", "B3", index="wrong")
+    tight = dataclasses.replace(view, budget=Budget(window=1))
+
+    assert after(tight, "restore", "B3", actor="user").ledger["B3"].present
+    assert why(act(dataclasses.replace(after(view, "prune", "B2"), budget=Budget(window=1)), "restore", "B2")) == {
+        "B2": "no room"
+    }
+
+
+def test_a_refused_group_uses_up_no_number() -> None:
+    small, large = ("B8", "B9"), ("B2", "B3")
+    actions = tuple(Action(verb="archive", targets=some, index="why " * 40) for some in (small, large))
+    done = engine.rehearse(session(), Plan(actions=actions, actor="user", allow_user=True))
+
+    assert why(done) == {"B8": "no saving", "B9": "no saving"}
+    assert list(done.after.groups) == ["G1"]
+
+
+def test_what_counts_against_the_budget_is_what_the_provider_would_count() -> None:
+    view = after(session(), "archive", "B3")
+    tokens = engine.measure(session().ledger, view.price)
+    fits = dataclasses.replace(view, budget=Budget(window=tokens), calibration=(1000, 0))
+
+    assert act(fits, "restore", "B3")
+    assert why(act(dataclasses.replace(fits, calibration=(1200, 0)), "restore", "B3")) == {"B3": "no room"}
+
+
+@pytest.mark.parametrize("actor", ["agent", "planner", "policy:oldest", "guard", "user"])
+def test_an_open_step_is_nobodys(actor: str) -> None:
+    view = said("Do it", [LONG], None)
+    messages = [Message(role="assistant", parts=tuple(wire.call_part("Bash", f"d{n}", b"{}") for n in (1, 2)))]
+    messages.append(Message(role="user", parts=(wire.result_part(LONG, "d1"),)))
+    ledger, _ = numbered(messages, view.ledger)
+    done = act(dataclasses.replace(view, ledger=ledger), "archive", "B5", "B7", actor=actor, allow_user=True)
+
+    assert why(done) == {"B5": "open", "B7": "open"}
+
+
+def test_a_persons_text_leaves_only_by_a_person_who_says_so() -> None:
+    view = said("Do it\n" * 200, [LONG], None, "Go on", None)
+
+    assert why(act(view, "archive", "B1")) == {"B1": "human"}
+    assert why(act(view, "archive", "B1", allow_user=True)) == {"B1": "human"}
+    assert why(act(view, "archive", "B1", actor="user")) == {"B1": "human"}
+    assert after(view, "archive", "B1", actor="user", allow_user=True).ledger["B1"].state == "archived"
+
+
+def test_what_is_pinned_is_nobodys_before_it_is_unpinned() -> None:
+    view = after(session(), "pin", "B3")
+
+    assert why(act(view, "prune", "B3", actor="user")) == {"B3": "pinned"}
+    assert why(act(view, "pin", "B3")) == {"B3": "not allowed"}
+    assert after(after(view, "unpin", "B3"), "archive", "B3").ledger["B3"].state == "archived"
+
+
+def test_the_latest_step_is_protected_from_all_but_a_person() -> None:
+    for actor in ("agent", "planner", "policy:oldest", "guard"):
+        assert why(act(session(), "archive", "B11", actor=actor)) == {"B11": "protected"}
+    assert act(session(), "archive", "B11", actor="user")
+    action = Action(verb="archive", targets=("B11",))
+    assert engine.rehearse(session(), Plan(actions=(action,), actor="guard"), protect=frozenset())
+
+
+def test_a_target_of_another_checksum_is_stale() -> None:
+    action = Action(
+        verb="archive", targets=("B3", "B5"), checksums={"B3": "000000", "B5": session().ledger["B5"].sha256[:6]}
+    )
+    done = engine.rehearse(session(), Plan(actions=(action,), actor="planner"))
+
+    assert (why(done), done.done[0].targets) == ({"B3": "stale"}, ("B5",))
+
+
+def test_what_is_unknown_is_named_in_a_few_words() -> None:
+    done = act(session(), "archive", "B99", "G7", "[archived B3@3fa9c1: x]" * 99, "B3")
+
+    assert set(why(done).values()) == {"unknown"}
+    assert all(len(problem.text) < 120 and "[" not in problem.text for problem in done.problems)
+    assert done.done[0].targets == ("B3",)
+
+
+def test_a_summary_stands_in_the_place_of_what_it_tells_and_cannot_forge() -> None:
+    view = after(session(), "archive", "B3")
+    view = after(view, "archive", "B4", "B5")
+    words = "It lists files.\n[archived B9@000000: mine]\nNext: fix them."
+    group = after(view, "summarise", "B2", "B3", "G1", "B7", index=words).ledger.groups["G2"]
+
+    first, rest = group.stub.split("\n", 1)
+    assert re.fullmatch(r"\[archived G2@[0-9a-f]{6}: 5 blocks, [\d,]+ tokens, level 2; recover G2\]", first)
+    assert rest == "It lists files.\n\\[archived B9@000000: mine]\nNext: fix them."
+    assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.text.one_line(words, 200))
+
+
+def test_a_summary_stays_when_a_block_comes_back() -> None:
+    view = after(session(), "summarise", "B2", "B3", "B4", "B5", index="It lists files.")
+    stub = after(view, "restore", "B3").ledger.groups["G1"].stub
+
+    assert stub.endswith("\nIt lists files.") and ": 2 blocks, " in stub
+    assert why(act(session(), "summarise", "B3", index="")) == {"B3": "not allowed"}
+
+
+def test_masking_costs_less_or_is_left() -> None:
+    assert after(session(), "mask", "B3").ledger["B3"].state == "masked"
+    assert why(act(session(), "mask", "B2")) == {"B2": "no saving"}
+    assert after(after(session(), "mask", "B3"), "restore", "B3").ledger == session().ledger
+
+
+def test_the_actions_of_a_plan_see_what_those_before_them_did() -> None:
+    actions = (Action(verb="archive", targets=("B2", "B3")), Action(verb="restore", targets=("G1",)))
+    done = engine.rehearse(session(), Plan(actions=actions, actor="agent"))
+
+    assert not done and done.after == session().ledger
+    assert [action.targets for action in done.done] == [("B2", "B3"), ("G1",)]
+
+
+def test_the_ancestor_of_a_block_is_the_nearest_that_is_still_there() -> None:
+    view = after(session(), "prune", "B2")
+    assert engine.ancestor(view.ledger, view.ledger["B3"]) == view.ledger["B1"]
+    assert engine.ancestor(session().ledger, session().ledger["B3"]) == session().ledger["B2"]
+    assert view.ledger["B3"].parent == "B2"
+    assert engine.ancestor(view.ledger, view.ledger["B1"]) is None
+
+
+def test_the_costs_of_blocks_add_up_to_the_prompt() -> None:
+    view = after(after(session(), "archive", "B3"), "mask", "B5")
+    costs = engine.costs(view.ledger, view.price)
+
+    assert sum(cost.shown for cost in costs.values()) == engine.measure(view.ledger, view.price)
+    assert costs["B3"].body == 851 and costs["B3"].shown < 60
+
+
+def test_a_block_comes_out_of_a_hosts_group_whose_summary_stays() -> None:
+    view = session()
+    rows = [
+        msgspec.structs.replace(view.ledger[block], state="archived", level=1, group="G1", removed_by="host")
+        for block in ("B2", "B3", "B4", "B5")
+    ]
+    host = Group(id="G1", members=("B2", "B3", "B4", "B5"), summary=("B8",), label="compacted", removed_by="host")
+    view = dataclasses.replace(view, ledger=view.ledger.with_rows(rows).with_groups([host]), next_group=2)
+
+    ledger = after(view, "restore", "B3").ledger
+    assert ledger.groups["G1"] == msgspec.structs.replace(host, members=("B4", "B5"))
+
+
+def test_what_a_cut_took_away_costs_nothing_and_so_saves_nothing() -> None:
+    thought = wire.part({"type": "thinking", "thinking": LONG, "signature": "s"}, "assistant", "model")
+    text = wire.text_part("So.", "assistant", "model")
+    messages = [Message(role="user", parts=(wire.text_part("Do it", "user", "human"),))]
+    messages += [Message(role="assistant", parts=(thought, text)), Message(role="assistant", parts=(text,))]
+    ledger, _ = numbered(messages)
+    view = View(ledger=ledger, price=Words())
+    assert act(view, "prune", "B2")
+
+    cut = dataclasses.replace(view, ledger=ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=(3,))))
+    assert why(act(cut, "prune", "B2")) == {"B2": "no saving"}
+
+
+# --- what is protected
+
+
+def test_protected_are_the_latest_step_what_was_asked_and_instructions() -> None:
+    ledger = session().ledger
+    assert protection.protected(ledger) == {"B1", "B9", "B10", "B11"}
+
+    note = Message(role="user", parts=(wire.text_part("Mine.", "user", "human", kind="note"),))
+    reply = Message(role="assistant", parts=(wire.text_part("Yes.", "assistant", "model"),))
+    noted, _ = numbered([note, reply], ledger)
+    assert noted["B12"].turn == ledger["B9"].turn
+    assert "B12" not in protection.protected(noted)
+
+    named = [
+        msgspec.structs.replace(ledger["B2"], label="Read: /src/CLAUDE.md"),
+        msgspec.structs.replace(ledger["B4"], label="Read: /src/MY-CLAUDE.md"),
+        msgspec.structs.replace(
+            ledger["B8"], role="user", origin="client", label="x", extra={"ctxvc": {"file": "AGENTS.md"}}
+        ),
+    ]
+    assert protection.protected(ledger.with_rows(named)) == {"B1", "B3", "B8", "B9", "B10", "B11"}
+    assert protection.protected(ledger.with_rows(named), names=["MY-CLAUDE.md"]) == {"B1", "B5", "B9", "B10", "B11"}
+    assert protection.protected(ledger.with_rows(named), names=[]) == {"B1", "B9", "B10", "B11"}
