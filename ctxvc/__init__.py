@@ -1,3 +1,36 @@
-"""Version control for what an LLM agent sees."""
+"""Version control for what an LLM agent sees.
+
+What an agent's developer needs is here by name, and is imported when it is asked for: see docs/python.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctxvc.core.budget import Budget
+    from ctxvc.core.plan import Action, Plan
+    from ctxvc.session import Session
+    from ctxvc.store.store import Store
 
 __version__ = "0.1.0"
+__all__ = ["Action", "Budget", "Plan", "Session", "Store"]
+
+_HOMES = {
+    "Action": "ctxvc.core.plan",
+    "Budget": "ctxvc.core.budget",
+    "Plan": "ctxvc.core.plan",
+    "Session": "ctxvc.session",
+    "Store": "ctxvc.store.store",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -27,17 +27,26 @@ LAYERS: dict[str, frozenset[str]] = {
     "importers": frozenset({"core", "errors"}),
     "store": frozenset({"core", "errors"}),
     "importing": frozenset({"importers", "store", "core", "errors"}),
+    "measure": frozenset({"tokens", "media", "models", "store", "core", "errors"}),
+    "request": frozenset({"exporters", "core", "errors"}),
+    "inspection": frozenset({"request", "measure", "tokens", "models", "exporters", "store", "core", "errors"}),
+    "session": frozenset({"request", "measure", "models", "store", "core", "errors"}),
     "cli": frozenset(
-        {"importing", "importers", "exporters", "tokens", "media", "models", "store", "core", "errors", "ctxvc"}
+        {"session", "inspection", "request", "measure", "importing", "importers", "exporters", "tokens", "media"}
+        | {"models", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
-    "ctxvc": frozenset({"importing", "importers", "exporters", "tokens", "media", "models", "store", "core", "errors"}),
+    "ctxvc": frozenset(
+        {"session", "inspection", "request", "measure", "importing", "importers", "exporters", "tokens", "media"}
+        | {"models", "store", "core", "errors"}
+    ),
 }
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
 CORE_MAY_IMPORT = frozenset(
     {"__future__", "base64", "binascii", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib"}
-    | {"heapq", "itertools", "json", "math", "msgspec", "operator", "re", "string", "textwrap", "types", "typing"}
+    | {"heapq", "itertools", "json", "math", "msgspec", "operator", "re", "regex", "string", "textwrap", "types"}
+    | {"typing"}
 )
 
 #: A library → the only parts of the package that may import it.
@@ -45,6 +54,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "pygit2": frozenset({"store"}),
     "subprocess": frozenset({"store", "cli"}),
     "fcntl": frozenset({"store"}),
+    "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
     "sqlite3": frozenset({"tokens"}),

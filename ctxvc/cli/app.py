@@ -17,6 +17,7 @@ from ctxvc.cli.output import Output
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ctxvc.session import Session
     from ctxvc.store.store import Store
     from ctxvc.store.writer import Writer
 
@@ -70,6 +71,14 @@ class App:
         """The session that is meant, for reading: nothing is flushed on the way out."""
         with self.store() as store:
             yield store.writer(self.session)
+
+    @contextmanager
+    def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
+        """The session that is meant, for changing its context; what is complete is committed on the way out."""
+        from ctxvc.session import Session
+
+        with self.store() as store, Session(store.writer(self.session, scope), actor=actor) as session:
+            yield session
 
 
 class Command(click.Command):
@@ -167,6 +176,12 @@ def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) 
         return ["HEAD", *store.tips(session or store.current_session()), *others]
 
     return _completions(ctx, incomplete, names)
+
+
+def complete_scopes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the session's scopes, for a shell."""
+    session = ctx.ensure_object(App).session
+    return _completions(ctx, incomplete, lambda store: list(store.tips(session or store.current_session())))
 
 
 def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], list[str]]) -> list[CompletionItem]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
 import click
 
 from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.measure import Meter, window_of
 from ctxvc.cli.output import Column, Output, Share, Styled, Table, counted
-from ctxvc.core.view import Dashboard, Line, dashboard
+from ctxvc.core import boards
+from ctxvc.core.budget import Budget
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.text import one_line
+from ctxvc.core.view import Cost, Dashboard, Line, dashboard, folded
+from ctxvc.measure import Meter, window_of
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store
@@ -33,35 +38,58 @@ COLUMNS = (
 #: What the provider calls the parts of a call's input, and how many commits back one is looked for.
 _INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_tokens")
 _NEAR = 20
+#: Characters of a note beside the dashboard.
+_NOTE = 200
+
+
+class Page(NamedTuple):
+    """A dashboard with what stands beside it: the newest notes, the newest last, and how many are older."""
+
+    board: Dashboard
+    notes: list[str]
+    older: int
 
 
 @command("status", "ctxvc status")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--all", "every", is_flag=True, help="Every block on a line of its own; --json always does that.")
+@click.option("--text", "as_text", is_flag=True, help="The dashboard as a model is given it, to the byte.")
 @json_option
 @click.pass_obj
-def status(app: App, revision: str, every: bool) -> None:
+def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     """Show the dashboard: what is in the prompt and what it costs.
 
-    One line a block: its tokens, its age in steps, its state, and what it says. Of many blocks, small old neighbours
-    share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a step, a
-    commit; by default what stands now.
+    One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
+    neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
+    step, a commit; by default what stands now. docs/dashboard.md explains every column.
     """
+    if as_text and (every or app.json):
+        raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
         meter = Meter(session.store, moment.ledger.meta.tokenizer)
-        board = dashboard(
-            moment.ledger,
-            meter.costs(moment),
-            window_of(moment.ledger),
-            meter.overhead(moment),
-            folded=not (every or app.json),
-        )
+        costs = meter.costs(moment)
+        page = page_of(moment, meter, costs)
+        blocks = _board(moment, meter, costs, every=True).lines if every or app.json else ()
         reported = _reported(session.store, moment)
-    if app.output.json:
-        app.output.value(_status(moment, board, reported, estimated=meter.estimated))
+        words = _text(page, budget_of(moment.ledger), meter) if as_text else ""
+    if app.json:
+        app.output.value(_status(moment, page, blocks, reported, estimated=meter.estimated))
+    elif as_text:
+        app.output.lines(words.splitlines())
     else:
-        app.output.lines(_board_lines(app.output, moment, board, reported))
+        lines = blocks or tuple(folded(page.board.lines))
+        app.output.lines(_board_lines(app.output, moment, page, lines, reported))
+
+
+def budget_of(ledger: Ledger) -> Budget:
+    """The budget that a scope is judged by."""
+    return Budget(window_of(ledger), ledger.meta.reserve)
+
+
+def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
+    """The dashboard of a moment. `costs` are those of its blocks."""
+    return Page(_board(moment, meter, costs), *boards.recent_notes(moment.ledger, moment.bodies.body))
 
 
 @command("context", "ctxvc context --by tool")
@@ -79,7 +107,7 @@ def context(app: App, revision: str, by: usage.By) -> None:
         meter = Meter(session.store, moment.ledger.meta.tokenizer)
         costs, overhead = meter.costs(moment), meter.overhead(moment)
         items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
-    board = dashboard(moment.ledger, costs, window_of(moment.ledger), overhead)
+        board = _board(moment, meter, costs)
     answer = schemas.Context(
         session=moment.session,
         scope=moment.scope,
@@ -96,7 +124,27 @@ def context(app: App, revision: str, by: usage.By) -> None:
         app.output.lines(_context_lines(app.output, board, answer))
 
 
-def _status(moment: Snapshot, board: Dashboard, reported: int | None, *, estimated: bool) -> schemas.Status:
+def _board(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
+    ledger = moment.ledger
+    return dashboard(
+        ledger,
+        costs,
+        budget_of(ledger).effective,
+        meter.overhead(moment),
+        calibration=ledger.meta.calibration,
+        every=every,
+    )
+
+
+def _text(page: Page, budget: Budget, meter: Meter) -> str:
+    cap = boards.room("full", 0, budget.board_cap)
+    return boards.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+
+
+def _status(
+    moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool
+) -> schemas.Status:
+    board = page.board
     return schemas.Status(
         session=board.session,
         scope=board.scope,
@@ -106,17 +154,22 @@ def _status(moment: Snapshot, board: Dashboard, reported: int | None, *, estimat
         used=board.used,
         overhead=board.overhead,
         conversation=board.conversation,
+        dashboard=board.dashboards,
         percent=board.percent,
         estimated=estimated,
         prompt=board.prompt,
         missing=list(board.missing),
         reported=reported,
         waiting=moment.waiting,
-        items=[
-            schemas.StatusLine(**{name: getattr(line, name) for name in schemas.StatusLine.__struct_fields__})
-            for line in board.lines
-        ],
+        notes=page.notes,
+        older_notes=page.older,
+        groups=[_item(line) for line in board.lines if line.type == "group"],
+        items=[_item(line) for line in blocks],
     )
+
+
+def _item(line: Line) -> schemas.StatusLine:
+    return schemas.StatusLine(**{name: getattr(line, name) for name in schemas.StatusLine.__struct_fields__})
 
 
 def _reported(store: Store, moment: Snapshot) -> int | None:
@@ -129,8 +182,10 @@ def _reported(store: Store, moment: Snapshot) -> int | None:
     return None
 
 
-def _board_lines(output: Output, moment: Snapshot, board: Dashboard, reported: int | None) -> Iterator[str]:
-    meta = moment.ledger.meta
+def _board_lines(
+    output: Output, moment: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
+) -> Iterator[str]:
+    meta, board = moment.ledger.meta, page.board
     yield from output.facts(
         [
             ("session", f"{board.session}/{board.scope}"),
@@ -138,15 +193,18 @@ def _board_lines(output: Output, moment: Snapshot, board: Dashboard, reported: i
             ("budget", _budget(output, board)),
             ("overhead", board.overhead),
             ("conversation", board.conversation),
+            *([("dashboard", board.dashboards)] if board.dashboards else []),
             ("blocks", f"{len(moment.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             *([("provider counted", reported)] if reported else []),
             ("prompt", board.prompt + (f"; missing: {', '.join(board.missing)}" if board.missing else "")),
             *([("not committed", f"{counted(moment.waiting, 'record')} of an open step")] if moment.waiting else []),
+            *([("older notes", page.older)] if page.older else []),
+            *(("note", one_line(note, _NOTE)) for note in page.notes),
         ]
     )
     yield ""
-    gone = frozenset(number for number, line in enumerate(board.lines) if not line.shown)
-    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in board.lines], dim=gone))
+    gone = frozenset(number for number, line in enumerate(lines) if not line.shown)
+    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=gone))
 
 
 def columns_of(line: Line) -> list[str | int | None]:

@@ -9,37 +9,52 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.budget import COLUMNS, columns_of
-from ctxvc.cli.measure import Meter, window_of
+from ctxvc.cli.budget import COLUMNS, Page, columns_of, page_of
 from ctxvc.cli.output import counted, plain, safe
-from ctxvc.core.view import Dashboard, dashboard
+from ctxvc.core.text import one_line
+from ctxvc.core.view import folded
+from ctxvc.measure import Meter
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import revisions
+from ctxvc.store import durable, git, revisions
 from ctxvc.store.store import Store
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
+#: Characters of a note on the page.
+_NOTE = 200
 
 
 @command("checkout", "ctxvc checkout demo/main")
 @click.argument("name", metavar="[SESSION[/SCOPE]]", default="", shell_complete=complete_revisions)
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--take", is_flag=True, help="First make true what you moved between blocks/ and archive/ there.")
+@click.option(
+    "--redraw",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Only write DASHBOARD.md of the checkout DIR anew, for the commit that it stands on.",
+)
 @json_option
 @click.pass_obj
-def checkout(app: App, name: str, folder: Path | None, take: bool) -> None:
+def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path | None) -> None:
     """Put a scope's blocks into a folder as files.
 
     The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
     inside the store. Once more moves the folder forward. What you edit there moves no scope: only whole blocks moved
     between blocks/ and archive/ can be taken, as your archive and restore.
     """
+    if redraw and (name or folder or take):
+        raise click.UsageError("--redraw names its folder: it goes with nothing else")
+    taken: list[str] = []
     with app.store() as store:
-        session, _, scope = name.partition("/")
-        session = session or app.session or store.current_session()
-        scope = scope or store.current_scope(session)
-        where = app.path(folder) if folder else checkouts.place(store, session, scope)
-        taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []
-        done = _check_out(store, session, scope, where)
+        if redraw:
+            done = _redraw(store, app.path(redraw))
+        else:
+            session, _, scope = name.partition("/")
+            session = session or app.session or store.current_session()
+            scope = scope or store.current_scope(session)
+            where = app.path(folder) if folder else checkouts.place(store, session, scope)
+            taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []
+            done = check_out(store, session, scope, where)
     answer = schemas.CheckedOut(
         folder=done.path, session=done.session, scope=done.scope, commit=done.commit, files=done.files, taken=taken
     )
@@ -48,27 +63,52 @@ def checkout(app: App, name: str, folder: Path | None, take: bool) -> None:
         return
     if taken:
         app.output.say(f"taken: {', '.join(taken)}")
-    app.output.say(f"{session}/{scope} at {done.commit[:12]}: {counted(done.files, 'file')} in {safe(done.path)}")
+    where_it_is = f"{counted(done.files, 'file')} in {safe(done.path)}"
+    app.output.say(f"{done.session}/{done.scope} at {done.commit[:12]}: {where_it_is}")
 
 
-def _check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    moment = revisions.at(store, revisions.now(store.writer(session, scope)).commit)
+def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
+    commit = revisions.now(store.writer(session, scope)).commit
+    return checkouts.checkout(store, session, scope, folder, dashboard=_drawn(store, commit))
+
+
+def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
+    """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
+    commit = checkouts.person_changes(store, folder).base
+    durable.replace(folder / checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
+    meta = store.reader.meta(commit)
+    listed = git.run(None, "ls-files", "-t", "-z", cwd=folder).split(b"\0")
+    return checkouts.CheckedOut(
+        path=str(folder),
+        session=meta.session,
+        scope=meta.scope,
+        commit=commit,
+        files=sum(line.startswith(b"H ") for line in listed),
+    )
+
+
+def _drawn(store: Store, commit: str) -> str:
+    moment = revisions.at(store, commit)
     meter = Meter(store, moment.ledger.meta.tokenizer)
-    board = dashboard(moment.ledger, meter.costs(moment), window_of(moment.ledger), meter.overhead(moment))
-    return checkouts.checkout(store, session, scope, folder, dashboard=markdown(board))
+    return markdown(page_of(moment, meter, meter.costs(moment)))
 
 
-def markdown(board: Dashboard) -> str:
+def markdown(page: Page) -> str:
     """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
+    board = page.board
+    sent = f", {board.dashboards:,} dashboard" if board.dashboards else ""
+    older = [f"- {page.older:,} older"] if page.older else []
+    notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
     lines = [
         f"# {board.session}/{board.scope}",
         "",
         f"[{board.bar}] {board.percent} %, {board.used:,} of {board.window:,} tokens: "
-        f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation",
+        f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation{sent}",
         "",
+        *(["Notes:", "", *notes, ""] if notes else []),
         "".join(f"| {column.name} " for column in COLUMNS) + "|",
         "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in board.lines),
+        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in folded(board.lines)),
     ]
     return "\n".join(lines) + "\n"
 

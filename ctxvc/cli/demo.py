@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ctxvc import importers
-from ctxvc.cli.measure import Meter
 from ctxvc.core import labels, text
 from ctxvc.core.archiving import archived, old_results
 from ctxvc.core.events import Said
@@ -18,6 +17,7 @@ from ctxvc.core.view import dashboard
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.reading import Recording
 from ctxvc.importing import import_paths
+from ctxvc.measure import Meter
 from ctxvc.store import check, git, revisions
 from ctxvc.store.store import FOLDER, Store, create
 from ctxvc.store.writer import Writer

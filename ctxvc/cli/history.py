@@ -9,10 +9,10 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.measure import Meter
 from ctxvc.cli.output import Column, Moment, Output, Styled, Table, counted, encode, iso, safe
 from ctxvc.core.difference import Change, difference
 from ctxvc.errors import Refused
+from ctxvc.measure import Meter
 from ctxvc.store import git, revisions
 from ctxvc.store.refs import HEADS
 from ctxvc.store.revisions import Entry, Snapshot

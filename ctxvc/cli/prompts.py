@@ -14,8 +14,9 @@ from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, safe, spread, words_of
 from ctxvc.core import text
-from ctxvc.core.prompt import Piece, Slot, outline, pieces, sendable
+from ctxvc.core.prompt import Piece, Show, outline, pieces, sendable
 from ctxvc.errors import CtxvcError
+from ctxvc.session import proof
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
 
@@ -24,15 +25,18 @@ _FORMATS = {"anthropic": exporters.anthropic, "openai": exporters.openai_chat}
 
 @command("prompt", "ctxvc prompt step:5")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--sent", is_flag=True, help="What the reply at REV saw, not what the next call would be sent.")
 @json_option
 @click.pass_obj
-def prompt(app: App, revision: str) -> None:
+def prompt(app: App, revision: str, sent: bool) -> None:
     """Show the prompt as it would be sent after a revision.
 
     For people, with a line above each block that says whose it is. With --json, as the Messages API takes it.
     """
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
+        if sent:
+            moment = proof.as_sent(session.store, moment)
         if app.output.json:
             app.output.value(_answer(moment))
         else:
@@ -97,9 +101,9 @@ def _prompt_lines(output: Output, moment: Snapshot) -> Iterator[str]:
     if moment.tools:
         yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in moment.tools))
     slots = outline(moment.ledger)
-    for slot, piece in zip(slots, pieces(slots, moment.bodies), strict=True):
-        for sent in sendable([piece])[-1:]:
-            yield from _section(output, _heading(slot, sent), _words(sent))
+    shown = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
+    for piece in sendable(pieces(slots, moment.bodies)):
+        yield from _section(output, _heading(piece, shown.get((piece.block, piece.role), "text")), _words(piece))
 
 
 def _section(output: Output, heading: str, words: str) -> Iterator[str]:
@@ -109,10 +113,11 @@ def _section(output: Output, heading: str, words: str) -> Iterator[str]:
     yield from (f"  {line}" for line in safe(words).split("\n"))
 
 
-def _heading(slot: Slot, piece: Piece) -> str:
+def _heading(piece: Piece, show: Show) -> str:
     kind = "" if piece.kind == piece.role else piece.kind
-    shown = {"body": "", "mask": "(masked)", "text": "(stub)"}[slot.show]
-    return f"{piece.role}  {slot.row.id}  {kind} {piece.tool} {shown} {'(error)' if piece.error else ''}"
+    shown = {"body": "", "mask": "(masked)", "text": "(stub)" if piece.block else "(added)"}[show]
+    tool = "" if piece.block.startswith("G") else piece.tool
+    return f"{piece.role}  {piece.block}  {kind} {tool} {shown} {'(error)' if piece.error else ''}"
 
 
 def _words(piece: Piece) -> str:

@@ -98,38 +98,48 @@ class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):
 
 
 class StatusLine(Item, frozen=True, kw_only=True):
-    """A block of the ledger, as the dashboard shows it."""
+    """A block of the ledger, or an archived group of them, as the dashboard shows it."""
 
-    id: Block
-    type: Annotated[str, _field("the block's kind")]
-    tokens: Annotated[int, _field("of the body")]
+    id: Annotated[str, _field("`B17`; of a group `G3`")]
+    type: Annotated[str, _field("the block's kind, or `group`")]
+    tokens: Annotated[int, _field("of the body; of a group, of all its bodies")]
     shown: Annotated[int, _field("tokens of what stands for it in the prompt: body, masked body, stub, or nothing")]
     age: Annotated[int, _field("in steps; 0 is the newest")]
-    status: Annotated[str, _field("state, and the group it is in")]
+    status: Annotated[
+        str, _field("state, and the group it is in; `cut` for thinking that a cut took out of the prompt")
+    ]
     label: str
     level: int
-    parent: Annotated[str, _field("the call of a result; of anything else, what opened its turn")]
+    parent: Annotated[
+        str,
+        _field("a result's call, anything else's turn opener; where that is not in the prompt, the nearest above it"),
+    ]
     reads: Annotated[int, _field("times it was recovered")]
     removed_by: Annotated[str, _field("who removed it from the prompt")]
+    blocks: Annotated[int, _field("how many blocks it stands for")]
 
 
 class Status(Answer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
-    """`status`. Every block is in it, as with `--all`."""
+    """`status`. Every block but sent dashboards is in it, as with `--all`."""
 
     session: Session
     scope: Scope
     commit: Commit
     model: str
     window: Annotated[int, _field("tokens that the prompt may have")]
-    used: Annotated[int, _field("overhead and conversation")]
+    used: Annotated[int, _field("overhead, conversation and dashboard, as the provider would count them")]
     overhead: Annotated[int, _field("tokens of system prompt and tools")]
     conversation: Annotated[int, _field("tokens of the messages")]
+    dashboard: Annotated[int, _field("tokens of the dashboards that were sent and are still in the prompt")]
     percent: Annotated[int, _field("of the window, floored, at most 100")]
     estimated: Annotated[bool, _field("whether tokens are a guess")]
     prompt: Annotated[str, _field("`exact`, or `reconstructed` from a recording")]
     missing: Annotated[list[str], _field("what the model saw and the recording lacks")]
     reported: Annotated[int | None, _field("tokens that the provider counted in the newest call that it told of")]
     waiting: Annotated[int, _field("records that are acknowledged and in no commit yet")]
+    notes: Annotated[list[str], _field("the newest notes of the scope, at most five, the newest last")]
+    older_notes: Annotated[int, _field("how many notes there are before them")]
+    groups: Annotated[list[StatusLine], _field("archived groups that are in no other")]
     items: list[StatusLine]
 
 
@@ -272,6 +282,96 @@ class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):
     messages: list[Any]
 
 
+class Standing(Item, frozen=True, kw_only=True):
+    """Another place where the same bytes stand."""
+
+    address: Annotated[str, _field("`SESSION/SCOPE:B17`")]
+    state: str
+
+
+class Hit(Item, frozen=True, kw_only=True):
+    """A line that matches, and where its block is now."""
+
+    address: Annotated[str, _field("`SESSION/SCOPE:B17`")]
+    session: Session
+    scope: Scope
+    block: Block
+    type: Annotated[str, _field("the block's kind")]
+    state: str
+    step: Annotated[int, _field("that it came in with")]
+    line: Annotated[int, _field("of the block's text, from 1; of a block that is JSON, of the string that matches")]
+    text: Annotated[str, _field("the line; of a long one, what stands around the match")]
+    also: list[Standing]
+
+
+class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
+    """`grep`"""
+
+    pattern: str
+    bodies: Annotated[int, _field("how many were searched; equal ones count once")]
+    more: Annotated[int, _field("lines that match and are not listed")]
+    items: list[Hit]
+
+
+class Turned(Item, frozen=True, kw_only=True):
+    """A commit at which something changed."""
+
+    move: Annotated[str, _field("`entered` or `left` the prompt; `passed` a number of tokens; `bad` or `good`")]
+    block: Annotated[str, _field("`B17`, `G3`; `request` is system prompt and tools; empty for the whole prompt")]
+    type: Annotated[str, _field("the block's kind, `group` or `system`; empty for the whole prompt")]
+    tokens: Annotated[int | None, _field("of the prompt, where they were asked for")]
+    commit: Annotated[LogItem | None, _field("null for what is not committed yet")]
+
+
+class Bisected(Answer, frozen=True, kw_only=True, tag="ctxvc.bisect/1"):
+    """`bisect`"""
+
+    session: Session
+    scope: Scope
+    what: Annotated[str, _field("`text`, `block`, `tokens`, `command`, or `command, every prompt`")]
+    asked: Annotated[str, _field("what was looked for")]
+    stands: Annotated[bool, _field("whether it is in the prompt now; whether the newest prompt is too large, or bad")]
+    judged: Annotated[int, _field("prompts that were measured or judged")]
+    items: Annotated[list[Turned], _field("in the order in which it happened")]
+
+
+class BlameEvent(Item, frozen=True, kw_only=True):
+    """Something that was done to a block or group."""
+
+    what: Annotated[str, _field("`brought in`, `made`, `read`, `restored`, `cut`, …, or the state that it has since")]
+    reason: Annotated[str, _field("that was given; often empty")]
+    commit: Annotated[LogItem | None, _field("null for what is not committed yet")]
+
+
+class BlameStay(Item, frozen=True, kw_only=True):
+    """Calls of the model that were sent the same of it."""
+
+    state: Annotated[str, _field("its state then; `cut` where a cut had taken it out")]
+    first: Annotated[int, _field("step of the first call")]
+    last: Annotated[int, _field("step of the last call")]
+    calls: int
+    tokens: Annotated[int, _field("with each call; 0 where nothing stood there, or the stub of a group")]
+    sent: Annotated[int, _field("tokens with all of them")]
+
+
+class Blamed(Answer, frozen=True, kw_only=True, tag="ctxvc.blame/1"):
+    """`blame`"""
+
+    session: Session
+    scope: Scope
+    id: Annotated[str, _field("`B17` or `G3`")]
+    handle: str
+    type: Annotated[str, _field("the block's kind, or `group`")]
+    origin: Annotated[str, _field("`human`, `client`, `model` or `tool`; empty for a group")]
+    model: Annotated[str, _field("of the step that it came in with; empty where unknown")]
+    tokens: Annotated[int, _field("of the body; of a group, of its stub")]
+    reads: Annotated[int, _field("times it was recovered")]
+    label: str
+    sent: Annotated[int, _field("tokens that were sent for it, with all calls")]
+    events: list[BlameEvent]
+    stays: list[BlameStay]
+
+
 class Finding(Item, frozen=True, kw_only=True):
     """Something that `verify` found. Where it is: fields that say nothing are empty."""
 
@@ -294,6 +394,7 @@ class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
     commits: int
     blocks: int
     bytes: Annotated[int, _field("whose checksums were compared")]
+    prompts: Annotated[int | None, _field("with --prompts, those that were rendered again; else null")] = None
     seconds: float
     items: list[Finding]
 
@@ -307,6 +408,142 @@ class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     packs_after: int
     removed: Annotated[list[str], _field("what killed writers had left, as paths in the store")]
     seconds: float
+
+
+class ActedBlock(Item, frozen=True, kw_only=True):
+    """A block that stands otherwise now."""
+
+    id: Block
+    handle: Annotated[str, _field("`B17@3fa9c1`")]
+    state: str
+    level: int
+    group: Annotated[str, _field("the group that it is in; empty for none")]
+    path: Annotated[str, _field("of its body in the scope's tree")]
+    bytes: int
+    tokens: Tokens
+    sha256: str
+    stub: Annotated[str, _field("what stands in its place; empty where a group's stub does, or nothing")]
+
+
+class ActedGroup(Item, frozen=True, kw_only=True):
+    """A group that stands otherwise now."""
+
+    id: Annotated[str, _field("`G3`")]
+    level: int
+    members: Annotated[list[str], _field("blocks and groups; none where the group is gone")]
+    stub: str
+
+
+class LeftOut(Item, frozen=True, kw_only=True):
+    """What was asked for and not done."""
+
+    target: str
+    why: Annotated[str, _field("a word: `unknown`, `open`, `pinned`, `human`, `gone`, `no saving`, …")]
+    text: str
+
+
+class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
+    """`archive`, `restore`, `delete`, `pin`, `unpin`, `undo`"""
+
+    session: Session
+    scope: Scope
+    verb: str
+    undone: Annotated[str, _field("of `undo`: the subject of the commit that was taken back")]
+    tokens_before: Tokens
+    tokens_after: Tokens
+    items: list[ActedBlock]
+    groups: list[ActedGroup]
+    problems: list[LeftOut]
+
+
+class Moved(Answer, frozen=True, kw_only=True, tag="ctxvc.moved/1"):
+    """`scope`, `goto`"""
+
+    session: Session
+    scope: Annotated[str, _field("the scope that one is in now")]
+    origin: Annotated[str, _field("the scope that was left")]
+
+
+class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
+    """`note`"""
+
+    session: Session
+    scope: Scope
+    block: Block
+    archived: Annotated[list[str], _field("with --fold, the blocks that left")]
+    freed: Tokens
+
+
+class ScopeItem(Item, frozen=True, kw_only=True):
+    """A scope of the session."""
+
+    name: Scope
+    current: bool
+    parent: Annotated[str, _field("the scope that it was made from; empty for none")]
+    blocks: int
+    steps: int
+    notes: int
+    commit: Commit
+
+
+class Scopes(Answer, frozen=True, kw_only=True, tag="ctxvc.scopes/1"):
+    """`scopes`"""
+
+    session: Session
+    items: list[ScopeItem]
+
+
+class NoteItem(Item, frozen=True, kw_only=True):
+    """A note."""
+
+    block: Block
+    step: int
+    text: str
+
+
+class Notes(Answer, frozen=True, kw_only=True, tag="ctxvc.notes/1"):
+    """`notes`"""
+
+    session: Session
+    scope: Scope
+    items: list[NoteItem]
+
+
+class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
+    """`recover` of a part, or of a group's list"""
+
+    session: Session
+    scope: Scope
+    address: str
+    header: Annotated[str, _field("what the content is, and the call for what comes next")]
+    content: str
+    unit: Annotated[str, _field("`lines`, `characters` or `matches`: what is counted")]
+    first: int
+    last: int
+    total: int
+    tokens: Tokens
+    complete: Annotated[bool, _field("whether all that was asked for is in it")]
+    next: Annotated[str, _field("the call for the next part; empty where there is none")]
+
+
+class RecoveredBody(Item, frozen=True, kw_only=True):
+    """A block's exact bytes."""
+
+    id: Block
+    handle: str
+    bytes: int
+    sha256: str
+    base64: Annotated[str, _field("the bytes; empty where they are in a file")]
+    file: Annotated[str, _field("with --file, where they are; else empty")]
+
+
+class RecoveredBytes(Answer, frozen=True, kw_only=True, tag="ctxvc.recover_bytes/1"):
+    """`recover`, `recover --all`, `recover --file`"""
+
+    session: Session
+    scope: Scope
+    address: str
+    items: list[RecoveredBody]
 
 
 class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):

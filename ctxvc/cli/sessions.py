@@ -6,12 +6,12 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.measure import Meter
 from ctxvc.cli.output import Column, Guess, Moment, Size, Table, iso
 from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.numbering import speaks
 from ctxvc.core.prompt import Bodies
 from ctxvc.errors import NotFound
+from ctxvc.measure import Meter
 from ctxvc.store import revisions
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
@@ -102,7 +102,7 @@ def _bodies(session: Writer) -> list[tuple[Row, Bodies]]:
 
 
 def _first_prompt(ledger: Ledger) -> str:
-    return next((row.label for row in ledger.rows() if is_human(row.role, row.origin)), "")
+    return next((row.label for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
 
 
 def _current(store: Store) -> str:

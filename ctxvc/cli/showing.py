@@ -10,11 +10,11 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.history import change_table, changes, log_item
-from ctxvc.cli.measure import Meter
 from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
 from ctxvc.core import text
 from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.errors import Refused
+from ctxvc.measure import Meter
 from ctxvc.store import addresses, revisions
 from ctxvc.store.addresses import Found
 from ctxvc.store.revisions import Snapshot

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+import msgspec
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core.text import human_bytes
+from ctxvc.session import proof
 from ctxvc.store import check, upkeep
 
 DAMAGED = 3
@@ -19,18 +21,23 @@ _COLORS = {"damage": "red", "warning": "yellow"}
 
 @command("verify", "ctxvc verify")
 @click.option("--quick", is_flag=True, help="Only what stands now, not all of history.")
+@click.option("--prompts", is_flag=True, help="Also render every prompt that was sent, and compare it with its hash.")
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, quick: bool) -> None:
+def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
     """Check that every block is what was recorded.
 
     Compares every checksum, reads every ledger and journal, and asks git to check its side. Changes nothing. Exits
     with 3 where something is damaged.
     """
     app = ctx.ensure_object(App)
+    rendered = None
     with app.store() as store, Progress("checking", words=lambda commits: f"{commits:,} commits") as progress:
         report = check.verify(store, progress.reach, deep=not quick)
-    answer = _verified(report)
+        if prompts:
+            rendered, findings = proof.check_prompts(store)
+            report = msgspec.structs.replace(report, findings=(*report.findings, *findings))
+    answer = _verified(report, rendered)
     if app.output.json:
         app.output.value(answer)
     else:
@@ -39,8 +46,9 @@ def verify(ctx: click.Context, quick: bool) -> None:
         ctx.exit(DAMAGED)
 
 
-def _verified(report: check.Report) -> schemas.Verified:
+def _verified(report: check.Report, prompts: int | None) -> schemas.Verified:
     return schemas.Verified(
+        prompts=prompts,
         intact=not report.damaged,
         sessions=report.sessions,
         scopes=report.scopes,
@@ -67,9 +75,16 @@ def _verified(report: check.Report) -> schemas.Verified:
 def _verified_lines(output: Output, answer: schemas.Verified) -> Iterator[str]:
     damage = sum(item.level == "damage" for item in answer.items)
     found = Styled(f"{damage} damaged", "red") if damage else Styled("intact", "green")
-    looked = f"{answer.blocks} blocks in {answer.commits} commits of {answer.sessions} sessions"
+    looked = f"{counted(answer.blocks, 'block')} in {counted(answer.commits, 'commit')} of " + counted(
+        answer.sessions, "session"
+    )
     yield from output.facts(
-        [("store", found), ("checked", looked), ("compared", f"{human_bytes(answer.bytes)} in {answer.seconds:.1f} s")]
+        [
+            ("store", found),
+            ("checked", looked),
+            ("compared", f"{human_bytes(answer.bytes)} in {answer.seconds:.1f} s"),
+            *([("rendered", counted(answer.prompts, "prompt"))] if answer.prompts is not None else []),
+        ]
     )
     if answer.items:
         yield ""

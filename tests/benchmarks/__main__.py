@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import appends, commands, growth, recorded
+from tests.benchmarks import appends, commands, growth, inspection, recorded
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "append": appends.figures,
     "growth": growth.figures,
+    "inspection": inspection.figures,
     "recorded": recorded.figures,
     "start": commands.figures,
 }

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxvc.cli import demo
-from ctxvc.cli.measure import Meter
 from ctxvc.importing import import_paths
+from ctxvc.measure import Meter
 from ctxvc.store import revisions, upkeep
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds

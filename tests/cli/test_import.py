@@ -282,6 +282,7 @@ def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, projec
     page = (tmp_path / "out" / "DASHBOARD.md").read_text()
     assert page.startswith("# demo/main\n")
     assert "| B6 | 559 |" in page
+    assert "| G1 | 86 | 3r | group | 1 | B1 | archived by agent | 0 | the screenshot |" in page
 
 
 def test_a_checkout_is_of_the_session_and_scope_that_are_named(run: Run, project: Path) -> None:
@@ -310,6 +311,43 @@ def test_moves_in_a_checkout_are_taken_when_asked(run: Run, project: Path, tmp_p
 
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "taken: archive B2")
     assert "archived by user" in run("show", "branched/main:B2", folder=project).stdout
+
+
+def test_the_dashboard_of_a_checkout_is_drawn_anew(run: Run, project: Path, tmp_path: Path) -> None:
+    run("checkout", "demo/main", tmp_path / "out", folder=project)
+    drawn = tmp_path / "out" / "DASHBOARD.md"
+    page = drawn.read_text()
+    drawn.write_text("old")
+
+    done = run("checkout", "--redraw", tmp_path / "out", "--json", folder=project)
+
+    assert done.exit_code == 0, done.stderr
+    assert drawn.read_text() == page
+    told = json.loads(done.stdout)
+    assert told == json.loads(run("checkout", "demo/main", tmp_path / "out", "--json", folder=project).stdout)
+    assert run("checkout", "--redraw", tmp_path, folder=project).exit_code == 1
+    assert run("checkout", "--redraw", tmp_path / "out", "demo", folder=project).exit_code == 2
+
+
+def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
+    from ctxvc.core.blocks import Message, Part
+    from ctxvc.core.wire import text_part
+
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+        for number in range(7):
+            note = Part(kind="note", role="user", origin="model", body=f"note {number}: [x]\nand more".encode())
+            session.append(Message(role="user", parts=(note,), key=f"n{number}"))
+        session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))
+
+    run("checkout", "demo/main", tmp_path / "out", folder=project)
+    page = (tmp_path / "out" / "DASHBOARD.md").read_text()
+    table, text = (run("status", *words, folder=project).stdout for words in ([], ["--text"]))
+    told = json.loads(run("status", "--json", folder=project).stdout)
+
+    assert "Notes:\n\n- 2 older\n- note 2: \\[x\\] and more\n- note 3" in page
+    assert "older notes\t2\nnote\tnote 2: [x] and more\nnote\tnote 3" in table
+    assert "notes (+2 older):\n- note 2: (x) and more\n- note 3" in text
+    assert (told["older_notes"], told["notes"][0], len(told["notes"])) == (2, "note 2: [x]\nand more", 5)
 
 
 def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:

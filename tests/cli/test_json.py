@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -31,6 +32,16 @@ ASKED = {
     "ctxvc.commit/1": ["show", "HEAD~1"],
     "ctxvc.diff/1": ["diff", "step:1"],
     "ctxvc.prompt/1": ["prompt"],
+    "ctxvc.grep/1": ["grep", "assert"],
+    "ctxvc.bisect/1": ["bisect", "B6"],
+    "ctxvc.blame/1": ["blame", "B6"],
+    "ctxvc.acted/1": ["archive", "B2-B10", "-m", "a look"],
+    "ctxvc.recover/1": ["recover", "B6", "--lines", "1:2"],
+    "ctxvc.recover_bytes/1": ["recover", "B6"],
+    "ctxvc.note/1": ["note", "-m", "the sum is off"],
+    "ctxvc.notes/1": ["notes"],
+    "ctxvc.moved/1": ["scope", "fix-error", "-m", "why?"],
+    "ctxvc.scopes/1": ["scopes"],
     "ctxvc.verify/1": ["verify"],
     "ctxvc.gc/1": ["gc"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
@@ -121,6 +132,6 @@ def test_the_example_of_every_command_is_one(run: Run, project: Path, recording:
     """An example names options and arguments that exist: none is refused as wrong usage."""
     for name in COMMANDS:
         command = cli.get_command(None, name)
-        words = command.example.removeprefix("ctxvc ").split()
+        words = shlex.split(command.example.removeprefix("ctxvc "))
         if words[0] == name and name not in ("import", "demo", "checkout", "export"):
             assert run(*words, folder=project).exit_code != 2, command.example

@@ -14,12 +14,12 @@ import pytest
 
 from ctxvc import media, tokens
 from ctxvc.cli import usage
-from ctxvc.cli.measure import Meter
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.difference import difference
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.wire import text_part
 from ctxvc.errors import NotFound
+from ctxvc.measure import Meter
 from ctxvc.store import addresses, revisions
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
@@ -272,7 +272,7 @@ def test_the_dashboard_adds_up(ask: Callable[..., Any]) -> None:
     for words in (["status"], ["--session", "branched", "status"], ["--session", "hostile", "status"]):
         told = ask(*words)
 
-        assert told["used"] == told["overhead"] + told["conversation"]
+        assert told["used"] == told["overhead"] + told["conversation"] + told["dashboard"]
         assert told["conversation"] == sum(item["shown"] for item in told["items"])
         assert told["percent"] == told["used"] * 100 // told["window"]
 

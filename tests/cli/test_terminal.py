@@ -57,7 +57,7 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
 
     header, *rows = told[told.index("ID ") :].splitlines()
     assert code == 0
-    assert len(rows) == 15
+    assert len(rows) == 14
     assert max(map(len, rows)) <= 80
     assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
     assert rows[5].endswith("…")
@@ -150,6 +150,11 @@ def _bare(told: str) -> list[str]:
         ["prompt", "--json"],
         ["status", "--json"],
         ["sessions", "--json"],
+        ["grep", "owned"],
+        ["grep", "owned", "--json"],
+        ["bisect", "owned"],
+        ["blame", "B2"],
+        ["blame", "B2", "--json"],
     ],
     ids=" ".join,
 )

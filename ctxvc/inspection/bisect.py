@@ -1,0 +1,195 @@
+"""bisect: the commits at which something entered the prompt or left it, or at which a prompt became bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from ctxvc.core import text, wire
+from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.prompt import Bodies, Slot, pieces
+from ctxvc.inspection.bodies import Held, bodies, read, searchable
+from ctxvc.inspection.lineage import rev_list, touches
+from ctxvc.store import revisions
+from ctxvc.store.flush import trailers_of
+from ctxvc.store.revisions import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
+
+#: Whether a block or group, as it stood at some time, shows what is looked for.
+Shows = Callable[[Row | Group], bool]
+#: Stands for the id of a block where the system prompt or the tools show it.
+REQUEST = "request"
+_STRIDE = 64
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit with which a block or group began or ceased to show something. Not committed yet: `commit` is empty."""
+
+    commit: str
+    id: str
+    move: Literal["entered", "left"]
+    kind: str
+
+
+def of_address(session: Writer, scope: str, name: str) -> list[Move]:
+    """When the block entered and left the prompt, or the group was made and dissolved, in their order."""
+    return _moves(session, scope, {name: _present})
+
+
+def of_text(session: Writer, scope: str, words: str) -> list[Move]:
+    """When blocks with that text in them, or stubs, entered the prompt and left it, in their order. Raises: Damaged.
+
+    Bodies never go, so what is searched is the scope as it stands now; of stubs and masks, those that stand now.
+    """
+    return [*_in_request(session, scope, words), *_moves(session, scope, _holders(session, scope, words))]
+
+
+def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int) -> int | None:
+    """The place in `commits`, oldest first, of the first prompt that costs more than `most`; None if none does.
+
+    Steps only add to a prompt: what is true of one holds for all steps before it, or for all behind it, up to the next
+    commit of another sort. No more is measured than that needs.
+    """
+    begin = 0
+    for end in _ends(store, commits):
+        stride = _STRIDE
+        while begin <= end:
+            place = min(begin + stride, end)  # not the end at once: what is far behind may never have been counted
+            if cost(commits[place]) > most:
+                return first_bad(range(begin, place + 1), lambda at: cost(commits[at]) <= most)
+            begin, stride = place + 1, 2 * stride
+    return None
+
+
+def still_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int, place: int) -> bool:
+    """Whether the newest prompt, too, costs more than `most`, as that at `place` does."""
+    grown = next(end for end in _ends(store, commits) if end >= place)
+    return grown == len(commits) - 1 or cost(commits[-1]) > most
+
+
+def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:
+    """The first that is not good, where the last is not, and no good one comes after a bad one: found by halving."""
+    low, high = 0, len(places) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if good(places[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return places[low]
+
+
+def changes(places: Iterable[int], good: Callable[[int], bool]) -> Iterator[tuple[int, bool]]:
+    """Each place whose answer is another than that of the one before, with its answer; what came before all is good."""
+    was = True
+    for place in places:
+        if (now := good(place)) != was:
+            yield place, now
+        was = now
+
+
+# --- texts and blocks
+
+
+def _moves(session: Writer, scope: str, shows: Mapping[str, Shows]) -> list[Move]:
+    found: list[Move] = []
+    for touch in touches(session, scope, shows.keys()):
+        was = touch.before is not None and not touch.cut_before and shows[touch.id](touch.before)
+        now = touch.after is not None and not touch.cut_after and shows[touch.id](touch.after)
+        if was != now:
+            item = touch.after or touch.before
+            kind = item.kind if isinstance(item, Row) else "group"
+            found.append(Move(commit=touch.commit, id=touch.id, move="entered" if now else "left", kind=kind))
+    return found[::-1]
+
+
+def _present(item: Row | Group) -> bool:
+    return isinstance(item, Group) or item.present
+
+
+def _holders(session: Writer, scope: str, words: str) -> dict[str, Shows]:
+    """The blocks and groups that show the text in some state, with how to tell."""
+    ledger, moment = session.ledger(scope), revisions.now(session, scope)
+    held = bodies([(session, [scope])], lambda _row: True)
+    within = {place.row.id for each in _containing(session.store, held, words) for place in each.places}
+    found: dict[str, Shows] = {}
+    for name in _with_stub(ledger, words) | within:
+        if name.startswith("G"):
+            found[name] = lambda group: not group.group and words in group.stub
+        else:
+            found[name] = _shows(words, moment.bodies, whole=name in within)
+    return found
+
+
+def _containing(store: Store, held: Sequence[Held], words: str) -> Iterator[Held]:
+    needle = text.encode(words)
+    for each, body in read(store, held):
+        if needle in body or (b"\\" in body and any(map(words.__contains__, searchable(each.places[0].row, body)))):
+            yield each
+
+
+def _with_stub(ledger: Ledger, words: str) -> set[str]:
+    rows = {row.id for row in ledger.rows() if words in row.stub}
+    return rows | {group.id for group in ledger.groups.values() if words in group.stub}
+
+
+def _shows(words: str, read_bodies: Bodies, *, whole: bool) -> Shows:
+    """Whether a row shows the text, where its body has it (`whole`) or not."""
+
+    def shows(item: Row | Group) -> bool:
+        assert isinstance(item, Row)
+        if not item.present:
+            return not item.group and words in item.stub
+        if whole and item.state == "masked":
+            slot = Slot(item, "mask", item.role, item.kind, call=item.call)
+            return words in text.decode(pieces([slot], read_bodies)[0].body)
+        return whole
+
+    return shows
+
+
+# --- the system prompt and the tools
+
+
+def _in_request(session: Writer, scope: str, words: str) -> list[Move]:
+    """When system prompt or tools began and ceased to have the text; nothing where they have it not now."""
+    if not _requested(revisions.now(session, scope), words):
+        return []
+    found: list[Move] = []
+    was = False
+    for commit in rev_list(session.store, session.tip(scope), "--", "request")[::-1]:
+        now = _requested(revisions.at(session.store, commit), words)
+        if now != was:
+            found.append(Move(commit=commit, id=REQUEST, move="entered" if now else "left", kind="system"))
+        was = now
+    return found
+
+
+def _requested(moment: Snapshot, words: str) -> bool:
+    given = (moment.system, moment.tools)
+    return any(words in (each if isinstance(each, str) else text.decode(wire.compact(each))) for each in given if each)
+
+
+# --- costs
+
+
+def _ends(store: Store, commits: Sequence[str]) -> list[int]:
+    """The places, the last one too, behind which something else than a step comes: up to each, a prompt has grown."""
+    operations = (trailers_of(store.message(commit)).get("Ctxvc-Op") for commit in commits)
+    ends = {place - 1 for place, operation in enumerate(operations) if operation != "step" and place}
+    ends.update(_before_cuts(store, commits, 0, len(commits) - 1))
+    return sorted({*ends, len(commits) - 1} if commits else ())
+
+
+def _before_cuts(store: Store, commits: Sequence[str], low: int, high: int) -> Iterator[int]:
+    """The places behind which a cut comes. Cuts are only ever added: same at both ends, same in between."""
+    if low < high and store.reader.meta(commits[low]).cuts != store.reader.meta(commits[high]).cuts:
+        if high - low == 1:
+            yield low
+            return
+        middle = (low + high) // 2
+        yield from _before_cuts(store, commits, low, middle)
+        yield from _before_cuts(store, commits, middle, high)

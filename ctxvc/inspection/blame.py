@@ -1,0 +1,123 @@
+"""blame: what became of a block or group, commit by commit, and in which calls of the model it stood how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.inspection.lineage import Touch, touches
+from ctxvc.store import revisions
+from ctxvc.store.revisions import Entry
+from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit did to it. `entry` is None for what is not committed yet, `step` the newest step by then."""
+
+    what: str
+    touch: Touch
+    entry: Entry | None
+    step: int
+
+
+class Stay(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of the model, from step `first` to step `last`, to which it was sent as it then stood. May be none."""
+
+    item: Row | Group
+    first: int
+    last: int
+    cut: bool = False
+
+    @property
+    def calls(self) -> int:
+        return max(0, self.last - self.first + 1)
+
+
+def events(session: Writer, scope: str, name: str) -> list[Event]:
+    """All that was done to it, in order. Raises: Damaged."""
+    return [
+        _event(session.store, touch, session.ledger(scope)) for touch in touches(session, scope, [name], named=True)
+    ][::-1]
+
+
+def stays(found: Sequence[Event], ledger: Ledger) -> list[Stay]:
+    """How it stood from one event to the next; times when it was not there are left out."""
+    return list(_stays(found, _calls(ledger)))
+
+
+def _event(store: Store, touch: Touch, ledger: Ledger) -> Event:
+    if not touch.commit:
+        return Event(what=_what(touch, None), touch=touch, entry=None, step=ledger.meta.counters.step)
+    entry = revisions.entry(store, touch.commit)
+    step = store.reader.meta(touch.commit).counters.step
+    return Event(what=_what(touch, entry), touch=touch, entry=entry, step=step)
+
+
+def _what(touch: Touch, entry: Entry | None) -> str:
+    before, after = touch.before, touch.after
+    if touch.cut_before != touch.cut_after:
+        return "cut"
+    if before is None:
+        return "made" if isinstance(after, Group) else "brought in"
+    if after is None:
+        return "dissolved"
+    if isinstance(before, Group) or isinstance(after, Group):
+        return "changed" if before != after else _operation(entry)
+    if before.state != after.state:
+        return _turned(before, after)
+    if after.reads > before.reads:
+        return "read"
+    if before.group != after.group:
+        return f"put into {after.group}" if after.group else f"taken out of {before.group}"
+    return "changed" if before != after else _operation(entry)
+
+
+def _turned(before: Row, after: Row) -> str:
+    if after.state == "visible":
+        return "unpinned" if before.state == "pinned" else "restored"
+    return f"{after.state} in {after.group}" if after.group else after.state
+
+
+def _operation(entry: Entry | None) -> str:
+    """Of a commit that names the block and leaves it as it is."""
+    operation = entry.trailers.get("Ctxvc-Op", "") if entry else ""
+    return {"recover": "read"}.get(operation, operation or "named")
+
+
+def _stays(found: Sequence[Event], calls: int) -> Iterator[Stay]:
+    ends = [_first_call(event, calls) - 1 for event in found[1:]] + [calls]
+    for event, last in zip(found, ends, strict=True):
+        if event.touch.after is not None:
+            yield Stay(item=event.touch.after, first=_first_call(event, calls), last=last, cut=event.touch.cut_after)
+
+
+def _first_call(event: Event, calls: int) -> int:
+    """The first call that was made after it, by the number of its step."""
+    row = event.touch.after
+    if event.touch.before is None and isinstance(row, Row) and _asks(row) and not _beside(event.entry):
+        return row.step
+    return (event.step if event.entry else calls) + 1
+
+
+def _asks(row: Row) -> bool:
+    """Whether the reply of its own step has seen it: it came in before."""
+    return row.role != "assistant" and row.kind != "tool_result"
+
+
+def _beside(entry: Entry | None) -> bool:
+    """Whether it came with something else than a step: after that step's reply."""
+    return entry is not None and entry.trailers.get("Ctxvc-Op") != "step"
+
+
+def _calls(ledger: Ledger) -> int:
+    """The calls that were made: the newest step's too, where it has a reply."""
+    newest = ledger.meta.counters.step
+    for row in ledger.backwards():
+        if row.step < newest:
+            break
+        if row.role == "assistant":
+            return newest
+    return max(0, newest - 1)

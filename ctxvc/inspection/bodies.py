@@ -1,0 +1,149 @@
+"""The bodies of a store, each read once, however many sessions, scopes and commits hold it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from ctxvc.core import wire
+from ctxvc.core.ledger import Row
+from ctxvc.core.recovery import readable
+from ctxvc.errors import Damaged
+from ctxvc.store.objects import Objects, Tree, Unreadable, unhashed
+from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
+
+#: Bodies, and bytes of them, that are read at once: no hashing is a setting of the whole process.
+_MANY = 1_000
+_BATCH = 4_000_000
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a body stands now."""
+
+    session: str
+    scope: str
+    row: Row
+
+    @property
+    def address(self) -> str:
+        return f"{self.session}/{self.scope}:{self.row.id}"
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A body and where it stands. `blob` is its id in git, 20 bytes; `data` its bytes where it is not in git."""
+
+    blob: bytes
+    places: list[Place]
+    data: bytes | None = None
+
+
+def bodies(sessions: Iterable[tuple[Writer, Sequence[str]]], wanted: Callable[[Row], bool]) -> list[Held]:
+    """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged."""
+    found: dict[bytes, Held] = {}
+    for session, scopes in sessions:
+        objects = Objects(session.store.repository)
+        for scope in scopes:
+            committed = _committed(objects, session.tip(scope))
+            for row in session.ledger(scope).rows():
+                if not (wanted(row) and _is_text(row)):
+                    continue
+                blob, data = committed.get(f"{row.id}.{row.ext}".encode()), None
+                if blob is None:
+                    data = session.body(row, scope)
+                    blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
+                place = Place(session.name, scope, row)
+                if blob in found:
+                    found[blob].places.append(place)
+                else:
+                    found[blob] = Held(blob, [place], data)
+    return list(found.values())
+
+
+def read(store: Store, held: Iterable[Held]) -> Iterator[tuple[Held, bytes]]:
+    """Each with its bytes, in their order. They are not hashed, which `verify` is for. Raises: Damaged."""
+    objects = Objects(store.repository)
+    for batch in _batches(held):
+        with unhashed():
+            found = [_read(objects, each) for each in batch]
+        yield from zip(batch, found, strict=True)
+
+
+def searchable(row: Row, body: bytes) -> Iterator[str]:
+    """The texts of a body: each string in it where it is JSON, and the text itself, as `recover` numbers its lines."""
+    if row.ext == "json" and not _has_parts(row):
+        try:
+            yield from _strings(wire.parse(body))
+        except ValueError:
+            pass  # the text itself is all there is
+    yield readable(row, body)
+
+
+def damaged(error: Unreadable, what: str) -> Damaged:
+    """What is told of an object that cannot be read."""
+    return Damaged(f"{what}: {error}", hint="`ctxvc verify` lists all that is hit; restore it from a clone or backup")
+
+
+def _has_parts(row: Row) -> bool:
+    return row.kind == "tool_result" and wire.notes(row.extra).get("parts") is True
+
+
+def _is_text(row: Row) -> bool:
+    return row.ext in ("txt", "json") or (row.ext == "bin" and row.kind not in ("image", "document"))
+
+
+def _strings(value: object) -> Iterator[str]:
+    """The strings in a JSON value, keys left out. Deep values need no deep stack."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as words:
+                yield words
+            case dict() as fields:
+                waiting.extend(reversed(fields.values()))
+            case list() as items:
+                waiting.extend(reversed(items))
+
+
+def _committed(objects: Objects, tip: str) -> dict[bytes, bytes]:
+    """File name → blob id, of all bodies in the tree of a commit."""
+    found: dict[bytes, bytes] = {}
+    try:
+        root = objects.tree(objects.commit(bytes.fromhex(tip)).tree)
+        for top in (b"archive", b"blocks"):
+            for high in _folders(objects, root, top):
+                for _, low in high.values():
+                    found.update((name, blob) for name, (_, blob) in objects.tree(low).items())
+    except Unreadable as error:
+        raise damaged(error, f"commit {tip[:12]}") from error
+    return found
+
+
+def _folders(objects: Objects, root: Tree, name: bytes) -> Iterator[Tree]:
+    if name in root:
+        for _, folder in objects.tree(root[name][1]).values():
+            yield objects.tree(folder)
+
+
+def _read(objects: Objects, held: Held) -> bytes:
+    if held.data is not None:
+        return held.data
+    try:
+        return objects.blob(held.blob)
+    except Unreadable as error:
+        raise damaged(error, held.places[0].address) from error
+
+
+def _batches(held: Iterable[Held]) -> Iterator[list[Held]]:
+    batch: list[Held] = []
+    size = 0
+    for each in held:
+        batch.append(each)
+        size += each.places[0].row.bytes
+        if size > _BATCH or len(batch) == _MANY:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,47 @@
+"""grep: the lines of all bodies that match, and where each of them stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ctxvc.core import text
+from ctxvc.core.patterns import Match, Pattern
+from ctxvc.core.recovery import around
+from ctxvc.inspection.bodies import Held, Place, searchable
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A line that matches. `places` are all where the body stands; `text` is recorded, and bounded.
+
+    `line` counts from 1 in the body's text; in a JSON body, in the string that matches.
+    """
+
+    places: list[Place]
+    line: int
+    text: str
+
+
+def hits(bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> Iterator[Hit]:
+    """The lines that match, body by body. Raises: BadInput where the pattern takes too long."""
+    needle = text.encode(pattern.literal)
+    for held, body in bodies:
+        if needle and needle not in body and b"\\" not in body:
+            continue  # no string of JSON differs from its bytes without a backslash
+        for words, match in _first_matching(held, body, pattern):
+            yield Hit(held.places, match.line, around(words, match))
+
+
+def _first_matching(held: Held, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:
+    """The matches in the strings of a JSON body; where there are none, those in its text."""
+    row = held.places[0].row
+    found = False
+    *strings, whole = searchable(row, body)
+    for words in strings:
+        for match in pattern.lines(words):
+            found = True
+            yield words, match
+    if not found:
+        for match in pattern.lines(whole):
+            yield whole, match

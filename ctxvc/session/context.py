@@ -1,0 +1,213 @@
+"""What a session stands on: a writer, what its blocks cost, and how a change of the prompt is recorded."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ctxvc import models
+from ctxvc.core import budget as budgets
+from ctxvc.core import cuts, ids
+from ctxvc.core.budget import Budget, Ladder
+from ctxvc.core.engine import costs, measure
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.plan import Rehearsal, View
+from ctxvc.core.prompt import Bodies
+from ctxvc.core.view import Dashboard, dashboard
+from ctxvc.measure import Meter, Prices
+from ctxvc.session.proof import Sent
+from ctxvc.store import revisions
+from ctxvc.store.writer import Writer
+
+#: What a plan of several verbs is called in a commit, and how many blocks and verbs its subject names.
+_MIXED = "plan"
+_MOST_NAMED = 12
+_MOST_VERBS = 4
+#: Blocks that a commit's trailer names at most.
+_MOST_TOUCHED = 200
+
+
+class Context:
+    """A writer, with prices and a budget. `actor` is who acts: `agent` for a model's own calls, `user` for a person."""
+
+    def __init__(self, writer: Writer, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
+        self.writer = writer
+        self.store = writer.store
+        self.actor = actor
+        self.meter = Meter(self.store, writer.ledger().meta.tokenizer)
+        #: When the last request was made, by `now`; None where none was.
+        self.called: float | None = None
+        #: Whether the prompt was changed by somebody since this was last set to False.
+        self.changed = False
+        #: scope → the request that waits for its reply.
+        self.sent: dict[str, Sent] = {}
+        self.now = now
+        #: Bodies that are on their way in, while an append goes on.
+        self.fresh: Mapping[tuple[str, str], bytes] = {}
+        self._prices: dict[str, Prices] = {}
+        self._used: tuple[Ledger, int] | None = None  # a ledger, and what its messages cost
+        self._overhead: dict[str, int] = {}
+
+    @property
+    def scope(self) -> str:
+        return self.writer.scope
+
+    def ledger(self, scope: str = "") -> Ledger:
+        return self.writer.ledger(scope)
+
+    def view(self, ledger: Ledger | None = None) -> View:
+        """What would be sent now, or with that ledger of the current scope, and what it costs."""
+        ledger = ledger or self.ledger()
+        prices = self.prices(ledger.meta.scope)
+        prices.load(row for row in ledger.rows() if row.present)
+        return View(
+            ledger=ledger,
+            price=prices,
+            budget=budget_of(ledger),
+            overhead=self._overhead_tokens(ledger.meta.scope),
+            next_group=self.writer.next_group,
+            idle=0.0 if self.called is None else self.now() - self.called,
+            calibration=ledger.meta.calibration,
+        )
+
+    def used(self, view: View) -> int:
+        """The tokens of the whole prompt as we count them."""
+        if self._used is None or self._used[0] is not view.ledger:
+            self._used = (view.ledger, measure(view.ledger, view.price))
+        return view.overhead + self._used[1]
+
+    def dashboard(self, *, every: bool = False) -> Dashboard:
+        """The view as a table; `every` gives each block a line of its own."""
+        view = self.view()
+        self.prices().load(view.ledger.rows())
+        return dashboard(
+            view.ledger,
+            costs(view.ledger, view.price),
+            view.budget.effective,
+            view.overhead,
+            calibration=view.calibration,
+            every=every,
+        )
+
+    def prices(self, scope: str = "") -> Prices:
+        scope = scope or self.scope
+        if scope not in self._prices:
+            bodies = Bodies(lambda row: self._read(row, "", scope), lambda row, suffix: self._read(row, suffix, scope))
+            self._prices[scope] = Prices(self.meter, bodies, self.ledger().meta.model)
+        return self._prices[scope]
+
+    def _read(self, row: Row, suffix: str, scope: str) -> bytes:
+        if (row.id, suffix) in self.fresh:
+            return self.fresh[row.id, suffix]
+        if scope not in self.writer.scopes():
+            # One that begins in the append that goes on: what it inherits stands in a scope that is there.
+            scope = next(name for name in self.writer.scopes() if _same(self.ledger(name).get(row.id), row))
+        return self.writer.file(row, suffix, scope) if suffix else self.writer.body(row, scope)
+
+    def _overhead_tokens(self, scope: str) -> int:
+        if scope not in self._overhead:
+            self._overhead[scope] = self.meter.overhead(revisions.now(self.writer))
+        return self._overhead[scope]
+
+    # --- changes
+
+    def commit(self, tried: Rehearsal) -> None:
+        """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict."""
+        if tried:
+            self.record(tried, _subject(tried), _op(tried))
+
+    def record(self, tried: Rehearsal, subject: str, op: str, trailers: Mapping[str, str] | None = None) -> None:
+        """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
+        self.writer.change(
+            subject=subject,
+            op=op,
+            actor=tried.plan.actor,
+            rows=tried.rows,
+            groups=tried.groups,
+            meta={} if op in ("pin", "unpin") else self.edited(tried),
+            trailers={
+                "Ctxvc-Blocks": touched(tried),
+                "Ctxvc-Reason": tried.plan.reason,
+                "Ctxvc-Freed": f"{tried.freed} tokens",
+                **(trailers or {}),
+            },
+        )
+        self.changed = True
+
+    def edited(self, tried: Rehearsal) -> dict[str, Any]:
+        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it freed."""
+        meta = self.ledger().meta
+        # The prefix breaks here anyway: what is bound to it leaves now, once.
+        fields = {"cuts": cuts.before_reply(self.ledger()), "refused": 0 if tried.freed > 0 else meta.refused}
+        return {name: value for name, value in fields.items() if value != getattr(meta, name)}
+
+    def cut(self, why: str) -> None:
+        """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none."""
+        ledger = self.ledger()
+        made = cuts.before_reply(ledger)
+        if made != ledger.meta.cuts:
+            self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", meta={"cuts": made})
+
+    def set(self, fields: Mapping[str, Any]) -> None:
+        """Sets fields of `ctxvc.json`, where they are not so already. Another model cannot read this one's thinking."""
+        ledger = self.ledger()
+        new = {name: value for name, value in fields.items() if value != getattr(ledger.meta, name)}
+        if not new:
+            return
+        words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
+        if "model" in new and ledger.meta.model and not _alike(new["model"], ledger.meta.model):
+            new["cuts"] = cuts.at_turn(ledger)
+        self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
+
+
+def budget_of(ledger: Ledger) -> Budget:
+    """The scope's own, else the model's window."""
+    meta = ledger.meta
+    window = meta.budget or models.window(meta.model) or budgets.DEFAULT_WINDOW
+    known = {name: value for name, value in meta.ladder.items() if name in Ladder.__struct_fields__}
+    return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
+
+
+def budget_fields(budget: Budget) -> dict[str, Any]:
+    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput where it makes no sense."""
+    budgets.check(budget)
+    usual = Ladder()
+    ladder = {
+        name: value
+        for name in Ladder.__struct_fields__
+        if (value := getattr(budget.ladder, name)) != getattr(usual, name)
+    }
+    return {"budget": budget.window, "reserve": budget.reserve, "ladder": ladder}
+
+
+def _same(left: Row | None, right: Row) -> bool:
+    return left is not None and left.sha256 == right.sha256
+
+
+def _alike(left: str, right: str) -> bool:
+    """Whether two names are of one model: a provider answers with a dated one."""
+    return left.startswith(right) or right.startswith(left)
+
+
+def _op(tried: Rehearsal) -> str:
+    verbs = {action.verb for action in tried.done}
+    return verbs.pop() if len(verbs) == 1 else _MIXED
+
+
+def _subject(tried: Rehearsal) -> str:
+    """`archive B6-B9 as G2`, `restore B7, B9`; of a mixed plan, each verb."""
+    words = []
+    for action in tried.done:
+        named = ids.ranges(action.targets)
+        listed = ", ".join(named if len(named) <= _MOST_NAMED else [*named[:_MOST_NAMED], f"{len(named)} in all"])
+        words.append(f"{action.verb} {listed}")
+    more = [f"{len(words) - _MOST_VERBS} more"] if len(words) > _MOST_VERBS else []
+    made = [group.id for group in tried.groups if group.members and group.id not in tried.rolled]
+    grouping = any(action.verb in ("archive", "summarise") for action in tried.done)
+    return "; ".join([*words[:_MOST_VERBS], *more]) + (f" as {', '.join(made)}" if made and grouping else "")
+
+
+def touched(tried: Rehearsal) -> str:
+    """The blocks and groups that a rehearsal changes, as the trailer of a commit names them."""
+    return " ".join([*(row.id for row in tried.rows), *(group.id for group in tried.groups)][:_MOST_TOUCHED])

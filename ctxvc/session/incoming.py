@@ -1,0 +1,79 @@
+"""What comes into a session: messages as the Messages API has them, and how their rows are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import admission, cuts, wire
+from ctxvc.core.blocks import Message, Origin
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import Entry, is_human, speaks
+from ctxvc.core.stubs import arguments
+from ctxvc.errors import BadInput
+from ctxvc.session.context import Context
+from ctxvc.session.proof import TRAILER
+from ctxvc.store.changes import Fresh, Shaped
+
+
+def message(given: Mapping[str, Any], origin: Origin) -> Message:
+    """A message of the Messages API, a request's or a reply's. Raises: BadInput."""
+    role, content = (given.get("role"), given.get("content")) if isinstance(given, Mapping) else (None, None)
+    if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
+        raise BadInput(
+            f"this is no message of the Messages API: {str(given)[:80]}",
+            hint='give {"role": "user", "content": …}, or a reply as it came',
+        )
+    maker: Origin = "model" if role == "assistant" else origin
+    blocks = [content] if isinstance(content, str) else content
+    parts = tuple(
+        wire.part(block, role, "tool" if isinstance(block, dict) and block.get("type") == "tool_result" else maker)
+        for block in blocks
+    )
+    usage = given.get("usage")
+    return Message(
+        role=role,
+        parts=parts,
+        reply=str(given.get("id") or ""),
+        model=str(given.get("model") or ""),
+        usage={name: count for name, count in usage.items() if isinstance(count, int)}
+        if isinstance(usage, dict)
+        else {},
+    )
+
+
+def shaped(context: Context, ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
+    """How new rows are recorded.
+
+    The first words of a human are pinned, results are admitted or blocked, and a turn begins with a cut. A reply's
+    commit says which prompt it saw.
+    """
+    meta: dict[str, Any] = {}
+    rows = entry.rows
+    context.fresh = fresh
+    bodies = {block: data for block, suffix, data in entry.bodies if not suffix}
+    if any(speaks(row.kind, row.role, row.origin) for row in rows):
+        if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
+            rows = tuple(_pinned(row) for row in rows)
+        if rows[0].turn > ledger.meta.counters.turn:
+            meta["cuts"] = cuts.at_turn(ledger)
+    words = admission.texts(rows, bodies)
+    if words:
+        view = context.view(ledger)
+        calls = {row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows}
+        admitted = admission.admit(view, rows, words, context.used(view), calls)
+        rows = admitted.rows
+        if admitted.blocked:
+            meta["refused"] = max(1, ledger.meta.refused)
+    sent = context.sent.pop(ledger.meta.scope, None) if any(row.role == "assistant" for row in rows) else None
+    return Shaped(
+        rows,
+        {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)},
+        {TRAILER: str(sent)} if sent else {},
+    )
+
+
+def _pinned(row: Row) -> Row:
+    return msgspec.structs.replace(row, state="pinned") if is_human(row.role, row.origin) else row

@@ -1,0 +1,161 @@
+"""What goes out of a session: a prompt below the budget, with the dashboard that is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from ctxvc.core import boards, cuts, wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget
+from ctxvc.core.cuts import is_cut
+from ctxvc.core.guard import guard
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.plan import View
+from ctxvc.core.prompt import Slot, outline
+from ctxvc.core.view import Dashboard
+from ctxvc.errors import BadInput, Conflict, OverBudget
+from ctxvc.session.context import Context
+
+
+def newest(ledger: Ledger) -> Slot:
+    """The newest that would be sent, dashboards aside. Raises: BadInput where no model could answer to it."""
+    last = next((slot for slot in reversed(outline(ledger)) if slot.row.kind != "dashboard"), None)
+    if last is None:
+        raise BadInput("there is nothing to send", hint="append a message first")
+    # A reply that ends in a call of the provider's own tool goes on by being sent back.
+    if last.role == "assistant" and last.kind != "other":
+        raise BadInput("the model has had its say", hint="append what comes next first")
+    return last
+
+
+def keep_below(context: Context) -> None:
+    """The guard acts where the prompt would pass the budget. Raises: OverBudget where that does not help."""
+    for attempt in (1, 2):
+        view = context.view()
+        if view.calibrated(context.used(view)) <= view.budget.guard:
+            return
+        # What the guard does comes with a cut, and it need not take away what the cut does.
+        ahead = _after_cut(view)
+        tried = guard(ahead)
+        try:
+            if tried:
+                context.commit(tried)
+            else:
+                context.cut("earlier dashboards and thinking leave")
+        except Conflict:
+            if attempt == 2:
+                raise
+            context.writer.refresh()
+            continue
+        needed = view.calibrated(tried.tokens_after if tried else context.used(ahead))
+        if needed <= view.budget.effective:
+            return
+        raise OverBudget(
+            f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
+            f"{_largest(tried.after if tried else ahead.ledger, view)}",
+            hint="give a larger budget, unpin something, or remove human text yourself with --allow-user",
+        )
+
+
+def _after_cut(view: View) -> View:
+    ledger = view.ledger
+    meta = msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger))
+    return replace(view, ledger=ledger.with_meta(meta))
+
+
+class Boards:
+    """The dashboards that the model has been shown by this process."""
+
+    def __init__(self, context: Context, append: Callable[[Message], object]) -> None:
+        self._context = context
+        self._append = append
+        self._shown: dict[str, boards.Shown] = {}
+
+    def show(self) -> None:
+        """Adds the dashboard that is due, if one is; where there is no room for it, a cut comes first."""
+        context = self._context
+        if not self._show():
+            context.cut("earlier dashboards and thinking leave")
+            self._show()
+        context.changed = False
+
+    def _show(self) -> bool:
+        """Whether what is due was shown; False where a cut must be made first."""
+        context = self._context
+        view, board = context.view(), context.dashboard()
+        ledger, cap = view.ledger, view.budget.board_cap
+        kept = _kept(view)
+        shown = self._shown.get(context.scope) if kept else None
+        form = boards.due(
+            shown,
+            ledger,
+            board,
+            _percents(view.budget),
+            kept,
+            cap,
+            turn_began=turn_began(ledger),
+            committed=context.changed,
+        )
+        if form == "cut":
+            return False
+        if form != "none" and (words := self._words(form, board, shown, boards.room(form, kept, cap))):
+            part = wire.text_part(words, "user", "client", kind="dashboard")
+            self._append(Message(role="user", parts=(part,)))
+            self._shown[context.scope] = boards.shown_after(shown, form, ledger, board)
+        return True
+
+    def _words(self, form: boards.Kind, board: Dashboard, shown: boards.Shown | None, room: int) -> str:
+        if form == "line":
+            return boards.line_text(board)
+        ledger, count = self._context.ledger(), self._context.meter.count
+        if form == "changes" and shown and shown.ledger:
+            return boards.changes_text(shown.ledger, ledger, board, cap=room, count=count)
+        notes, older = boards.recent_notes(ledger, self._context.writer.body)
+        return boards.board_text(board, notes, older, cap=room, count=count)
+
+
+def refusal(context: Context) -> str:
+    """What answers a call while the context is too full for it; counted in `ctxvc.json`."""
+    view = context.view()
+    used = view.calibrated(context.used(view))
+    if view.ledger.meta.refused:
+        context.set({"refused": view.ledger.meta.refused + 1})
+    held = [(view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
+    held.sort(reverse=True)
+    named = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in held[:5])
+    return (
+        f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens. Archive something first, "
+        f"then repeat the call{'; largest: ' + named if named else ''}]"
+    )
+
+
+def _kept(view: View) -> int:
+    """What the dashboards cost that no cut has taken away."""
+    rows = (row for row in view.ledger.rows() if row.kind == "dashboard" and not is_cut(row, view.ledger.meta))
+    return sum(map(view.price.body, rows))
+
+
+def _percents(budget: Budget) -> tuple[int, ...]:
+    """The thresholds at which a model should look again, in percent of the effective budget."""
+    ladder = budget.ladder
+    return tuple(int(share * 100) for share in (ladder.clear, ladder.summarise, ladder.guard))
+
+
+def turn_began(ledger: Ledger) -> bool:
+    """Whether nothing but human and client words stands in the newest turn so far: its first call comes now."""
+    for row in ledger.backwards():
+        if row.turn < ledger.meta.counters.turn:
+            break
+        if row.role == "assistant" or row.kind == "dashboard":
+            return False
+    return True
+
+
+def _largest(ledger: Ledger, view: View) -> str:
+    held = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
+    held.sort(key=lambda item: (-item[0], item[1].number))
+    named = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in held[:5])
+    return f"what may not leave is {named or 'the system prompt and the tools'}"

@@ -1,0 +1,96 @@
+"""Proof of what was sent: a step's commit has the hash of the prompt that its reply saw, and its tree renders it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from ctxvc.core.ledger import Ledger
+from ctxvc.errors import CtxvcError
+from ctxvc.request import request, up_to
+from ctxvc.store import revisions
+from ctxvc.store.findings import Finding, Where, damage
+from ctxvc.store.revisions import Entry, Snapshot
+from ctxvc.store.store import Store
+
+TRAILER = "Ctxvc-Prompt"
+_SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]*|-)(?: \+([1-9][0-9]*))?")
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What a commit says of the prompt that its reply saw.
+
+    `digest` is its hash, `last` the newest block that it held. `later` counts the verbs that were made in the open step
+    before the call: their commits come right after the step's, and what was sent has them in it.
+    """
+
+    digest: str
+    last: str
+    later: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.digest} {self.last or '-'}" + (f" +{self.later}" if self.later else "")
+
+
+def parse(words: str) -> Sent | None:
+    """What the trailer says; None where it says nothing of the kind."""
+    match = _SENT.fullmatch(words)
+    return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
+
+
+def check_prompts(store: Store) -> tuple[int, list[Finding]]:
+    """Renders every prompt whose hash is recorded; gives how many there are, and those that are not what was sent."""
+    count = 0
+    findings: list[Finding] = []
+    seen: set[str] = set()
+    for session, tips in sorted(store.all_tips().items()):
+        for scope, tip in sorted(tips.items()):
+            newer: list[str] = []
+            for entry in revisions.history(store, tip):
+                if entry.commit in seen:
+                    break
+                seen.add(entry.commit)
+                if TRAILER in entry.trailers:
+                    count += 1
+                    if fault := _fault(store, entry, newer):
+                        findings.append(damage(fault, Where(session=session, scope=scope, commit=entry.commit)))
+                newer.append(entry.commit)
+    return count, findings
+
+
+def as_sent(store: Store, moment: Snapshot) -> Snapshot:
+    """What the newest reply of a moment saw: by its commit's trailer, else all that stands before the reply."""
+    newer: list[str] = []
+    for entry in revisions.history(store, moment.commit):
+        sent = parse(entry.trailers.get(TRAILER, ""))
+        if sent and sent.later <= len(newer):
+            held = revisions.at(store, newer[-sent.later] if sent.later else entry.commit)
+            return msgspec.structs.replace(held, ledger=up_to(held.ledger, sent.last))
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            break
+        newer.append(entry.commit)
+    return msgspec.structs.replace(moment, ledger=up_to(moment.ledger, _before_reply(moment.ledger)))
+
+
+def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
+    """What is wrong with the prompt that a commit tells of; empty where it renders, byte for byte, what was sent."""
+    sent = parse(entry.trailers[TRAILER])
+    if sent is None:
+        return "the hash of its prompt cannot be read"
+    if sent.later > len(newer):
+        return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
+    try:
+        moment = revisions.at(store, newer[-sent.later] if sent.later else entry.commit)
+        made = request(up_to(moment.ledger, sent.last), moment.bodies, moment.system, moment.tools)
+    except CtxvcError as error:
+        return f"its prompt cannot be rendered: {error}"
+    return "" if made.digest == sent.digest else "its prompt is not what was sent"
+
+
+def _before_reply(ledger: Ledger) -> str:
+    """The newest block before the reply of the newest step that has one."""
+    newest = max((row.step for row in ledger.rows() if row.role == "assistant"), default=0)
+    first = next((row.number for row in ledger.rows() if row.step == newest and row.role == "assistant"), 1)
+    earlier = [row.id for row in ledger.rows() if row.number < first]
+    return earlier[-1] if earlier else ""

@@ -1,0 +1,59 @@
+"""Undo: the newest change of a scope's prompt, taken back by a new commit."""
+
+from __future__ import annotations
+
+from ctxvc.core import undoing
+from ctxvc.core.engine import measure
+from ctxvc.core.plan import Plan, Rehearsal
+from ctxvc.errors import Refused
+from ctxvc.session.context import Context
+from ctxvc.store import revisions
+
+#: Operations that can be taken back, besides a note that folded something.
+UNDOABLE = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise", "plan"})
+
+
+def undo(context: Context) -> tuple[Rehearsal, str]:
+    """What was taken back, and the subject of the commit that had made it; see `Session.undo`."""
+    context.writer.flush()
+    if context.writer.meanwhile:
+        raise Refused("a step is open: what was changed in it is not committed yet", hint="undo after the step")
+    entry = _last_verb(context)
+    view = context.view()
+    ledger = context.store.reader.ledger
+    rows, groups, problems = undoing.inverse(ledger(entry.parents[0]), ledger(entry.commit), view.ledger)
+    if not rows and not groups:
+        why = problems[0].text if problems else "it changed nothing that still stands"
+        raise Refused(f"nothing is left to undo of {entry.subject!r}", hint=why)
+    after = view.ledger.with_rows(rows).with_groups(groups)
+    tried = Rehearsal(
+        plan=Plan(actions=(), actor=context.actor, reason=f"undo of {entry.commit[:12]}"),
+        after=after,
+        rows=rows,
+        groups=groups,
+        done=(),
+        problems=problems,
+        tokens_before=context.used(view),
+        tokens_after=view.overhead + measure(after, view.price),
+    )
+    needed = view.calibrated(tried.tokens_after)
+    if needed > view.budget.effective and tried.freed < 0:
+        raise Refused(
+            f"there is no room: the prompt would be {needed:,} tokens of {view.budget.effective:,}",
+            hint="archive something else first",
+        )
+    context.record(tried, f"undo: {entry.subject}", "undo", {"Ctxvc-Undoes": entry.commit})
+    return tried, entry.subject
+
+
+def _last_verb(context: Context) -> revisions.Entry:
+    undone: set[str] = set()
+    for entry in revisions.history(context.store, context.writer.tip()):
+        op = entry.trailers.get("Ctxvc-Op", "")
+        if op == "undo":
+            undone.add(entry.trailers.get("Ctxvc-Undoes", ""))
+        elif op in ("scope", "session"):
+            break  # what was done in the scope that this one came from is not this one's to undo
+        elif entry.commit not in undone and (op in UNDOABLE or (op == "note" and "Ctxvc-Blocks" in entry.trailers)):
+            return entry
+    raise Refused("nothing to undo in this scope", hint="`ctxvc log` lists what was done")

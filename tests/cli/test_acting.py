@@ -1,0 +1,252 @@
+"""`archive`, `restore`, `delete`, `pin`, `unpin`, `undo`: what is done, what is not and why, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ctxvc.cli import schemas
+from ctxvc.cli.acting import left_out
+from ctxvc.core.ledger import Group
+from ctxvc.session import Session
+from ctxvc.store.store import Store
+from tests.cli.building import HOSTILE
+from tests.cli.conftest import Run
+from tests.cli.test_terminal import on_terminal
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
+
+
+def answer(run: Run, project: Path, *words: str, code: int = 0) -> Any:
+    done = run(*words, "--json", folder=project)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def states(run: Run, project: Path, *blocks: str) -> list[str]:
+    return [answer(run, project, "show", block)["row"].get("state", "visible") for block in blocks]
+
+
+def test_what_is_archived_is_a_stub_and_a_rename_and_comes_back(run: Run, project: Path) -> None:
+    said = "The sum is off by one in app.py."
+    assert said in run("prompt", folder=project).stdout
+
+    told = answer(run, project, "archive", "B2-B10", "-m", "the first look")
+
+    (group,) = told["groups"]
+    assert group["stub"].startswith("[archived G2@")
+    assert "the first look" in group["stub"]
+    assert group["members"] == [item["id"] for item in told["items"]]
+    assert told["tokens_after"] < told["tokens_before"]
+    assert all(item["path"].startswith("archive/") for item in told["items"])
+    prompt = run("prompt", folder=project).stdout
+    assert group["stub"] in prompt
+    assert said not in prompt
+
+    back = answer(run, project, "restore", "G2")
+    assert back["groups"] == [{"id": "G2", "level": 1, "members": [], "stub": group["stub"]}]
+    assert {item["state"] for item in back["items"]} == {"visible"}
+    assert said in run("prompt", folder=project).stdout
+
+
+def test_a_call_and_its_result_come_back_together(run: Run, project: Path) -> None:
+    run("archive", "B2-B10", "-m", "x", folder=project)
+
+    told = answer(run, project, "restore", "B5")
+
+    assert [item["id"] for item in told["items"]] == ["B5", "B7"]
+
+
+def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run: Run, project: Path) -> None:
+    done = run("archive", "B1", "B4", "B99", folder=project)
+
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "left out B99: not here, or not all of it: B99",
+        "left out B1: a human wrote it; only a person removes it, and says so",
+        "left out B4: 108 tokens would stand where 89 stand now",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["archive", "B1-B100000"], ["archive", *(f"B{n}" for n in range(100, 9_000))], ["pin", "x" * 90_000]],
+    ids=["range", "ids", "a word"],
+)
+def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run, project: Path) -> None:
+    done = run(*words, "--actor", "agent", folder=project)
+
+    assert 0 < len(done.stderr) < 1_000
+
+
+def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
+    problems = [
+        schemas.LeftOut(target=f"B{n}", why="gone", text=f"cannot archive B{n}: it is in G{n % 20} already")
+        for n in range(2, 4_000)
+    ]
+    lines = list(left_out("archive", problems))
+
+    assert len(lines) == 9
+    assert lines[0].startswith("left out B2, B22, ")
+    assert lines[0].endswith(" and 188 more: it is in G2 already")
+    assert lines[-1] == "left out more, for 12 other reasons; --json lists them"
+    assert list(left_out("archive", problems[:1])) == ["left out B2: it is in G2 already"]
+
+
+def test_a_part_that_can_be_done_is_done_and_the_rest_is_said(run: Run, project: Path) -> None:
+    done = run("archive", "B1-B10", "-m", "the look", folder=project)
+
+    assert done.exit_code == 0
+    assert "left out B1: a human wrote it" in done.stderr
+    assert states(run, project, "B1", "B2", "B10") == ["visible", "archived", "archived"]
+
+
+def test_an_agent_may_less_than_a_person(run: Run, project: Path) -> None:
+    run("delete", "B13", "-m", "no need", "--actor", "agent", folder=project)
+    assert states(run, project, "B13") == ["deleted"]
+
+    refused = answer(run, project, "restore", "B13", "--actor", "agent", code=1)
+    assert [problem["why"] for problem in refused["problems"]] == ["not allowed"]
+    assert answer(run, project, "restore", "B13")["items"][0]["state"] == "visible"
+
+    protected = answer(run, project, "archive", "B14", "--actor", "agent", code=1)
+    assert [problem["why"] for problem in protected["problems"]] == ["protected"]
+
+
+def test_what_a_human_wrote_leaves_only_when_a_person_says_so(run: Run, project: Path) -> None:
+    assert run("delete", "B11", "-m", "a secret", folder=project).exit_code == 1
+    assert run("delete", "B11", "-m", "a secret", "--allow-user", "--actor", "agent", folder=project).exit_code == 2
+    assert states(run, project, "B11") == ["visible"]
+
+    assert run("delete", "B11", "-m", "a secret", "--allow-user", folder=project).exit_code == 0
+    assert states(run, project, "B11") == ["deleted"]
+    assert "Fix it." not in run("prompt", folder=project).stdout
+
+
+def test_a_deletion_needs_a_reason(run: Run, project: Path) -> None:
+    assert run("delete", "B13", folder=project).exit_code == 2
+    done = run("delete", "B13", "-m", " ", folder=project)
+    assert done.exit_code == 1
+    assert "a reason is needed" in done.stderr
+    assert states(run, project, "B13") == ["visible"]
+
+
+def test_a_pinned_block_stays_until_it_is_unpinned(run: Run, project: Path) -> None:
+    run("pin", "B6", folder=project)
+    run("pin", "B7", folder=project)
+
+    assert states(run, project, "B7") == ["pinned"]
+    assert "it is pinned" in run("archive", "B7", folder=project).stderr
+    assert run("unpin", "B7", folder=project).exit_code == 0
+    assert run("unpin", "B7", folder=project).exit_code == 1
+
+
+def test_undo_takes_back_one_change_after_the_other(run: Run, project: Path) -> None:
+    words = ["--session", "branched"]
+    run(*words, "pin", "B1", folder=project)
+    run(*words, "pin", "B2", folder=project)
+    run(*words, "note", "-m", "a note is no change of the prompt's blocks", folder=project)
+
+    assert answer(run, project, *words, "undo")["undone"] == "pin B2"
+    assert answer(run, project, *words, "undo")["undone"] == "pin B1"
+    done = run(*words, "undo", folder=project)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "nothing to undo" in done.stderr
+
+
+def test_what_another_writer_changed_meanwhile_ends_with_4(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process gets in between, twice: once is tried again."""
+    from ctxvc import session as module
+
+    tries = 0
+
+    def rehearse(view: Any, plan: Any, **more: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        tried = original(view, plan, **more)
+        with Store(project / ".ctxvc") as store, store.writer("demo") as other:
+            row = other.ledger()["B7"]
+            row = msgspec.structs.replace(row, reads=row.reads + 1)
+            other.change(subject="recover B7", op="recover", actor="agent", rows=[row])
+        return tried
+
+    original = module.rehearse
+    monkeypatch.setattr(module, "rehearse", rehearse)
+
+    done = run("pin", "B7", folder=project)
+
+    assert (done.exit_code, done.stdout, tries) == (4, "", 2)
+    assert "another writer has changed B7" in done.stderr
+    assert states(run, project, "B7") == ["visible"]
+
+
+def test_a_block_of_another_scope_cannot_be_changed_from_here(run: Run, project: Path) -> None:
+    done = run("--session", "branched", "archive", "agent-1:B5", folder=project)
+
+    assert done.exit_code == 1
+    assert "left out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "B2,B3", "-m", "\x1b[2J\u202e"],
+        ["archive", "B1,B2,B3,B4", "--allow-user", "-m", "all"],
+        ["delete", "B3", "-m", "\x1b]0;owned\x07"],
+        ["delete", "B1", "-m", "x", "--allow-user"],
+        ["pin", "B1", "B2", "B3", "B4"],
+        ["archive", "\x1b[2J"],
+        ["restore", "B1"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_recorded_or_given_can_steer_a_terminal(words: list[str], run: Run, project: Path) -> None:
+    told = on_terminal("--color", "never", "--session", "hostile", *words, folder=project)[0]
+    told += run("--session", "hostile", *words, folder=project).output
+    told += run("--session", "hostile", "restore", "B2,B3", folder=project).output
+    told += run("--session", "hostile", "status", "--all", folder=project).output
+    told += run("--session", "hostile", "log", folder=project).output
+
+    assert not UNSAFE.search(told.replace("\r\n", "\n"))
+
+
+def test_what_is_done_is_on_the_disk_for_the_next_process(run: Run, project: Path) -> None:
+    run("pin", "B7", folder=project)
+    with Store(project / ".ctxvc") as store:
+        assert Session(store.writer("demo")).ledger()["B7"].state == "pinned"
+
+
+def test_what_is_told_of_the_prompt_is_what_stands_then(run: Run, project: Path) -> None:
+    """The cut that comes with a change takes earlier thinking away, which the change alone does not."""
+    told = answer(run, project, "restore", "G1")
+
+    status = answer(run, project, "status")
+    assert status["used"] == told["tokens_after"]
+    assert "Look at the test first." not in run("prompt", folder=project).stdout
+
+
+def test_words_that_came_with_a_store_from_elsewhere_cannot_steer_a_terminal(run: Run, project: Path) -> None:
+    """Nothing of ours writes such a stub or subject; another program may have."""
+    with Store(project / ".ctxvc") as store, store.writer("branched") as writer:
+        rows = [
+            msgspec.structs.replace(writer.ledger()[block], state="archived", level=1, group="G1")
+            for block in ("B2", "B7")
+        ]
+        stub = f"[archived G1@a1b2c3: 2 blocks; recover G1]\n{HOSTILE}"
+        group = Group(id="G1", members=("B2", "B7"), stub=stub, removed_by="agent")
+        writer.change(subject=f"archive {HOSTILE}", op="archive", actor="agent", rows=rows, groups=[group])
+
+    told = run("--session", "branched", "restore", "B2", folder=project).output
+    assert "[archived G1@" in told
+    told += run("--session", "branched", "undo", folder=project).output
+    undone = run("--session", "branched", "undo", folder=project).output
+    assert "undone: archive" in undone
+    assert not UNSAFE.search(told + undone)

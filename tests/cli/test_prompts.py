@@ -1,0 +1,93 @@
+"""`prompt` as text shows what is sent: the same pieces, each with the block that it stands for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ctxvc import exporters
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.prompt import outline, pieces, sendable
+from ctxvc.core.wire import part, text_part
+from ctxvc.store import revisions
+from ctxvc.store.store import Store, create
+from tests.cli.conftest import Run
+from tests.store.building import archive, exchange, human, reply, results
+from tests.store.building import result as result_of
+
+
+def searched(*, whole: bool) -> Message:
+    """A search that the provider made by itself: its call and, if `whole`, its result."""
+    blocks = [
+        {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "git"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []},
+    ]
+    found: tuple[Part, ...] = tuple(part(block, "assistant", "model") for block in blocks[: 2 if whole else 1])
+    return Message(role="assistant", parts=(*found, text_part("found it", "assistant", "model")))
+
+
+def headings(run: Run, project: Path) -> list[list[str]]:
+    told = run("prompt", folder=project)
+    assert (told.exit_code, told.stderr) == (0, "")
+    lines = told.stdout.splitlines()
+    return [line.split() for line in lines[1:] if line and not line.startswith(" ")]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    with create(tmp_path / ".ctxvc") as store:
+        store.create_session("demo")
+    return tmp_path
+
+
+def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+        session.append(human("look it up"), searched(whole=True))
+        session.append(human("again"), searched(whole=False))
+
+    told = headings(run, project)
+
+    assert told[:4] == [["user", "B1"], ["assistant", "B2", "other"], ["assistant", "B3", "other"], ["assistant", "B4"]]
+    assert told[4:] == [["user", "B5"], ["assistant", "B6"], ["assistant", "B7"]]  # half of a pair is sent as text
+
+
+def test_what_is_sent_before_the_first_block_is_shown(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+        session.append(reply("hello"))
+
+    assert headings(run, project) == [["user", "(added)"], ["assistant", "B1"]]
+
+
+def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+        session.append(human("one"), reply("two"), human("three"), reply("", "open"))
+        archive(session, "B2")
+        session.finish()
+
+    assert headings(run, project) == [
+        ["user", "B1"],
+        ["assistant", "B2", "(stub)"],
+        ["user", "B3"],
+        ["assistant", "B4", "tool_use", "sh"],
+        ["user", "B5", "tool_result", "sh", "(error)"],
+    ]
+
+
+def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> None:
+    told = json.loads(run("prompt", "--json", folder=built).stdout)
+    blocks = [block for message in told["messages"] for block in message["content"]]
+
+    assert len(headings(run, built)) - bool(told["system"]) - bool(told["tools"]) == len(blocks)
+
+
+def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+        session.append(*exchange(1), human("B3?"), reply("", "c"), results(result_of("c", "ok")))
+        moment = revisions.now(session)
+        sent = sendable(pieces(outline(moment.ledger), moment.bodies))
+
+    assert [piece.block for piece in sent] == [row.id for row in moment.ledger.rows()]
+    request = exporters.dumps(exporters.anthropic(exporters.Prompt(pieces=sent, system=None, tools=None, model="m")))
+    assert b'"block"' not in request

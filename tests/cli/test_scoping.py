@@ -1,0 +1,215 @@
+"""`scope`, `goto`, `note`, `scopes`, `notes`: lines of reasoning as a person changes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.core.blocks import Message
+from ctxvc.core.wire import result_part
+from ctxvc.store.store import Store
+from tests.cli.building import call, reply
+from tests.cli.conftest import Run
+from tests.cli.test_terminal import on_terminal
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
+
+
+def answer(run: Run, project: Path, *words: str) -> Any:
+    done = run(*words, "--json", folder=project)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def notes(run: Run, project: Path, *words: str) -> list[str]:
+    return [item["text"] for item in answer(run, project, "notes", *words)["items"]]
+
+
+def current(run: Run, project: Path) -> str:
+    (name,) = [item["name"] for item in answer(run, project, "scopes")["items"] if item["current"]]
+    return str(name)
+
+
+def graph(project: Path) -> list[str]:
+    done = subprocess.run(
+        ["git", "--git-dir", str(project / ".ctxvc"), "log", "--graph", "--format=%s", "-n", "7"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def leave_a_call_open(project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as writer:
+        writer.append(reply(12, call("Bash", "open", command="sleep 9")))
+
+
+def test_the_journey_is_what_git_draws(run: Run, project: Path) -> None:
+    assert run("scope", "step-1", "-m", "A", folder=project).stdout == "in demo/step-1, from main\n"
+    assert run("note", "-m", "B", folder=project).exit_code == 0
+    assert run("goto", "main", "-m", "C", folder=project).stdout == "in demo/main, from step-1\n"
+
+    assert notes(run, project) == ["[→ step-1] A", "[← step-1] C"]
+    assert notes(run, project, "step-1") == ["[→ step-1] A", "B"]
+    assert graph(project)[:6] == [
+        "*   goto main",
+        "|\\",
+        "| * note: B",
+        "| * scope step-1",
+        "|/",
+        "* note: [→ step-1] A",
+    ]
+
+
+def test_the_next_command_is_in_the_scope_that_the_last_one_went_to(run: Run, project: Path) -> None:
+    run("scope", "a", "-m", "x", folder=project)
+    assert current(run, project) == "a"
+    assert answer(run, project, "status")["scope"] == "a"
+    run("goto", "main", "-m", "x", folder=project)
+    assert current(run, project) == "main"
+
+
+def test_a_scope_from_an_earlier_revision_is_the_prompt_of_then_and_a_word_why(run: Run, project: Path) -> None:
+    before = answer(run, project, "prompt", "step:2")["messages"]
+
+    run("scope", "retry", "--from", "step:2", "-m", "another way", folder=project)
+
+    now = answer(run, project, "prompt")["messages"]
+    assert now[:-1] == before[:-1]
+    assert now[-1]["content"][: len(before[-1]["content"])] == before[-1]["content"]
+    assert now[-1]["content"][-1]["text"] == "[→ retry] another way"
+    assert notes(run, project, "main") == ["[→ retry] another way"]
+
+
+def test_a_scope_with_messages_has_all_of_them(run: Run, project: Path) -> None:
+    before = run("prompt", folder=project).stdout.partition("\n\n")[2]
+    run("scope", "copy", "-m", "x", "--with-messages", folder=project)
+
+    assert run("prompt", folder=project).stdout.partition("\n\n")[2].startswith(before.rstrip("\n"))
+
+
+def test_while_a_call_is_open_a_person_s_switch_is_refused_and_not_forgotten(run: Run, project: Path) -> None:
+    """An agent's switch waits for the end of the step in its process; a person's process ends at once."""
+    leave_a_call_open(project)
+    for words in (["scope", "side", "-m", "x"], ["scope", "side", "-m", "x", "--from", "step:1"]):
+        done = run(*words, folder=project)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "the step is open: 1 call in main without a result" in done.stderr
+        assert "--interrupt" in done.stderr
+    assert answer(run, project, "scopes")["items"][0]["name"] == "main"
+
+    assert run("scope", "side", "-m", "x", "--interrupt", folder=project).exit_code == 0
+    assert current(run, project) == "side"
+    with Store(project / ".ctxvc") as store, store.writer("demo", "main") as writer:
+        assert writer.open_calls == ()
+        assert "interrupted" in str(writer.ledger()["B17"].extra)
+
+
+def test_a_result_that_comes_after_its_step_was_interrupted_is_not_lost(run: Run, project: Path) -> None:
+    leave_a_call_open(project)
+    run("scope", "side", "-m", "x", "--interrupt", folder=project)
+    with Store(project / ".ctxvc") as store, store.writer("demo", "main") as writer:
+        writer.append(Message(role="user", parts=(result_part("it ran to its end", "open"),)))
+
+    assert "it ran to its end" in run("prompt", "main", folder=project).stdout
+
+
+def test_a_note_folds_what_led_to_it(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, store.writer("demo") as writer:
+        for at in range(3):
+            writer.append(reply(20 + 2 * at, call("Bash", f"n{at}", command=f"try {at}")))
+            writer.append(
+                Message(role="user", parts=(result_part(f"no luck with {at}, as the log says\n" * 30, f"n{at}"),))
+            )
+    told = answer(run, project, "note", "-m", "it is the clock", "--fold")
+
+    assert len(told["archived"]) == 6
+    assert told["freed"] > 300
+    prompt = run("prompt", folder=project).stdout
+    assert "no luck with 1" not in prompt
+    assert prompt.count("it is the clock") == 2, "the stub's index, and the note"
+    assert run("undo", folder=project).exit_code == 0
+    assert "no luck with 1" in run("prompt", folder=project).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["scope", "main", "-m", "x"], 1),
+        (["scope", "a b", "-m", "x"], 2),
+        (["scope", "../x", "-m", "x"], 2),
+        (["scope", "a/b", "-m", "x"], 2),
+        (["scope", "HEAD", "-m", "x"], 2),
+        (["scope", "MAIN", "-m", "x"], 2),
+        (["scope", "\x1b[2J", "-m", "x"], 2),
+        (["scope", "-m", "x"], 2),
+        (["scope", "a"], 2),
+        (["scope", "a", "-m", ""], 1),
+        (["scope", "a", "-m", "x", "--from", "nowhere"], 1),
+        (["scope", "a", "-m", "x", "--from", "branched/main"], 1),
+        (["goto", "main", "-m", "x"], 1),
+        (["goto", "nowhere", "-m", "x"], 1),
+        (["goto", "branched/main", "-m", "x"], 1),
+        (["goto", "main"], 2),
+        (["note", "-m", " \n"], 1),
+        (["note"], 2),
+        (["note", "-m", "x", "--actor", "nobody"], 2),
+        (["notes", "nowhere"], 1),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else str(words),
+)
+def test_what_cannot_be_done_says_why_and_writes_nothing(words: list[str], code: int, run: Run, project: Path) -> None:
+    before = _contents(project)
+    done = run(*words, folder=project)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.startswith("ctxvc: ")
+    assert "\nhint: " in done.stderr
+    assert len(done.stderr) < 400
+    assert not UNSAFE.search(done.stderr)
+    assert _contents(project) == before
+
+
+def test_listing_writes_nothing(run: Run, project: Path) -> None:
+    before = _contents(project)
+    for words in (["scopes"], ["notes"], ["notes", "--json"]):
+        assert run(*words, folder=project).exit_code == 0
+    assert _contents(project) == before
+
+
+def _contents(project: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes()
+        for path in (project / ".ctxvc").rglob("*")
+        if path.is_file() and "cache" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("text", ["it's", '"', "a\nb", "--", "$(x) `y`", "[← main] no", "é\u202e\x1b[2J\r"])
+def test_a_note_is_kept_as_it_was_given_and_moves_no_cursor(text: str, run: Run, project: Path) -> None:
+    assert run("note", f"-m{text}", folder=project).exit_code == 0
+
+    assert notes(run, project) == [text]
+    for words in (["notes"], ["log"], ["scopes"], ["status", "--all"], ["show"]):
+        assert not UNSAFE.search(run(*words, folder=project).output), words
+    told = on_terminal("--color", "never", "notes", folder=project)[0]
+    assert not UNSAFE.search(told.replace("\r\n", "\n"))
+
+
+def test_who_wrote_a_note_is_recorded(run: Run, project: Path) -> None:
+    words = ["--session", "branched"]
+    made = [
+        answer(run, project, *words, "note", "-m", text, "--actor", actor)["block"]
+        for text, actor in (("mine", "user"), ("its", "agent"))
+    ]
+
+    log = answer(run, project, *words, "log", "-n", "2")["items"]
+    assert [(item["subject"], item["actor"]) for item in log] == [("note: its", "agent"), ("note: mine", "user")]
+    origins = [answer(run, project, *words, "show", block)["row"]["origin"] for block in made]
+    assert origins == ["human", "model"]

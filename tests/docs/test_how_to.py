@@ -1,0 +1,163 @@
+"""The how-tos, run as they stand, and the Python reference compared with the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ctxvc
+from ctxvc import Session, errors
+from ctxvc.core.plan import Problem, Rehearsal
+from ctxvc.core.recovery import Recovered
+from ctxvc.request import Request
+from tests.docs.test_tutorial import matches
+from tests.messages_api import problems
+
+ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to"
+REFERENCE = (ROOT / "docs" / "python.md").read_text()
+BLOCK = re.compile(r"<!-- (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+
+
+def steps(page: Path) -> Iterator[tuple[str, str]]:
+    """(command, what it prints) of every console block, in order."""
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield command, output
+
+
+@pytest.mark.parametrize("name", ["rewind-and-branch", "recover-after-compaction"])
+def test_every_command_does_what_the_page_says(name: str, tmp_path: Path) -> None:
+    folder = tmp_path
+    found = list(steps(HOW_TO / f"{name}.md"))
+    assert len(found) > 5
+    for command, output in found:
+        words = shlex.split(command)
+        if words[0] == "cd":
+            folder = folder / words[1]
+            continue
+        if words[0] == "ctxvc":
+            words[:1] = [sys.executable, "-m", "ctxvc"]
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        text = "".join(line.rstrip() + "\n" for line in done.stdout.decode().splitlines())
+        assert done.returncode == 0, (command, done.stderr.decode())
+        wanted = "".join(line.rstrip() + "\n" for line in output.splitlines())
+        assert matches(wanted, text), f"$ {command}\n{text}\n--- the page says:\n{output}"
+
+
+# --- the loop
+
+
+def python(page: Path) -> dict[str, str]:
+    return dict(BLOCK.findall(page.read_text()))
+
+
+class Provider:
+    """A model that looks three times, then answers. It takes nothing that the API would refuse."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    def ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert problems({"model": "claude-opus-4-5", "max_tokens": 1024, **body}) == []
+        self.requests.append(body)
+        number = len(self.requests)
+        content: list[dict[str, Any]] = [{"type": "text", "text": f"Look {number}."}]
+        if number < 4:
+            content.append({"type": "tool_use", "id": f"toolu_{number}", "name": "sh", "input": {"n": number}})
+        return {"id": f"msg_{number}", "role": "assistant", "content": content, "usage": {"input_tokens": 9}}
+
+    def run(self, call: dict[str, Any]) -> dict[str, Any]:
+        output = "".join(f"{call['id']}: line {at}\n" for at in range(9_000))
+        return {"type": "tool_result", "tool_use_id": call["id"], "content": output}
+
+
+def test_the_readme_has_the_loop_of_the_how_to() -> None:
+    loop = python(HOW_TO / "manage-an-agent.md")["loop"]
+    assert python(ROOT / "README.md")["loop"] == loop
+    assert len(loop.strip().splitlines()) <= 12
+
+
+def test_the_loop_runs_as_it_stands_and_so_does_what_is_done_with_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = python(HOW_TO / "manage-an-agent.md")
+    provider = Provider()
+    tools = [{"name": "sh", "description": "a shell", "input_schema": {"type": "object"}}]
+    names: dict[str, Any] = {"ask": provider.ask, "run": provider.run, "tools": tools}
+
+    exec(page["loop"], names)
+
+    assert len(provider.requests) == 4
+    with Session.open(tmp_path / ".ctxvc", "fix-login") as session:
+        rows = list(session.ledger().rows())
+        held = [session.body(row.id).decode() for row in rows if row.kind == "tool_result"]
+        assert held == [provider.run({"id": f"toolu_{number}"})["content"] for number in (1, 2, 3)]
+        assert session.budget.window == 100_000
+        (first, *_) = [row.id for row in rows if row.kind == "tool_result"]
+
+    for name in ("verbs", "scope"):
+        exec(page[name].replace('"B3', f'"{first}'), names)
+    assert "line 1\n" in capsys.readouterr().out
+    with Session.open(tmp_path / ".ctxvc", "fix-login") as session:
+        assert session.scopes() == ["main", "read-the-docs"]
+        assert [note.text for note in session.notes()][-1] == "[← read-the-docs] fixtures expire after a day"
+
+
+# --- the reference
+
+
+def test_the_reference_names_everything_that_a_session_offers_and_nothing_else() -> None:
+    offered = {name for name in vars(Session) if not name.startswith("_")}
+    offered |= {"store", "writer", "shows_dashboard"}  # set when it is made
+    cells = [line.split("|")[1] for line in REFERENCE.partition("## Errors")[0].splitlines() if line.startswith("| `")]
+    named = {match for cell in cells for match in re.findall(r"`(?:Session\.)?(\w+)", cell)}
+
+    assert named == offered
+
+
+def test_what_the_reference_says_of_errors_and_answers_is_there() -> None:
+    table = REFERENCE.partition("## Errors")[2]
+    for name in re.findall(r"^\| `(\w+)`", table, re.MULTILINE):
+        assert issubclass(getattr(errors, name), errors.CtxvcError)
+    assert {name for name, kind in vars(errors).items() if isinstance(kind, type)} == {
+        *re.findall(r"^\| `(\w+)`", table, re.MULTILINE),
+        "CtxvcError",
+    }
+    for kind, fields in (
+        (Request, ("model", "system", "tools", "messages", "label", "digest", "body")),
+        (Rehearsal, ("freed", "rows", "groups", "problems")),
+        (Problem, ("target", "why", "text")),
+        (Recovered, ("text", "header", "content", "complete", "next")),
+    ):
+        for field in fields:
+            assert f"`{field}" in REFERENCE
+            assert hasattr(kind, field), (kind, field)
+
+
+def test_the_package_offers_its_names_and_importing_it_loads_none_of_them() -> None:
+    assert sorted(ctxvc.__all__) == ["Action", "Budget", "Plan", "Session", "Store"]
+    for name in ctxvc.__all__:
+        assert getattr(ctxvc, name).__name__ == name
+        assert name in dir(ctxvc)
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = ctxvc.nothing_of_the_kind
+    program = (
+        "import ctxvc, sys; print([name for name in sys.modules if name.startswith(('ctxvc.', 'pygit2', 'msgspec'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,192 @@
+"""What the tests of sessions share: an agent whose provider is the judge, and what must hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import is_human
+from ctxvc.request import Request, canonical, request
+from ctxvc.session import Session
+from ctxvc.store import check, revisions
+from ctxvc.store.store import Store
+from tests.messages_api import Judge, call, text, thought
+from tests.messages_api.wire import BINDING_BETA, Block, blocks, signature
+
+MODEL = "claude-opus-5-5"
+WORDS = "the quick brown fox jumps over the lazy dog and finds another line of output here\n"
+SYSTEM = "You mend programs. Say little."
+TOOLS = [
+    {"name": name, "description": f"{name} something", "input_schema": {"type": "object"}}
+    for name in ("sh", "read", "scope")
+]
+
+
+def create(path: Path, *, budget: int = 32_000, name: str = "demo", model: str = MODEL, **fields: Any) -> Session:
+    """A new session of a store at `path`, with a system prompt and tools."""
+    return Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields)
+
+
+def sent(request: Request) -> dict[str, Any]:
+    """The request as the provider gets it: marked, its thinking checked, what is bound to something else dropped."""
+    return {
+        "model": request.model or MODEL,
+        "max_tokens": 8_000,
+        "thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}},
+        "betas": [BINDING_BETA],
+        **request.body(marked=True),
+    }
+
+
+def result(asked: Block, content: Any, **more: Any) -> Block:
+    return {"type": "tool_result", "tool_use_id": asked["id"], "content": content, **more}
+
+
+def calls_of(reply: Mapping[str, Any]) -> list[Block]:
+    return [block for block in blocks(reply["content"]) if block["type"] == "tool_use"]
+
+
+class Agent:
+    """An agent on a session: each of its calls is judged, and measured against the budget."""
+
+    def __init__(self, session: Session, judge: Judge | None = None) -> None:
+        self.session = session
+        self.judge = judge or Judge()
+        self.requests = 0
+        self.dropped: set[str] = set()
+
+    def ask(self, *content: Block | str) -> dict[str, Any]:
+        """One call, answered with this content; the reply is in the session then."""
+        request = self.session.request()
+        self.requests += 1
+        body = sent(request)
+        reply = self.judge.reply(body, [text(each) if isinstance(each, str) else each for each in content])
+        self._only_the_newest_is_dropped(body, reply)
+        inside_budget(self.session, request)
+        boards_are_bounded(self.session, request)
+        self.session.append(reply)
+        return reply
+
+    def step(self, *results: Any, think: str = "What next?", words: str = "") -> dict[str, Any]:
+        """A reply that thinks and calls a tool for each of `results`, which then come in as one message."""
+        said = [thought(think), *([text(words)] if words else [])]
+        reply = self.ask(*said, *(call("sh", cmd=f"make {self.requests}.{at}") for at in range(len(results))))
+        answers = [result(asked, given) for asked, given in zip(calls_of(reply), results, strict=True)]
+        if answers:
+            self.session.append({"role": "user", "content": answers})
+        return reply
+
+    def say(self, words: Any, **origin: Any) -> list[str]:
+        return self.session.append({"role": "user", "content": words}, **origin)
+
+    def _only_the_newest_is_dropped(self, body: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
+        """Thinking that an edit unbound was the newest when it was made, whose round was open; a cut takes it later."""
+        newest = max((at for at, each in enumerate(body["messages"]) if each["role"] == "assistant"), default=-1)
+        for change in reply.get("input_transformations", ()):
+            at, number = map(int, re.findall("[0-9]+", change["path"]))
+            name = signature(body["messages"][at]["content"][number])
+            assert at == newest or name in self.dropped, (change, newest)
+            self.dropped.add(name)
+
+
+# --- what is counted without the engine
+
+
+def tokens_of(session: Session, request: Request) -> int:
+    """The tokens of everything a model reads in a request, by the session's own tokenizer and nothing else of it."""
+    count = session._context.meter.count
+    body = request.body()
+    words = [json.dumps(body.get("tools", ""), separators=(",", ":")), str(body.get("system", ""))]
+    words += [each for message in body["messages"] for block in message["content"] for each in _texts(block)]
+    return sum(count(each) for each in words if each)
+
+
+def _texts(block: Block) -> Iterator[str]:
+    match block["type"]:
+        case "text":
+            yield block["text"]
+        case "thinking":
+            yield block["thinking"]
+        case "tool_use":
+            yield block["name"]
+            yield json.dumps(block["input"], separators=(",", ":"), ensure_ascii=False)
+        case "tool_result":
+            for inner in blocks(block.get("content")):
+                yield from _texts(inner)
+
+
+def inside_budget(session: Session, request: Request) -> None:
+    """Law 5, by the session's own word and by a count of what is really sent."""
+    budget = session.budget
+    assert session.used() <= budget.effective
+    a, b = session.ledger().meta.calibration
+    assert tokens_of(session, request) * a // 1000 + b <= budget.effective
+
+
+def boards_are_bounded(session: Session, request: Request) -> None:
+    """All dashboards in a prompt together cost at most their cap."""
+    count = session._context.meter.count
+    boards = [
+        block["text"]
+        for message in request.messages
+        if message["role"] == "user"
+        for block in message["content"]
+        if block["type"] == "text" and block["text"].startswith("[dashboard")
+    ]
+    assert sum(map(count, boards)) <= session.budget.board_cap
+
+
+# --- what must hold at any time
+
+
+def addresses(request: Request) -> set[str]:
+    """Each address that a text of ours in the prompt names: in stubs, dashboards, masks."""
+    found: set[str] = set()
+    for message in request.messages:
+        if message["role"] == "assistant":
+            continue
+        for block in message["content"]:
+            for words in _texts(block):
+                found.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
+                if words.startswith("[dashboard"):
+                    found.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))
+                    found.update(each for pair in re.findall(r"(?m)^(B[0-9]+)–(B[0-9]+) ", words) for each in pair)
+    return found
+
+
+def humans_gone(ledger: Ledger) -> list[Row]:
+    """Rows of human text that left the prompt."""
+    return [row for row in ledger.rows() if is_human(row.role, row.origin) and not row.present]
+
+
+def groups_fit(ledger: Ledger) -> None:
+    """Groups and rows tell the same story: members know their group, no group holds what is in the prompt."""
+    for group in ledger.groups.values():
+        assert group.members, group.id
+        for member in group.members:
+            if member.startswith("G"):
+                inner = ledger.groups[member]
+                assert inner.group == group.id, (member, group.id)
+                assert inner.level < group.level
+            else:
+                row = ledger[member]
+                assert row.group == group.id, (member, row.group, group.id)
+                assert not row.present
+    for row in ledger.rows():
+        if row.group:
+            assert row.id in ledger.groups[row.group].members, (row.id, row.group)
+
+
+def rendered(store: Store, commit: str) -> bytes:
+    """The prompt of a commit as bytes."""
+    moment = revisions.at(store, commit)
+    return canonical(request(moment.ledger, moment.bodies, moment.system, moment.tools).body())
+
+
+def damages(store: Store) -> list[str]:
+    """What our own check of a store finds."""
+    return [str(finding) for finding in check.verify(store).findings]

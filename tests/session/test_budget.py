@@ -1,0 +1,370 @@
+"""What does not fit: results that come in as previews or blocked, and what the guard brings down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.budget import HUMAN_PASTE, Budget
+from ctxvc.core.ledger import Row
+from ctxvc.errors import BadInput, OverBudget
+from ctxvc.session import Session
+from tests.messages_api import Judge, call, text, thought
+
+from .building import WORDS, Agent, calls_of, create, inside_budget, result, sent
+
+#: A line of the tools here, in tokens of the usual tokenizer.
+LINE = 20
+
+
+def output(number: int, tokens: int) -> str:
+    return "".join(f"{number}.{line} {WORDS}" for line in range(tokens // LINE))
+
+
+def results(session: Session) -> list[Row]:
+    return [row for row in session.ledger().rows() if row.kind == "tool_result"]
+
+
+def states(session: Session) -> list[str]:
+    return [row.state for row in results(session)]
+
+
+@pytest.fixture
+def small(place: Path) -> Iterator[Session]:
+    with create(place, budget=12_000) as made:
+        yield made
+
+
+# --- what comes in
+
+
+@pytest.mark.parametrize("window", [12_000, 32_000, 80_000, 128_000, 1_000_000])
+def test_one_result_over_the_threshold_comes_in_as_a_preview_and_one_below_as_it_is(place: Path, window: int) -> None:
+    with create(place, budget=window) as session:
+        agent = Agent(session)
+        agent.say("Look.")
+        threshold = min(20_000, window // 4)
+        assert session.budget.offload == threshold
+        agent.step(output(1, threshold * 3 // 4), output(2, threshold * 5 // 4))
+        below, above = results(session)
+        price = session.view().price
+        assert price.body(below) <= threshold < price.body(above)
+        assert (below.state, above.state) == ("visible", "archived")
+        assert above.stub.startswith(f"[archived {above.handle}")
+        assert "2.0 the quick" in above.stub
+        assert "lines left out]" in above.stub
+        assert price.text(above.stub) < price.body(above)
+        assert session.body(above.id).decode() == output(2, threshold * 5 // 4)
+        agent.ask("Seen.")
+
+
+def test_a_result_that_is_one_giant_line_is_shown_by_both_ends(small: Session) -> None:
+    agent = Agent(small)
+    agent.say("Look.")
+    agent.step("begin " + "x y " * 40_000 + "end")
+    (row,) = results(small)
+    assert row.state == "archived"
+    assert "begin x y" in row.stub
+    assert row.stub.rstrip().endswith("end")
+    assert "characters left out" in row.stub
+    agent.ask("Seen.")
+
+
+def test_a_batch_that_is_too_large_is_previewed_then_blocked_and_overflow_begins(small: Session) -> None:
+    agent = Agent(small)
+    agent.say("Look.")
+    agent.step(*(output(number, 2_500) for number in range(4)))
+    assert states(small) == ["visible"] * 4
+    assert not small.overflow
+    agent.step(output(5, 2_900))
+    assert states(small) == [*["visible"] * 4, "archived"]
+    assert not small.overflow
+    agent.step(*(output(number, 2_900) for number in range(6)))
+    assert small.used() <= small.budget.guard
+    assert small.overflow
+    blocked = [row for row in results(small) if row.state == "blocked"]
+    assert blocked
+    assert all(small.body(row.id) for row in blocked)
+    assert all("do not run it again" in row.stub for row in blocked)
+    agent.ask("I see.")
+
+
+def _overflowing(session: Session) -> Agent:
+    """A session in overflow mode: two results that nobody may offload below their blocked form."""
+    agent = Agent(session)
+    agent.say("Look.")
+    while not session.overflow:
+        agent.step(*(output(number, 2_900) for number in range(60)))
+    return agent
+
+
+def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session) -> None:
+    agent = _overflowing(small)
+    agent.ask(text("I must archive."))
+    small.note("So it is.")
+    assert small.overflow
+    small.append({"role": "user", "content": "Go on."})
+    assert small.overflow
+    held = [row.id for row in results(small)]
+    assert not small.pin(held[:1]).freed
+    assert small.overflow
+    small.unpin(held[:1])
+    assert small.archive(held, "all the listings").freed > 0
+    assert not small.overflow
+
+
+def test_a_fold_that_frees_room_ends_overflow(small: Session) -> None:
+    agent = _overflowing(small)
+    agent.say("Go on.")
+    agent.ask("Yes.")
+    assert small.overflow
+    small.archive([row.id for row in results(small)][:20])
+    assert not small.overflow
+
+
+def test_a_refused_call_is_counted_and_told_what_to_do(small: Session) -> None:
+    _overflowing(small)
+    assert small.ledger().meta.refused == 1
+    words = small.refuse()
+    assert small.ledger().meta.refused == 2
+    assert "not run" in words
+    assert "12,000 tokens" in words
+    assert len(words) < 400
+
+
+def test_nothing_is_counted_as_refused_where_nothing_overflows(small: Session) -> None:
+    small.append({"role": "user", "content": "Go on."})
+    small.refuse()
+    assert not small.overflow
+
+
+# --- people
+
+
+def test_a_huge_paste_is_kept_whole_and_shown_by_its_two_ends(place: Path) -> None:
+    paste = output(1, HUMAN_PASTE + 10_000)
+    with create(place, budget=128_000) as session:
+        agent = Agent(session)
+        agent.say("Hello.")
+        agent.ask("Hello.")
+        (block,) = agent.say(paste)
+        assert session.body(block).decode() == paste
+        assert session.ledger()[block].state == "masked"
+        agent.ask("Read.")
+        assert session.used() < 2_000
+        assert paste[:300] in str(session.prompt().messages).replace("\\n", "\n")
+        assert session.recover(block, most=400).first == 1
+
+
+def test_the_first_words_may_be_a_huge_paste(place: Path) -> None:
+    with create(place, budget=128_000) as session:
+        agent = Agent(session)
+        agent.say(output(1, HUMAN_PASTE + 10_000))
+        agent.ask("Read.")
+
+
+def test_words_of_people_that_are_too_much_are_refused_with_the_numbers_and_nothing_is_lost(small: Session) -> None:
+    agent = Agent(small)
+    given = [output(number, 5_000) for number in range(3)]
+    blocks = [agent.say(words)[0] for words in given]
+    with pytest.raises(OverBudget) as refusal:
+        small.request()
+    assert "12,000" in str(refusal.value)
+    assert blocks[0] in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+    assert refusal.value.hint
+    assert [small.body(block).decode() for block in blocks] == given
+    assert all(small.ledger()[block].present for block in blocks)
+    small.set(budget=32_000)
+    agent.ask("Now it fits.")
+
+
+def test_a_person_who_removes_words_is_let_through(place: Path) -> None:
+    with create(place, budget=12_000, actor="user") as session:
+        agent = Agent(session)
+        blocks = [agent.say(output(number, 5_000))[0] for number in range(3)]
+        assert not session.verb("archive", blocks[1:2], "the second listing")
+        assert session.verb("archive", blocks[1:2], "the second listing", allow_user=True)
+        agent.ask("Now it fits.")
+
+
+def test_a_dashboard_never_makes_a_prompt_too_large(small: Session) -> None:
+    agent = Agent(small)
+    agent.say(output(1, 5_000))
+    while small.used() < small.budget.guard - 60:
+        agent.say(WORDS)
+    agent.ask("It fits.")
+
+
+@pytest.mark.parametrize("window", [1, 50, 100, 300, 600, 1_000])
+def test_tiny_budgets_are_kept_or_refused(place: Path, window: int) -> None:
+    with create(place, budget=window) as session:
+        session.append({"role": "user", "content": "Hi."})
+        try:
+            request = session.request()
+        except OverBudget as refusal:
+            assert f"{window:,}" in str(refusal)
+            assert window < 100
+        else:
+            inside_budget(session, request)
+
+
+# --- the guard
+
+
+def _filled(session: Session, sizes: list[int]) -> Agent:
+    agent = Agent(session)
+    agent.say("Look.")
+    for number, size in enumerate(sizes):
+        agent.step(output(number, size))
+    return agent
+
+
+def test_the_largest_results_leave_first_and_no_more_than_must(place: Path) -> None:
+    with create(place, budget=32_000) as session:
+        agent = _filled(session, [3_000, 7_000, 5_000, 2_000, 6_000, 4_000])
+        assert states(session) == ["visible"] * 6
+        agent.say(output(6, 6_000))
+        session.request()
+        assert states(session) == ["visible", "archived", *["visible"] * 4]
+        assert results(session)[1].removed_by == "guard"
+
+
+def test_what_is_pinned_stays_when_the_largest_leave(place: Path) -> None:
+    with create(place, budget=32_000) as session:
+        agent = _filled(session, [3_000, 7_000, 5_000, 2_000, 6_000, 4_000])
+        session.pin(results(session)[1].id)
+        agent.say(output(6, 6_000))
+        session.request()
+        assert states(session)[:3] == ["visible", "pinned", "visible"]
+        assert states(session)[4] == "archived"
+
+
+def test_whole_old_steps_leave_where_the_results_are_not_enough(small: Session) -> None:
+    agent = Agent(small)
+    agent.say("Look.")
+    for number in range(9):
+        agent.step("ok", words=f"{number} " + WORDS * 100)
+    agent.ask("done")
+    gone = [row for row in small.ledger().rows() if row.removed_by == "guard"]
+    assert gone
+    assert {row.kind for row in gone} >= {"assistant", "tool_use"}
+    assert max(row.step for row in gone) < small.ledger().meta.counters.step - 1
+
+
+def test_results_of_the_newest_step_leave_last(small: Session) -> None:
+    agent = Agent(small)
+    agent.say(output(0, 4_000))
+    agent.step(output(1, 2_900))
+    agent.step(output(2, 2_900), output(3, 2_900))
+    session = small
+    session.set(budget=9_000)
+    agent.ask("done")
+    first, *newest = results(session)
+    assert first.state == "archived"
+    assert any(row.state == "archived" for row in newest)
+    assert any(row.state == "visible" for row in newest)
+
+
+def test_a_cut_alone_is_made_where_it_is_enough(place: Path) -> None:
+    with create(place, budget=12_000) as session:
+        agent = Agent(session)
+        agent.say(output(0, 6_000))
+        for _ in range(5):
+            reply = agent.judge.reply(sent(session.request()), [thought("I think. " * 350), call("sh", cmd="x")])
+            reply["content"][0]["thinking"] = reply["content"][0]["thinking"] or ""
+            session.append(reply)
+            session.append({"role": "user", "content": [result(calls_of(reply)[0], "ok")]})
+        agent.ask("done")
+        assert session.ledger().meta.cuts or session.used() < session.budget.guard
+
+
+def test_a_smaller_window_is_kept_from_the_next_call_on(place: Path) -> None:
+    with create(place, budget=80_000) as session:
+        agent = _filled(session, [6_000] * 8)
+        for window in (32_000, 12_000, 6_000):
+            session.set(budget=window)
+            agent.ask(text("smaller"))
+            agent.say("Go on.")
+        session.set(budget=80_000)
+        agent.ask("larger")
+
+
+def test_the_calibration_counts(place: Path) -> None:
+    with create(place, budget=32_000) as session:
+        agent = _filled(session, [6_000] * 4)
+        assert states(session) == ["visible"] * 4
+        session.set(calibration=(2_000, 100))
+        agent.ask("done")
+        assert "archived" in states(session)
+        assert session.used() <= 32_000
+
+
+# --- what is no request
+
+
+def test_a_request_needs_something_to_answer(session: Session) -> None:
+    with pytest.raises(BadInput, match="nothing to send"):
+        session.request()
+    session.append({"role": "user", "content": "Hi."})
+    agent = Agent(session)
+    agent.ask("Hello.")
+    with pytest.raises(BadInput, match="had its say"):
+        session.request()
+    agent.say("Go on.")
+    agent.ask(call("sh", cmd="ls"))
+    with pytest.raises(BadInput, match="no result yet"):
+        session.request()
+    assert [row.kind for row in session.ledger().rows()].count("dashboard") == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["x", None, 3, [], {}, {"role": "user"}, {"role": "tool", "content": "x"}, {"role": ["user"], "content": "x"}],
+)
+def test_what_is_no_message_is_refused_and_nothing_is_added(session: Session, given: object) -> None:
+    with pytest.raises(BadInput) as refusal:
+        session.append({"role": "user", "content": "first"}, given)  # type: ignore[arg-type]
+    assert len(str(refusal.value)) < 400
+    assert not len(session.ledger())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[1], [None, "a"], [{}], [{"type": ["x"]}], [{"type": "tool_result"}], [{"type": "text", "text": "\ud800\0\r\n"}],
+     [{"type": "tool_result", "tool_use_id": "nobody's", "content": {"a": 1}}], [{"type": "thinking", "thinking": 3}]],
+)  # fmt: skip
+def test_blocks_of_any_shape_are_kept_and_the_prompt_stays_valid(session: Session, content: list[object]) -> None:
+    session.append({"role": "user", "content": content})
+    session.append({"role": "assistant", "content": [{"type": "tool_use", "id": "", "name": "", "input": None}]})
+    session.append({"role": "user", "content": "Go on."})
+    assert not Judge().check(sent(session.request()))
+
+
+def test_a_recovered_part_is_never_offloaded_itself(small: Session) -> None:
+    agent = Agent(small)
+    agent.say("Look.")
+    whole = output(1, 9_000)
+    agent.step(whole)
+    (row,) = results(small)
+    got, lines = "", ""
+    while True:
+        reply = agent.ask(call("recover", id=row.id))
+        read = small.recover(row.id, lines=lines)
+        small.append({"role": "user", "content": [result(calls_of(reply)[0], read.text)]})
+        newest = small.ledger().last()
+        assert newest
+        assert newest.state == "visible"
+        got += read.content
+        if read.complete:
+            break
+        lines = read.next.rpartition("--lines ")[2]
+    assert got.split() == whole.split()
+    assert small.ledger()[row.id].reads > 1
+
+
+def test_a_budget_that_makes_no_sense_is_refused(place: Path) -> None:
+    with pytest.raises(BadInput):
+        create(place, budget=Budget(1_000, 2_000))  # type: ignore[arg-type]

@@ -1,0 +1,160 @@
+"""An agent's whole life under a small budget, with a provider that checks everything it is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctxvc.session import Session
+from ctxvc.store.store import Store
+from tests.messages_api import call, text, thought
+from tests.store.building import complaints
+
+from .building import WORDS, Agent, calls_of, create, damages, groups_fit, humans_gone, rendered, result
+
+
+def output(number: int, lines: int = 100) -> str:
+    """What a tool says: about 18 tokens a line, no two the same."""
+    return "".join(f"{number}.{line} {WORDS}" for line in range(lines))
+
+
+def test_a_loop_of_fifty_steps_with_everything_in_it(session: Session, place: Path) -> None:
+    agent = Agent(session)
+    agent.say("Make the tests pass.")
+    remembered: dict[str, bytes] = {}
+    for number in range(50):
+        agent.step(output(number), words=f"Step {number}.")
+        match number:
+            case 7:
+                assert session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][:4])
+            case 12:
+                group = next(iter(session.ledger().groups))
+                assert "fox" in session.recover(group).text or session.recover(group).total
+            case 14:
+                gone = next(row for row in session.ledger().rows() if row.kind == "tool_result" and not row.present)
+                assert "quick" in session.recover(gone.id, most=200).text
+                session.restore(gone.id)
+            case 20:
+                session.note("The parser is wrong in line 40.")
+            case 26:
+                session.note("Steps 20 to 26 led nowhere.", fold=True)
+            case 32:
+                session.open_scope("parser", "Mend the parser.")
+            case 40:
+                session.goto("main", "The parser is mended.")
+            case 45:
+                kept = session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][-3:])
+                undone, _ = session.undo()
+                assert [row.id for row in undone.rows] == [row.id for row in kept.rows]
+        session.writer.flush()
+        tip = session.writer.tip()
+        if not session.writer.waiting():
+            remembered[tip] = rendered(session.store, tip)
+    assert agent.requests == 50
+    assert any(row.removed_by == "guard" for row in session.ledger("main").rows())
+    assert not humans_gone(session.ledger())
+    groups_fit(session.ledger())
+    session.close()
+    with Store(place) as store:
+        for commit, words in remembered.items():
+            assert rendered(store, commit) == words
+        assert not damages(store)
+    assert not complaints(place)
+
+
+def test_two_hundred_short_turns_stay_valid_and_inside_the_budget(session: Session, place: Path) -> None:
+    agent = Agent(session)
+    for number in range(200):
+        agent.say(f"Question {number}?")
+        agent.ask(thought("Easy."), text(f"Answer {number}. " + WORDS * 4))
+    assert not humans_gone(session.ledger())
+    assert session.ledger().meta.counters.turn == 200
+    session.close()
+    assert not complaints(place)
+
+
+def test_one_turn_of_three_hundred_steps(tmp_path: Path) -> None:
+    with create(tmp_path / ".ctxvc", budget=12_000) as session:
+        agent = Agent(session)
+        agent.say("Go on until it is done.")
+        for number in range(300):
+            agent.step(output(number, lines=30))
+        groups_fit(session.ledger())
+
+
+def test_calls_made_at_once_are_answered_at_once(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Look everywhere.")
+    for number in range(20):
+        agent.step(*(output(number * 10 + at, lines=40) for at in range(5)))
+        if number == 10:
+            half = [row.id for row in session.ledger().rows() if row.kind == "tool_result" and row.present][::2]
+            session.archive(half)
+        if number == 15:
+            session.prune([row.id for row in session.ledger().rows() if row.kind == "tool_use" and row.present][::3])
+    groups_fit(session.ledger())
+
+
+def test_a_reminder_behind_the_results_does_not_part_a_reply_from_its_thinking(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Begin.")
+    for number in range(6):
+        agent.step(output(number))
+        session.add("Remember to be brief.")
+        if number % 2:
+            session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][number - 1])
+    assert agent.requests == 6
+
+
+def test_a_human_who_breaks_in_does_not_part_a_reply_from_its_thinking(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Begin.")
+    agent.step("ok")
+    agent.ask(thought("Both."), call("sh", cmd="1"), call("sh", cmd="2"))
+    agent.say("Stop!")
+    agent.ask(thought("Stopped."), text("I did."))
+    agent.say("Go on.")
+    agent.step("ok")
+    assert not session.writer.open_calls
+
+
+def test_a_switch_in_a_step_and_what_follows_it_come_in_together(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Begin.")
+    agent.step(output(1))
+    for name in ("one", "main", "one", "main"):
+        reply = agent.ask(thought("Elsewhere."), call("scope", to=name), call("sh", cmd="ls"))
+        if name in session.scopes():
+            session.goto(name, f"to {name}")
+        else:
+            session.open_scope(name, f"to {name}")
+        asked = calls_of(reply)
+        session.append(
+            {"role": "user", "content": [result(asked[0], "done"), result(asked[1], output(2, 500)), text("Well?")]},
+            {"role": "user", "content": output(3)},
+        )
+        assert session.scope == name
+        agent.step(output(4))
+    assert not damages(session.store)
+
+
+def test_another_model_is_sent_what_it_takes(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Begin.")
+    agent.step(output(1))
+    session.set(model="claude-sonnet-5-5")
+    agent.step(output(2))
+    agent.say("Go on.")
+    session.set(model="claude-opus-5-5")
+    agent.step(output(3))
+    assert session.ledger().meta.cuts
+
+
+def test_dashboards_leave_together_before_they_cost_too_much(session: Session) -> None:
+    agent = Agent(session)
+    agent.say("Begin.")
+    cuts = set()
+    for number in range(30):
+        agent.step(output(number, 20))
+        session.pin([row.id for row in session.ledger().rows()][-1])
+        cuts.add(session.ledger().meta.cuts)
+    assert len(cuts) > 2
