@@ -1,7 +1,8 @@
 """The preflight guard: what leaves when the prompt would pass the budget, and in which order.
 
-VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Where that
-is not enough, here whole steps leave as a group, oldest first, and last the results of the step that just ended.
+VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Here it
+goes on to a low-water mark, since each time costs the cached prefix. Where results are not enough, whole steps leave as
+a group, oldest first, and last the results of the step that just ended.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.protection import protected
 
 ACTOR = "guard"
+#: The share of the effective budget that is left where there is enough to take away.
+LOW_WATER = 0.9
 
 
-def guard(view: View) -> Rehearsal | None:
-    """What brings the prompt below the guard, tried already; None where it is below. It may not be enough."""
-    target = view.budget.guard
+def guard(view: View, spare: int = 0) -> Rehearsal | None:
+    """What brings the prompt below the guard, tried already; None where it is below. It may not be enough.
+
+    `spare` tokens are kept free beside it, for what is about to be added.
+    """
+    target = view.budget.guard - spare
     if view.calibrated(_total(view, view.ledger)) <= target:
         return None
+    low = min(target, int(view.budget.effective * LOW_WATER))
     tried: Rehearsal | None = None
     kept = protected(view.ledger)
     newest = _newest_results(view.ledger)
@@ -30,7 +37,7 @@ def guard(view: View) -> Rehearsal | None:
         ((*_results(view, kept), *_steps(view, kept)), kept),
         ((*_results(view, kept), *_steps(view, kept), *_results(view, kept - newest, only=newest)), kept - newest),
     ):
-        tried = _enough(view, tuple(actions), target, spared)
+        tried = _enough(view, tuple(actions), low, spared)
         if view.calibrated(tried.tokens_after) <= target:
             return tried
     return tried

@@ -244,8 +244,10 @@ class Session:
         newest = outgoing.newest(self.ledger())
         if outgoing.turn_began(self.ledger()):
             self.settle()  # a cut was made here anyway
-        outgoing.keep_below(self._context)
-        if self.shows_dashboard and newest.role == "user":
+        with_board = self.shows_dashboard and newest.role == "user"
+        # Room for the board first: a guard that acts behind it would have to be told of by the next one.
+        outgoing.keep_below(self._context, self._boards.room() if with_board else 0)
+        if with_board:
             self._boards.show()
             outgoing.keep_below(self._context)
         self._context.called = self._context.now()

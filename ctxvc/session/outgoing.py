@@ -31,15 +31,18 @@ def newest(ledger: Ledger) -> Slot:
     return last
 
 
-def keep_below(context: Context) -> None:
-    """The guard acts where the prompt would pass the budget. Raises: OverBudget where that does not help."""
+def keep_below(context: Context, spare: int = 0) -> None:
+    """The guard acts where the prompt would pass the budget, `spare` tokens more than it has counted in.
+
+    Raises: OverBudget where that does not help.
+    """
     for attempt in (1, 2):
         view = context.view()
-        if view.calibrated(context.used(view)) <= view.budget.guard:
+        if view.calibrated(context.used(view)) + spare <= view.budget.guard:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = _after_cut(view)
-        tried = guard(ahead)
+        tried = guard(ahead, spare)
         try:
             if tried:
                 context.commit(tried)
@@ -82,30 +85,46 @@ class Boards:
             self._show()
         context.changed = False
 
+    def room(self) -> int:
+        """The tokens that the dashboard may cost which is due now; 0 where none is."""
+        view, shown = self._looked()
+        form = self._due(view, shown, self._context.dashboard())
+        if form == "none":
+            return 0
+        return boards.room("full" if form == "cut" else form, 0, view.budget.board_cap)
+
     def _show(self) -> bool:
         """Whether what is due was shown; False where a cut must be made first."""
         context = self._context
-        view, board = context.view(), context.dashboard()
-        ledger, cap = view.ledger, view.budget.board_cap
-        kept = _kept(view)
-        shown = self._shown.get(context.scope) if kept else None
-        form = boards.due(
-            shown,
-            ledger,
-            board,
-            _percents(view.budget),
-            kept,
-            cap,
-            turn_began=turn_began(ledger),
-            committed=context.changed,
-        )
+        view, shown = self._looked()
+        board = context.dashboard()
+        form = self._due(view, shown, board)
         if form == "cut":
             return False
-        if form != "none" and (words := self._words(form, board, shown, boards.room(form, kept, cap))):
+        if form != "none" and (
+            words := self._words(form, board, shown, boards.room(form, _kept(view), view.budget.board_cap))
+        ):
             part = wire.text_part(words, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
-            self._shown[context.scope] = boards.shown_after(shown, form, ledger, board)
+            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, board)
         return True
+
+    def _looked(self) -> tuple[View, boards.Shown | None]:
+        """The view, and what was shown in this scope since the last cut."""
+        view = self._context.view()
+        return view, self._shown.get(self._context.scope) if _kept(view) else None
+
+    def _due(self, view: View, shown: boards.Shown | None, board: Dashboard) -> boards.Due:
+        return boards.due(
+            shown,
+            view.ledger,
+            board,
+            _percents(view.budget),
+            _kept(view),
+            view.budget.board_cap,
+            turn_began=turn_began(view.ledger),
+            committed=self._context.changed,
+        )
 
     def _words(self, form: boards.Kind, board: Dashboard, shown: boards.Shown | None, room: int) -> str:
         if form == "line":

@@ -19,6 +19,8 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
     if context.writer.meanwhile:
         raise Refused("a step is open: what was changed in it is not committed yet", hint="undo after the step")
     entry = _last_verb(context)
+    if entry.trailers.get("Ctxvc-Actor") == "user" and context.actor != "user":
+        raise Refused(f"a person did {entry.subject!r}: only a person takes it back", hint="ask, or go on without it")
     view = context.view()
     ledger = context.store.reader.ledger
     rows, groups, problems = undoing.inverse(ledger(entry.parents[0]), ledger(entry.commit), view.ledger)

@@ -1,4 +1,4 @@
-"""Plans that wait: kept where everybody sees them, committed as far as the view has not moved on, dropped when stale."""
+"""Plans that wait: where everybody sees them, committed as far as the view has not moved on, dropped when stale."""
 
 from __future__ import annotations
 
