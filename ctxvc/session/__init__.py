@@ -203,7 +203,7 @@ class Session:
     def prompt(self) -> Request:
         """What the next call would be sent. Nothing is written."""
         moment = revisions.now(self.writer)
-        return request(moment.ledger, moment.bodies, moment.system, moment.tools)
+        return request(moment.ledger, self._context.bodies(), moment.system, moment.tools)
 
     def body(self, block: str) -> bytes:
         """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""

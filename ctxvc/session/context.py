@@ -26,6 +26,8 @@ _MOST_NAMED = 12
 _MOST_VERBS = 4
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
+#: Bytes of bodies that are held in memory.
+_HELD = 64 << 20
 
 
 class Context:
@@ -48,6 +50,9 @@ class Context:
         self._prices: dict[str, Prices] = {}
         self._used: tuple[Ledger, int] | None = None  # a ledger, and what its messages cost
         self._overhead: dict[str, int] = {}
+        self._board: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
+        self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
+        self._size = 0
 
     @property
     def scope(self) -> str:
@@ -80,15 +85,36 @@ class Context:
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
         view = self.view()
-        self.prices().load(view.ledger.rows())
-        return dashboard(
-            view.ledger,
-            costs(view.ledger, view.price),
-            view.budget.effective,
-            view.overhead,
-            calibration=view.calibration,
-            every=every,
-        )
+        if self._board is None or self._board[0] is not view.ledger or every:
+            self.prices().load(view.ledger.rows())
+            board = dashboard(
+                view.ledger,
+                costs(view.ledger, view.price),
+                view.budget.effective,
+                view.overhead,
+                calibration=view.calibration,
+                every=every,
+            )
+            if every:
+                return board
+            self._board = view.ledger, board
+        return self._board[1]
+
+    def bodies(self) -> Bodies:
+        """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
+        scope = self.scope
+        return Bodies(lambda row: self._kept(row, "", scope), lambda row, suffix: self._kept(row, suffix, scope))
+
+    def _kept(self, row: Row, suffix: str, scope: str) -> bytes:
+        key = row.sha256, suffix  # the body of a row with siblings names them by their checksums
+        if key not in self._held:
+            data = self._read(row, suffix, scope)
+            if self._size + len(data) > _HELD:
+                self._held.clear()
+                self._size = 0
+            self._held[key] = data
+            self._size += len(data)
+        return self._held[key]
 
     def prices(self, scope: str = "") -> Prices:
         scope = scope or self.scope

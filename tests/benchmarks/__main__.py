@@ -12,11 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import appends, commands, growth, inspection, recorded
+from tests.benchmarks import appends, commands, engine, growth, inspection, recorded
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "append": appends.figures,
+    "engine": engine.figures,
     "growth": growth.figures,
     "inspection": inspection.figures,
     "recorded": recorded.figures,

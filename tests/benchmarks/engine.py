@@ -1,0 +1,90 @@
+"""The engine: a plan rehearsed, a request assembled, a dashboard drawn; and what a session adds to each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ctxvc.core import boards
+from ctxvc.core.engine import rehearse
+from ctxvc.core.plan import Action, Plan
+from ctxvc.session import Session
+from tests.benchmarks.growth import SIZES, VISIBLE
+from tests.benchmarks.making import step, store_of
+from tests.benchmarks.measuring import Figure, interleaved, median_ms, seconds
+
+ROWS = (500, 2_000, 8_000)
+ROUNDS = 9
+
+
+def figures(folder: Path) -> Iterator[Figure]:
+    yield from _rehearsals(folder)
+    for blocks in SIZES:
+        yield from _prompts(folder, blocks)
+
+
+def _rehearsals(folder: Path) -> Iterator[Figure]:
+    """The oldest tool results archived, one by one and as one group, as a policy that clears in batches does."""
+    sessions = {rows: Session(store_of(folder / "plans", rows).writer()) for rows in ROWS}
+    for name, single in (("20 results singly", True), ("100 blocks as a group", False)):
+        works = {}
+        for rows, session in sessions.items():
+            view = session.view()
+
+            def work(_: int, view=view, single=single) -> None:  # type: ignore[no-untyped-def]
+                rehearse(view, _plan(list(view.ledger.rows()), single=single))
+
+            work(0)  # counts what is not counted yet
+            works[str(rows)] = work
+        times = interleaved(works, ROUNDS)
+        first = median_ms(times[str(ROWS[0])])
+        for rows in ROWS:
+            took = median_ms(times[str(rows)])
+            target = "<= 20" if rows == 2_000 else ""
+            yield Figure(f"rehearse {name}, {rows:,} rows", took, "ms", took / first, target, f"at {ROWS[0]}")
+    for session in sessions.values():
+        session.close()
+        session.store.close()
+
+
+def _plan(rows: list, *, single: bool) -> Plan:  # type: ignore[type-arg]
+    if single:
+        results = [row.id for row in rows if row.kind == "tool_result" and row.state == "visible"][:20]
+        return Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in results), actor="user")
+    blocks = tuple(row.id for row in rows[1:101])
+    return Plan(actions=(Action(verb="archive", targets=blocks),), actor="user")
+
+
+def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
+    with store_of(folder, blocks) as store, Session(store.writer(), actor="user") as session:
+        session.set(budget=1_000_000)
+        rows = [row.id for row in session.ledger().rows()]
+        if len(rows) > VISIBLE:
+            session.archive([f"{rows[1]}-{rows[-VISIBLE]}"], "what was done before")
+        session.dashboard()  # counts what is not counted yet
+        yield Figure(f"view, {blocks:,} blocks", _median(session.view), "ms")
+        yield Figure(f"request, {VISIBLE} visible of {blocks:,}", _median(session.prompt), "ms", target="<= 50")
+        board = session.dashboard()
+        count = session.view().price.text
+        cap = session.budget.board_cap // 2
+        yield Figure(f"dashboard, {blocks:,} blocks", _median(session.dashboard), "ms")
+        yield Figure(
+            f"dashboard as text, {blocks:,} blocks",
+            _median(lambda: boards.board_text(board, [], 0, cap=cap, count=count)),
+            "ms",
+        )
+        yield Figure(f"a step of a session, {VISIBLE} visible of {blocks:,}", _steps(session), "ms", target="<= 10")
+
+
+def _steps(session: Session) -> float:
+    """Everything of ours around a call: the request made, the reply and its result taken in; without the flushes."""
+    taken: list[float] = []
+    for number in range(ROUNDS):
+        reply, result = step(10**6 + number)
+        taken.append(seconds(lambda: (session.request(), session.append(reply), session.append(result))))  # noqa: B023
+    return median_ms(taken)
+
+
+def _median(work: object) -> float:
+    assert callable(work)
+    return median_ms([seconds(work) for _ in range(ROUNDS)])
