@@ -195,7 +195,7 @@ def test_every_address_in_a_stub_leads_to_what_has_that_checksum(data: st.DataOb
         assert re.match(rf".*; recover {name}\](\n|$)", group.stub)
         blocks = [view.ledger[block] for block in blocks_of(view.ledger.groups, name)]
         assert handle == f"{name}@{digest(blocks)[:6]}"
-        assert f": {len(blocks)} blocks, " in group.stub
+        assert f": {len(blocks)} block{'' if len(blocks) == 1 else 's'}, " in group.stub
 
 
 # --- one thing at a time

@@ -129,7 +129,7 @@ def test_a_group_around_one_that_shrinks_tells_its_new_size() -> None:
     ledger, stale = undone(before, then, now)
 
     assert not stale
-    assert [ledger.groups[name].stub.count(": 1 blocks, ") for name in ("G1", "G2")] == [1, 1]
+    assert [ledger.groups[name].stub.count(": 1 block, ") for name in ("G1", "G2")] == [1, 1]
 
 
 def test_a_group_that_was_moved_again_stays_where_it_is() -> None:
