@@ -29,7 +29,7 @@ def archived(
     stub = stubs.stub(row, tokens=tokens, call=call)
     if count(stub) >= (tokens if shown is None else shown):
         raise Refused(f"no saving: the stub of {row.id} would cost as much as the block", hint="archive it in a group")
-    return msgspec.structs.replace(row, state=state, stub=stub, removed_by=actor)
+    return msgspec.structs.replace(row, state=state, level=1, stub=stub, removed_by=actor)
 
 
 def old_results(ledger: Ledger, keep_steps: int = 1) -> Iterator[Row]:

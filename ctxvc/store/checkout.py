@@ -172,7 +172,8 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
         return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
     stub = stubs.stub(row)
     # A stub that is longer than its block would cost more than it saves.
-    return msgspec.structs.replace(row, state=state, stub=stub if len(stub) < row.bytes else "", removed_by="user")
+    shown = stub if len(stub) < row.bytes else ""
+    return msgspec.structs.replace(row, state=state, level=1, stub=shown, removed_by="user")
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
