@@ -14,8 +14,8 @@ from ctxvc.core import actions, stubs
 from ctxvc.core.actions import Verb
 from ctxvc.core.blocks import group_number
 from ctxvc.core.draft import Draft, digest
-from ctxvc.core.ledger import Group, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.numbering import is_human, speaks
 from ctxvc.core.plan import Action, Plan, Problem, View, Why
 
 
@@ -30,9 +30,11 @@ class Trial:
     total: int
     problems: list[Problem] = field(default_factory=list)
     _open: frozenset[str] = field(init=False)
+    _bound: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._open = _open(self.draft)
+        self._bound = _bound(self.view.ledger)
 
     def act(self, action: Action) -> Action:
         """Does what is allowed of the action; the action with the targets that were left."""
@@ -131,6 +133,8 @@ class Trial:
         person = self.plan.actor == "user"
         if row.id in self._open:
             return "open", "its step is not complete: a call has no result yet"
+        if row.id in self._bound:
+            return "open", "the newest calls are bound to this thinking; the next turn takes it away"
         if row.state == "pinned":
             return "pinned", "it is pinned; unpin it first"
         if actions.after(row.state, verb) is None:
@@ -321,6 +325,18 @@ def _open(draft: Draft) -> frozenset[str]:
     step = [row for row in draft.rows.values() if row.step == newest]
     waiting = any(row.kind == "tool_use" and row.id not in draft.results for row in step)
     return frozenset(row.id for row in step) if waiting else frozenset()
+
+
+def _bound(ledger: Ledger) -> frozenset[str]:
+    """The thinking of the newest reply, if it called something: until a human speaks, its round goes on."""
+    reply: list[Row] = []
+    for row in ledger.backwards():
+        if speaks(row.kind, row.role, row.origin) or (reply and row.step < reply[0].step):
+            break
+        if row.role == "assistant":
+            reply.append(row)
+    called = any(row.kind == "tool_use" for row in reply)
+    return frozenset(row.id for row in reply if row.kind == "thinking") if called else frozenset()
 
 
 def _is_group(target: str) -> bool:

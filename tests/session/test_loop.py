@@ -158,3 +158,16 @@ def test_dashboards_leave_together_before_they_cost_too_much(session: Session) -
         session.pin([row.id for row in session.ledger().rows()][-1])
         cuts.add(session.ledger().meta.cuts)
     assert len(cuts) > 2
+
+
+def test_not_even_a_person_takes_the_thinking_of_a_round_that_goes_on(place: Path) -> None:
+    """The provider refuses a latest reply that was modified; a turn's start takes the thinking away."""
+    with create(place) as session:
+        session.append({"role": "user", "content": "go"})
+        Agent(session).step(WORDS)
+    with Session.open(place, "demo", actor="user") as person:
+        (thinking,) = (row.id for row in person.ledger().rows() if row.kind == "thinking")
+        done = person.archive(thinking)
+        assert [problem.why for problem in done.problems] == ["open"]
+        person.append({"role": "user", "content": "never mind"})
+        assert "open" not in [problem.why for problem in person.archive(thinking).problems]
