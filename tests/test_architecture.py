@@ -23,6 +23,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "models": frozenset(),
     "media": frozenset({"models"}),
     "tokens": frozenset({"media", "core", "errors"}),
+    "policies": frozenset({"core", "errors"}),
     "exporters": frozenset({"core", "errors"}),
     "importers": frozenset({"core", "errors"}),
     "store": frozenset({"core", "errors"}),
@@ -30,14 +31,36 @@ LAYERS: dict[str, frozenset[str]] = {
     "measure": frozenset({"tokens", "media", "models", "store", "core", "errors"}),
     "request": frozenset({"exporters", "core", "errors"}),
     "inspection": frozenset({"request", "measure", "tokens", "models", "exporters", "store", "core", "errors"}),
-    "session": frozenset({"request", "measure", "models", "store", "core", "errors"}),
+    "session": frozenset({"policies", "request", "measure", "models", "store", "core", "errors"}),
     "cli": frozenset(
-        {"session", "inspection", "request", "measure", "importing", "importers", "exporters", "tokens", "media"}
+        {
+            "policies",
+            "session",
+            "inspection",
+            "request",
+            "measure",
+            "importing",
+            "importers",
+            "exporters",
+            "tokens",
+            "media",
+        }
         | {"models", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"session", "inspection", "request", "measure", "importing", "importers", "exporters", "tokens", "media"}
+        {
+            "policies",
+            "session",
+            "inspection",
+            "request",
+            "measure",
+            "importing",
+            "importers",
+            "exporters",
+            "tokens",
+            "media",
+        }
         | {"models", "store", "core", "errors"}
     ),
 }
@@ -117,8 +140,8 @@ def wrong_imports(module: str, source: str, *, package: bool = False) -> Iterato
         library = name.split(".")[0]
         if part not in ONLY_IN.get(library, {part}):
             yield f"{module} imports {library}, which only {', '.join(sorted(ONLY_IN[library])) or 'nobody'} may"
-        if part == "core" and library not in CORE_MAY_IMPORT:
-            yield f"{module} imports {library}: the core has no effects"
+        if part in ("core", "policies") and library not in CORE_MAY_IMPORT:
+            yield f"{module} imports {library}: {part} has no effects"
         if part == "errors" and library != "__future__":
             yield f"{module} imports {library}: errors stand alone"
 

@@ -81,6 +81,18 @@ def preview(value: str, width: int = LINE) -> str:
     return "\n".join([*(_clipped(line, width) for line in head), left_out, *(_clipped(line, width) for line in tail)])
 
 
+def previewed(stub: str, value: str, view: View, tokens: int) -> str:
+    """The stub of a result of so many `tokens` with a preview of its text; without one where none would fit below it.
+
+    What stands then costs less than the result and than the offload threshold.
+    """
+    for width in (LINE, LINE // 4):
+        shown = f"{stub}\n{preview(value, width)}"
+        if view.price.text(shown) < min(tokens, view.budget.offload):
+            return shown
+    return stub
+
+
 @dataclass(frozen=True, slots=True)
 class _Result:
     """A result that comes in, in the forms that it may stand in the prompt besides its own."""
@@ -94,20 +106,19 @@ class _Result:
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
         cut = wire.notes(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut)
-        for width in (LINE, LINE // 4):
-            shown = f"{stub}\n{preview(self.words, width)}"
-            if self.view.price.text(shown) < min(self.tokens, self.view.budget.offload):
-                return self._as("archived", shown)
-        return self._as("archived", stub)
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        return self._as("archived", previewed(stub, self.words, self.view, self.tokens))
 
     def blocked(self) -> Row:
         head = self.words[:BLOCKED]
         beginning = stubs.guarded(head.rpartition("\n")[0] or head)
-        return self._as("blocked", f"{stubs.blocked(self.row, tokens=self.tokens, call=self.call)}\n{beginning}")
+        return self._as("blocked", f"{self._blocked()}\n{beginning}")
 
     def unseen(self) -> Row:
-        return self._as("blocked", stubs.blocked(self.row, tokens=self.tokens, call=self.call))
+        return self._as("blocked", self._blocked())
+
+    def _blocked(self) -> str:
+        return stubs.blocked(self.row, tokens=self.tokens, call=self.call, way_back=self.view.handles)
 
     def _as(self, state: str, stub: str) -> Row:
         if self.view.price.text(stub) >= self.tokens:

@@ -52,7 +52,7 @@ def digest(rows: Iterable[Row]) -> str:
     return hashlib.sha256("".join(row.sha256 for row in rows).encode()).hexdigest()
 
 
-def header(group: Group, rows: Iterable[Row], tokens: int | None) -> str:
+def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True) -> str:
     """The stub of a group that has these blocks, of so many tokens (bytes are told where nobody counted).
 
     Where the group had a summary, that stays.
@@ -61,7 +61,7 @@ def header(group: Group, rows: Iterable[Row], tokens: int | None) -> str:
     _, summarised, words = group.stub.partition("\n")
     told = msgspec.structs.replace(group, label="") if summarised else group
     size = sum(row.bytes for row in rows)
-    stub = stubs.group_stub(told, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows))
+    stub = stubs.group_stub(told, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows), way_back=way_back)
     return f"{stub}\n{words}" if summarised else stub
 
 
@@ -86,12 +86,13 @@ class Draft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
 
     `results` gives a call's block the result that answers it, `calls` the reverse: who answers whom does not depend on
-    any state. `groups` has an entry for none that is gone.
+    any state. `groups` has an entry for none that is gone. Without `handles`, stubs do not name the way back.
     """
 
     ledger: Ledger
     price: Price
     next_group: int
+    handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
     results: dict[str, str] = field(init=False)
@@ -159,7 +160,14 @@ class Draft:
     def stub(self, row: Row, index: str = "") -> str:
         """The stub of a block that leaves by itself."""
         call = stubs.arguments(self.rows.get(self.calls.get(row.id, "")))
-        return stubs.stub(row, tokens=self.price.body(row), index=index, call=call, cut=stubs.is_cut(row))
+        return stubs.stub(
+            row,
+            tokens=self.price.body(row),
+            index=index,
+            call=call,
+            cut=stubs.is_cut(row),
+            way_back=self.handles,
+        )
 
     def around(self, row: Row) -> str:
         """The outermost group that an absent block is in; empty where it is in none."""
@@ -168,6 +176,11 @@ class Draft:
     def inside(self, name: str) -> list[Row]:
         """The blocks of a group."""
         return [self.rows[block] for block in blocks_of(self.groups, name) if block in self.rows]
+
+    def header(self, group: Group, rows: Iterable[Row]) -> str:
+        """The stub of a group that has these blocks."""
+        rows = list(rows)
+        return header(group, rows, self._tokens(rows), way_back=self.handles)
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
         """A new group of these blocks and groups; the blocks that are in the prompt leave it."""
@@ -191,7 +204,7 @@ class Draft:
         group = msgspec.structs.replace(group, label=one_line(label or summary or contents(inside), stubs.INDEX))
         if summary:
             group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
-        group = msgspec.structs.replace(group, stub=header(group, inside, self._tokens(inside)))
+        group = msgspec.structs.replace(group, stub=self.header(group, inside))
         self.put_group(group)
         return group
 
@@ -213,7 +226,7 @@ class Draft:
             self.put_group(group)
             if members and group.stub:
                 inside = self.inside(name)
-                self.put_group(msgspec.structs.replace(group, stub=header(group, inside, self._tokens(inside))))
+                self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside)))
             if group.group in self.groups and group.group not in done:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
 

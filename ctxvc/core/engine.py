@@ -8,7 +8,7 @@ from __future__ import annotations
 from ctxvc.core import protection, rollup
 from ctxvc.core.draft import Draft
 from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.core.plan import Plan, Price, Rehearsal, View
+from ctxvc.core.plan import Action, Plan, Price, Rehearsal, View
 from ctxvc.core.prompt import Slot, outline
 from ctxvc.core.trial import Trial
 from ctxvc.core.view import Cost
@@ -22,7 +22,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     """
     price = view.price
     before = _tokens(outline(view.ledger), price)
-    draft = Draft(view.ledger, price, view.next_group)
+    draft = Draft(view.ledger, price, view.next_group, view.handles)
     protect = protection.protected(view.ledger) if protect is None else protect
     trial = Trial(view, plan, draft, protect, total=before)
     done = [left for action in plan.actions if (left := trial.act(action)).targets]
@@ -47,6 +47,26 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
         tokens_after=view.overhead + _tokens(slots, price),
         rolled=tuple(group.id for group in rolled),
     )
+
+
+def until(
+    view: View, plan: Plan, target: int, *, protect: frozenset[str] | None = None
+) -> tuple[tuple[Action, ...], int]:
+    """As many of the plan's first actions as bring the prompt to `target` tokens, and what it costs then.
+
+    The tokens are as the provider counts them, overhead included. Actions of which nothing is allowed are left out; all
+    the others stay where the target is not reached.
+    """
+    draft = Draft(view.ledger, view.price, view.next_group, view.handles)
+    protect = protection.protected(view.ledger) if protect is None else protect
+    trial = Trial(view, plan, draft, protect, total=_tokens(outline(view.ledger), view.price))
+    done: list[Action] = []
+    for action in plan.actions:
+        if view.calibrated(view.overhead + trial.total) <= target:
+            break
+        if trial.act(action).targets:
+            done.append(action)
+    return tuple(done), view.calibrated(view.overhead + trial.total)
 
 
 def measure(ledger: Ledger, price: Price) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -33,19 +33,22 @@ class Price(Protocol):
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One verb on blocks and groups. `index` is the index text of an archive, the summary of a `summarise`, the reason
-    of a `delete`. `checksums` maps a block to the beginning of its checksum, where the one who planned knew it.
+    of a `delete`. With `preview`, the stub of a block that is archived shows the beginning and the end of its text.
+    `checksums` maps a block to the beginning of its checksum, where the one who planned knew it.
     """
 
     verb: Verb
     targets: tuple[str, ...]
     index: str = ""
+    preview: bool = False
     checksums: Mapping[str, str] = {}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What somebody wants done and why. `actor` is as in DESIGN's commits: agent, planner, policy:NAME, guard, user.
 
-    `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake.
+    `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `cost` is
+    what a model took to make the plan, in tokens.
     """
 
     actions: tuple[Action, ...]
@@ -53,6 +56,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     allow_user: bool = False
     pressure: bool = False
+    cost: int = 0
+
+
+def _unread(row: Row) -> str:
+    raise LookupError(f"this view cannot read {row.id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,8 @@ class View:
 
     `overhead` is what system prompt and tools cost, `next_group` the number that a new group of this session gets,
     `idle` the seconds since the last call (0 where nobody knows). `calibration` is (a, b) in thousandths and tokens:
-    the provider counts about `a * count / 1000 + b`.
+    the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
+    Without `handles`, stubs do not say how to get back what they stand for.
     """
 
     ledger: Ledger
@@ -71,6 +80,8 @@ class View:
     next_group: int = 1
     idle: float = 0.0
     calibration: tuple[int, int] = (1000, 0)
+    words: Callable[[Row], str] = _unread
+    handles: bool = True
 
     def calibrated(self, tokens: int) -> int:
         """Counted tokens as the provider would count them."""

@@ -27,7 +27,7 @@ def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[
 
     None where they cost no more than 10 %. Each new group costs less than what it replaces.
     """
-    draft = Draft(ledger, view.price, view.next_group)
+    draft = Draft(ledger, view.price, view.next_group, view.handles)
     gather(view, draft, outline(ledger), actor=actor, protect=protection.protected(ledger))
     return draft.changed()
 

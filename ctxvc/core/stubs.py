@@ -42,11 +42,19 @@ def escaped(value: str, width: int) -> str:
     return text.one_line(value, width).replace("[", "(").replace("]", ")")
 
 
-def stub(row: Row, *, tokens: int | None = None, index: str = "", call: str = "", cut: bool = False) -> str:
+def stub(
+    row: Row,
+    *,
+    tokens: int | None = None,
+    index: str = "",
+    call: str = "",
+    cut: bool = False,
+    way_back: bool = True,
+) -> str:
     """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
 
     `tokens` is the size where somebody counted (else bytes are given), `call` the arguments of a result's call, `cut`
-    says that the recorded output was cut by the tool or the host.
+    says that the recorded output was cut by the tool or the host. Without `way_back` it names no way to get it back.
     """
     size = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(row.bytes)
     what = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
@@ -57,7 +65,8 @@ def stub(row: Row, *, tokens: int | None = None, index: str = "", call: str = ""
         words.append("the recorded output was cut")
     if index or row.label:
         words.append(escaped(index or row.label, INDEX))
-    words.append(f"recover {row.id}")
+    if way_back:
+        words.append(f"recover {row.id}")
     return f"[{'; '.join(words)}]"
 
 
@@ -94,23 +103,34 @@ def is_summary(stub: str) -> bool:
     return "\n" in stub
 
 
-def group_stub(group: Group, *, blocks: int, tokens: int | None, size: int, digest: str, index: str = "") -> str:
+def group_stub(
+    group: Group,
+    *,
+    blocks: int,
+    tokens: int | None,
+    size: int,
+    digest: str,
+    index: str = "",
+    way_back: bool = True,
+) -> str:
     """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
     amount = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(size)
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
     words = [f"archived {group.id}@{digest[:6]}: {many}, {amount}, level {group.level}"]
     if index or group.label:
         words.append(escaped(index or group.label, INDEX))
-    words.append(f"recover {group.id}")
+    if way_back:
+        words.append(f"recover {group.id}")
     return f"[{'; '.join(words)}]"
 
 
-def blocked(row: Row, *, tokens: int, call: str = "") -> str:
+def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
     """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
     words = [
         f"blocked {row.handle}: {row.kind} of {escaped(row.tool or 'a tool', 60)}, {tokens:,} tokens, does not fit"
     ]
     if call:
         words.append(f"arguments {escaped(call, ARGUMENTS)}")
-    words.append(f"stored whole, do not run it again; archive something, then recover {row.id} in parts")
+    then = f"; archive something, then recover {row.id} in parts" if way_back else ""
+    words.append(f"stored whole, do not run it again{then}")
     return f"[{'; '.join(words)}]"

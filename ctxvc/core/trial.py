@@ -12,6 +12,7 @@ import msgspec
 
 from ctxvc.core import actions, stubs
 from ctxvc.core.actions import Verb
+from ctxvc.core.admission import previewed
 from ctxvc.core.blocks import group_number
 from ctxvc.core.draft import Draft, digest
 from ctxvc.core.ledger import Group, Ledger, Row
@@ -165,6 +166,8 @@ class Trial:
                 draft.gather(units, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
             else:
                 stub = draft.stub(alone, action.index)
+                if action.preview:
+                    stub = previewed(stub, self.view.words(alone), self.view, self.view.price.body(alone))
                 draft.put(
                     msgspec.structs.replace(alone, state="archived", level=1, stub=stub, removed_by=self.plan.actor)
                 )

@@ -1,0 +1,77 @@
+"""A policy: a pure function from a view to a plan, and what it asks of the harness that runs it.
+
+A policy has no effects. Where it needs a model, one is handed to it as a function (`Ask`); what time it is, it sees in
+the view. Its fields are its knobs; its class says where it comes from and what its users give up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal
+
+import msgspec
+
+from ctxvc.core import timing
+from ctxvc.core.plan import Plan, Rehearsal, View
+from ctxvc.core.timing import Moment
+
+#: What the model is shown of its context: the table of blocks, the totals only, nothing.
+Board = Literal["full", "status", "off"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a model said, and the tokens that the call took, as fresh input tokens would cost."""
+
+    text: str
+    tokens: int = 0
+
+
+#: A model beside the conversation: it is sent the live prompt of the view, byte for byte, and one more block behind it.
+Ask = Callable[[View, str], Answer]
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy asks of the harness besides its plans.
+
+    `tools` are the context tools that the model gets, `protocol` the text on their use that stands pinned at the
+    beginning. `board` is what the model sees of its context; `handles` says whether stubs tell how to get back what
+    left. `ladder` are thresholds of the budget that differ, and `batch` is how many tokens the results of one step may
+    have together (0: as many as fit).
+    """
+
+    tools: tuple[str, ...] = ()
+    protocol: str = ""
+    board: Board = "full"
+    handles: bool = True
+    ladder: Mapping[str, float] = {}
+    batch: int = 0
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What every policy has. A policy of one's own is a subclass with a `name` and `propose`."""
+
+    #: The name that `--policy` knows it by.
+    name: ClassVar[str] = ""
+    #: Where it was published: paper and section.
+    source: ClassVar[str] = ""
+    #: Who decides what leaves, what the model sees of its context, and whether what left can be got back.
+    decides: ClassVar[str] = "rule"
+    sees: ClassVar[str] = "stubs"
+    recovers: ClassVar[str] = "yes"
+
+    def propose(self, view: View) -> Plan:
+        """What should change now; no actions, and a reason, where nothing should. The same view, the same plan."""
+        raise NotImplementedError
+
+    def terms(self) -> Terms:
+        """What it asks of the harness."""
+        return Terms()
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
+        """Whether its rehearsed plan is made true now, or waits, and why."""
+        return timing.moment(view, tried)
+
+    @property
+    def actor(self) -> str:
+        """Who its plans are recorded as."""
+        return f"policy:{self.name}"

@@ -1,0 +1,131 @@
+"""Policies: each a pure function from a view to a plan. Here is the table of those that `--policy` knows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.engine import rehearse
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.plan import Plan, View
+from ctxvc.core.policy import Ask, Policy, Terms
+from ctxvc.errors import BadInput
+
+#: Every policy that ships, in the order in which they are listed.
+POLICIES: tuple[type[Policy], ...] = ()
+
+#: A person's own policy: the path of a Python file and the name of a class in it → the class.
+Load = Callable[[str, str], type[Policy]]
+
+
+class Composed(Policy, frozen=True, kw_only=True):
+    """Policies one after the other, each of which measures what those before it left."""
+
+    parts: tuple[Policy, ...]
+
+    def propose(self, view: View) -> Plan:
+        plans: list[Plan] = []
+        for part in self.parts:
+            plan = part.propose(view)
+            plans.append(plan)
+            if plan.actions:
+                view = after(view, rehearse(view, plan).after)
+        actors = {plan.actor for plan in plans if plan.actions}
+        return Plan(
+            actions=tuple(action for plan in plans for action in plan.actions),
+            actor=actors.pop() if len(actors) == 1 else self.actor,
+            reason="; ".join(dict.fromkeys(plan.reason for plan in plans if plan.reason)),
+            pressure=any(plan.pressure for plan in plans),
+            cost=sum(plan.cost for plan in plans),
+        )
+
+    def terms(self) -> Terms:
+        return joined([part.terms() for part in self.parts])
+
+    @property
+    def actor(self) -> str:
+        return f"policy:{'+'.join(part.name for part in self.parts)}"
+
+
+def joined(terms: list[Terms]) -> Terms:
+    """What several policies ask for together: all of their tools, the least of what the model sees."""
+    boards = {each.board for each in terms}
+    ladder: dict[str, float] = {}
+    for each in terms:
+        ladder.update(each.ladder)
+    return Terms(
+        tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
+        protocol="\n\n".join(each.protocol for each in terms if each.protocol),
+        board="off" if "off" in boards else "status" if "status" in boards else "full",
+        handles=all(each.handles for each in terms),
+        ladder=ladder,
+        batch=min((each.batch for each in terms if each.batch), default=0),
+    )
+
+
+def after(view: View, ledger: Ledger) -> View:
+    """The view of a ledger that came of changes to that of `view`."""
+    newest = max((int(name[1:]) for name in ledger.groups), default=0)
+    return replace(view, ledger=ledger, next_group=max(view.next_group, newest + 1))
+
+
+def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Policy:
+    """The policy that `spec` names: `NAME:knob=value,knob=value`, several joined by `+`.
+
+    `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one.
+    Raises: BadInput.
+    """
+    parts = [_part(part.strip(), ask, load) for part in spec.split("+")]
+    return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
+
+
+def knobs(kind: type[Policy]) -> Mapping[str, Any]:
+    """The fields of a policy that can be set by name, with their usual values."""
+    fields = msgspec.structs.fields(kind)
+    return {field.name: field.default for field in fields if field.name != "ask"}
+
+
+def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
+    path, dot, rest = spec.partition(".py:")
+    if dot:
+        name, _, words = rest.partition(":")
+        if load is None:
+            raise BadInput(f"{spec[:80]!r}: no policy can be loaded from a file here")
+        kind = load(f"{path}.py", name)
+    else:
+        name, _, words = spec.partition(":")
+        known = {each.name: each for each in POLICIES}
+        if name not in known:
+            raise BadInput(f"no policy {name[:40]!r}", hint=f"there are: {', '.join(known)}")
+        kind = known[name]
+    usual = knobs(kind)
+    given: dict[str, Any] = {}
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        knob, sign, value = word.partition("=")
+        if knob not in usual or not sign:
+            raise BadInput(
+                f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
+                hint=f"it has: {', '.join(usual) or 'none'}",
+            )
+        given[knob] = _switch(value, usual[knob])
+    if ask and any(field.name == "ask" for field in msgspec.structs.fields(kind)):
+        given["ask"] = ask
+    try:
+        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        return kind(**{knob: value if knob == "ask" else _typed(value, types[knob]) for knob, value in given.items()})
+    except (msgspec.ValidationError, ValueError) as error:
+        raise BadInput(
+            f"{kind.name}: {error}", hint=f"as in {words[:80]!r}; `ctxvc policies` lists the knobs"
+        ) from error
+
+
+def _switch(value: str, usual: Any) -> str:
+    """`on` and `off` are what people write for a switch."""
+    return {"on": "true", "off": "false"}.get(value, value) if isinstance(usual, bool) else value
+
+
+def _typed(value: str, kind: Any) -> Any:
+    return msgspec.convert(value, kind, strict=False)

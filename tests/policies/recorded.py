@@ -1,0 +1,101 @@
+"""Recorded runs in memory: a trajectory as the steps that a session would record, without a store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import text
+from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget
+from ctxvc.core.events import Said
+from ctxvc.core.ledger import Ledger, Meta, Row
+from ctxvc.core.numbering import Numbering
+from ctxvc.core.plan import View
+from ctxvc.core.prompt import Bodies, Slot, pieces
+from ctxvc.importers.reading import Recording
+from ctxvc.importers.trajectory import events
+
+
+def trajectories() -> list[Path]:
+    """Every recorded trajectory on this machine; none where there are none."""
+    folder = os.environ.get("CTXVC_TEST_DATA")
+    return sorted((Path(folder) / "trajectories").glob("*.jsonl.gz")) if folder else []
+
+
+class Cheap:
+    """Prices without a tokenizer: four bytes are one token. Deterministic and fast."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._masks: dict[str, int] = {}
+
+    def body(self, row: Row) -> int:
+        return row.bytes // 4 + 1
+
+    def mask(self, row: Row) -> int:
+        if row.sha256 not in self._masks:
+            slot = Slot(row, "mask", row.role, row.kind, call=row.call)
+            self._masks[row.sha256] = self.text(text.decode(pieces([slot], self._bodies)[0].body))
+        return self._masks[row.sha256]
+
+    def text(self, words: str) -> int:
+        return len(words.encode("utf-8", "surrogatepass")) // 4 + 1
+
+
+@dataclass
+class Run:
+    """A conversation that grows in memory. `bodies` has every body there ever was, by block."""
+
+    ledger: Ledger = field(default_factory=lambda: Ledger(meta=Meta(format=1, session="s", scope="main")))
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    files: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    next_group: int = 1
+
+    def append(self, *messages: Message) -> None:
+        for message in messages:
+            numbering = Numbering.of(self.ledger, self.ledger.meta.counters.block)
+            for entry in numbering.add(message):
+                counters = numbering.counters(self.next_group - 1)
+                meta = msgspec.structs.replace(self.ledger.meta, counters=counters)
+                self.ledger = self.ledger.with_rows(entry.rows).with_meta(meta)
+                for block, suffix, data in entry.bodies:
+                    if suffix:
+                        self.files[block, suffix] = data
+                    else:
+                        self.bodies[block] = data
+
+    def words(self, row: Row) -> str:
+        return text.decode(self.bodies[row.id])
+
+    def held(self) -> Bodies:
+        return Bodies(lambda row: self.bodies[row.id], lambda row, suffix: self.files[row.id, suffix])
+
+    def view(self, budget: int | Budget = 128_000, **more: Any) -> View:
+        return View(
+            ledger=self.ledger,
+            price=more.pop("price", None) or Cheap(self.held()),
+            budget=Budget(budget) if isinstance(budget, int) else budget,
+            next_group=self.next_group,
+            words=self.words,
+            **more,
+        )
+
+
+@cache
+def messages(file: Path) -> tuple[Message, ...]:
+    """The messages of a recorded trajectory."""
+    recording = Recording(file)
+    return tuple(event.message for event in events(recording) if isinstance(event, Said))
+
+
+def run(file: Path, most: int | None = None) -> Run:
+    """A recorded trajectory, or its first `most` messages, as a run."""
+    made = Run()
+    made.append(*messages(file)[:most])
+    return made
