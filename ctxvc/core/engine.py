@@ -5,6 +5,8 @@ What is done is done to rows and groups alone: no body is read, none is changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ctxvc.core import protection, rollup
 from ctxvc.core.draft import Draft
 from ctxvc.core.ledger import Group, Ledger, Row
@@ -21,21 +23,19 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     cost too much afterwards are gathered into groups (`rollup`), as a part of the same change.
     """
     price = view.price
-    before = _tokens(outline(view.ledger), price)
+    before = measure(view.ledger, price)
     draft = Draft(view.ledger, price, view.next_group, view.handles)
     protect = protection.protected(view.ledger) if protect is None else protect
     trial = Trial(view, plan, draft, protect, total=before)
     done = [left for action in plan.actions if (left := trial.act(action)).targets]
     rows, groups = draft.changed()
     after = view.ledger.with_rows(rows).with_groups(groups)
-    slots = outline(after)
     rolled: tuple[Group, ...] = ()
     if roll_up:
-        rolled = rollup.gather(view, draft, slots, actor=plan.actor, protect=protect)
+        rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect)
         if rolled:
             rows, groups = draft.changed()
             after = view.ledger.with_rows(rows).with_groups(groups)
-            slots = outline(after)
     return Rehearsal(
         plan=plan,
         after=after,
@@ -44,7 +44,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
         done=tuple(done),
         problems=tuple(trial.problems),
         tokens_before=view.overhead + before,
-        tokens_after=view.overhead + _tokens(slots, price),
+        tokens_after=view.overhead + measure(after, price),
         rolled=tuple(group.id for group in rolled),
     )
 
@@ -59,7 +59,7 @@ def until(
     """
     draft = Draft(view.ledger, view.price, view.next_group, view.handles)
     protect = protection.protected(view.ledger) if protect is None else protect
-    trial = Trial(view, plan, draft, protect, total=_tokens(outline(view.ledger), view.price))
+    trial = Trial(view, plan, draft, protect, total=measure(view.ledger, view.price))
     done: list[Action] = []
     for action in plan.actions:
         if view.calibrated(view.overhead + trial.total) <= target:
@@ -71,11 +71,19 @@ def until(
 
 def measure(ledger: Ledger, price: Price) -> int:
     """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
-    return _tokens(outline(ledger), price)
+    return ledger.derived(_measure, price)
 
 
-def costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
+def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
     """What each block costs: its body, and what stands for it in the prompt now."""
+    return ledger.derived(_costs, price)
+
+
+def _measure(ledger: Ledger, price: Price) -> int:
+    return sum(cost_of(slot, price) for slot in outline(ledger))
+
+
+def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
     shown: dict[str, int] = {}
     for slot in outline(ledger):
         shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
@@ -101,6 +109,3 @@ def ancestor(ledger: Ledger, row: Row) -> Row | None:
         parent = above.parent
     return None
 
-
-def _tokens(slots: list[Slot], price: Price) -> int:
-    return sum(cost_of(slot, price) for slot in slots)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +14,8 @@ from ctxvc.core.blocks import PRESENT, Kind, Origin, Role, State, block_number
 
 #: How many block numbers share one segment of the ledger and one folder of bodies.
 SEGMENT = 64
+
+T = TypeVar("T")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -117,7 +120,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `ladder` are
     thresholds that differ from the usual ones. `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is
     the number of the newest block before the newest cut: thinking and dashboards up to it have left for good.
-    `refused` counts the calls that overflow mode has refused, plus one, while it lasts.
+    `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
+    session runs under, with its knobs, as `--policy` takes it.
     """
 
     format: int
@@ -133,6 +137,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calibration: tuple[int, int] = (1000, 0)
     cuts: tuple[int, ...] = ()
     refused: int = 0
+    policy: str = ""
     source: Source | None = None
 
 
@@ -148,10 +153,36 @@ class Ledger:
     meta: Meta
     segments: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
     groups: Mapping[str, Group] = field(default_factory=dict)
+    #: What `derived` has worked out: (rule, identities of what it was given) → (what it was given, the result).
+    _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    #: What `by_segment` has, for this ledger and all that come of it: rule → segment → (its rows, the result).
+    _by_segment: dict[Any, dict[int, tuple[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
+        return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
+
+    def derived(self, rule: Callable[..., T], *given: object) -> T:
+        """`rule(ledger, *given)`, worked out once: a ledger never changes. So nobody may change the result either.
+
+        `rule` is a pure function; what it is `given` is told apart by identity.
+        """
+        key = (rule, *map(id, given))
+        if key not in self._derived:
+            self._derived[key] = given, rule(self, *given)  # `given` is held, so that no other gets its identity
+        result: T = self._derived[key][1]
+        return result
+
+    def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
+        """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
+        known = self._by_segment.setdefault(rule, {})
         for segment in sorted(self.segments):
-            yield from self.segments[segment]
+            rows = self.segments[segment]
+            held = known.get(segment)
+            if held is None or held[0] is not rows:
+                held = known[segment] = rows, rule(rows)
+            yield held[1]
 
     def __len__(self) -> int:
         return sum(map(len, self.segments.values()))

@@ -7,6 +7,7 @@ once, results lead it, and no result stands without its call (reference: the Mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -38,7 +39,7 @@ Show = Literal["body", "mask", "text"]
 _WHOLE = frozenset({"thinking", "image", "document", "other"})
 
 
-class Slot(msgspec.Struct, frozen=True):
+class Slot(msgspec.Struct, frozen=True, gc=False):
     """One content block of the prompt: a row's body, its masked body, or a text of ours in its place.
 
     `role` and `kind` are those that it has here: a result whose call is gone stands as user text. `row` is the block
@@ -61,14 +62,17 @@ class Bodies(msgspec.Struct, frozen=True):
     file: Callable[[Row, str], bytes]
 
 
-def outline(ledger: Ledger) -> list[Slot]:
+def outline(ledger: Ledger) -> tuple[Slot, ...]:
     """What stands in the prompt, in order."""
-    held = list(ledger.rows())
-    rows = in_prompt_order(ledger, held)
-    shown = _shown(ledger, rows)
+    return ledger.derived(_outline)
+
+
+def _outline(ledger: Ledger) -> tuple[Slot, ...]:
+    places = _places(ledger)
+    shown = _shown(ledger, places)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
-    paired = [row for row in held if row.call in asked_for]
+    paired = [row for row in _calls_and_results(ledger) if row.call in asked_for]
     results = results_of(paired)
     renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, shown)}
@@ -76,24 +80,26 @@ def outline(ledger: Ledger) -> list[Slot]:
     asked: list[Slot] = []  # calls of the assistant message in the making
 
     def answer() -> None:
-        for call in asked:
-            slots.append(_answer(call, results.get(call.row.id), shown))
+        slots.extend(_answer(call, results.get(call.row.id), shown) for call in asked)
         asked.clear()
 
-    for row in rows:
-        slot = shown.get(row.id)
+    for place in places:
+        row = place.row
         if asked and row.role != "assistant":
             answer()
+        slot = shown.get(row.id)
         if slot is None or row.id in answers:
             continue  # an answer is given right behind its call
-        if row.kind == "tool_use" and slot.show != "text":
-            slot = msgspec.structs.replace(slot, call=renamed.get(row.id, row.call))
-            asked.append(slot)
-        if row.kind == "tool_result" and slot.show != "text":
-            slot = _without_call(slot)
+        if slot.show != "text":
+            if row.kind == "tool_use":
+                if row.id in renamed:
+                    slot = msgspec.structs.replace(slot, call=renamed[row.id])
+                asked.append(slot)
+            elif row.kind == "tool_result":
+                slot = _without_call(slot)
         slots.append(slot)
     answer()
-    return slots
+    return tuple(slots)
 
 
 def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
@@ -121,24 +127,59 @@ def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
 
 
-def _shown(ledger: Ledger, rows: list[Row]) -> dict[str, Slot]:
+def _places(ledger: Ledger) -> list[Slot]:
+    """The rows that may show something, in prompt order, each as it would if it stood alone (`_alone`)."""
+    places = list(chain.from_iterable(ledger.by_segment(_alone)))
+    if not any(group.before for group in ledger.groups.values()):
+        return places
+    by_id = {slot.row.id: slot for slot in chain.from_iterable(ledger.by_segment(_each_alone))}
+    return [by_id[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+
+
+def _alone(rows: tuple[Row, ...]) -> list[Slot]:
+    """`_each_alone` of the rows that may show something, and of one in each run of others that ends a reply."""
+    places: list[Slot] = []
+    for slot in _each_alone(rows):
+        row = slot.row
+        silent = slot.show == "text" and not slot.text and (row.state == "pruned" or not row.group)
+        if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
+            places.append(slot)
+    return places
+
+
+def _each_alone(rows: tuple[Row, ...]) -> list[Slot]:
+    """What each row shows as if there were no other, no group and no cut: an absent one its stub, or no text."""
+    return [
+        Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
+        if row.state in PRESENT
+        else Slot(row, "text", row.role, row.role, "" if row.state == "pruned" else row.stub)
+        for row in rows
+    ]
+
+
+def _shown(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
     shown: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
-    for row in rows:
-        if row.kind in CUT and is_cut(row, ledger.meta):
+    for slot in places:
+        row = slot.row
+        if (row.kind in CUT and is_cut(row, ledger.meta)) or row.group in silent:
             continue
-        if row.state in PRESENT:
-            show: Show = "mask" if row.state == "masked" else "body"
-            shown[row.id] = Slot(row, show, row.role, row.kind, call=row.call)
-        elif row.state != "pruned" and row.group not in silent:
-            stub, name = row.stub, ""
-            if row.group and (group := _outermost(ledger, row.group)):
-                stub, name = "" if group.id in silent else group.stub, group.id
-                silent |= {group.id, row.group}
-            if stub:
-                shown[row.id] = Slot(row, "text", row.role, row.role, stub, group=name)
+        told = slot
+        if slot.show == "text" and row.state != "pruned" and (group := _outermost(ledger, row.group)):
+            told = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
+            silent |= {group.id, row.group}
+        if told.show != "text" or told.text:
+            shown[row.id] = told
     return shown
+
+
+def _calls_and_results(ledger: Ledger) -> Iterable[Row]:
+    return chain.from_iterable(ledger.by_segment(_paired))
+
+
+def _paired(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.kind in ("tool_use", "tool_result")]
 
 
 def _outermost(ledger: Ledger, name: str) -> Group | None:
@@ -190,8 +231,12 @@ def _answer(call: Slot, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
-    absent = Slot(result, "text", "user", "tool_result", stubs.absent(result))
-    return msgspec.structs.replace(shown.get(result.id, absent), role="user", kind="tool_result", call=call.call)
+    held = shown.get(result.id)
+    if held is None:
+        return Slot(result, "text", "user", "tool_result", stubs.absent(result), call.call)
+    if (held.role, held.kind, held.call) == ("user", "tool_result", call.call):
+        return held
+    return msgspec.structs.replace(held, role="user", kind="tool_result", call=call.call)
 
 
 def _without_call(slot: Slot) -> Slot:

@@ -21,6 +21,10 @@ POLICIES: tuple[type[Policy], ...] = ()
 Load = Callable[[str, str], type[Policy]]
 
 
+#: Signs that separate, and how they are written inside a knob's value.
+_CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))
+
+
 class Composed(Policy, frozen=True, kw_only=True):
     """Policies one after the other, each of which measures what those before it left."""
 
@@ -82,6 +86,16 @@ def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Pol
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
 
 
+def spec(policy: Policy) -> str:
+    """The words that `parse` makes this policy of, as far as it is one of those that it knows."""
+    if isinstance(policy, Composed):
+        return "+".join(map(spec, policy.parts))
+    usual = knobs(type(policy))
+    set_ = {knob: value for knob in usual if (value := getattr(policy, knob)) != usual[knob]}
+    words = ",".join(f"{knob}={_word(value)}" for knob, value in set_.items())
+    return f"{policy.name}:{words}" if words else policy.name
+
+
 def knobs(kind: type[Policy]) -> Mapping[str, Any]:
     """The fields of a policy that can be set by name, with their usual values."""
     fields = msgspec.structs.fields(kind)
@@ -110,7 +124,7 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
                 f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
                 hint=f"it has: {', '.join(usual) or 'none'}",
             )
-        given[knob] = _switch(value, usual[knob])
+        given[knob] = _unpacked(value, usual[knob])
     if ask and any(field.name == "ask" for field in msgspec.structs.fields(kind)):
         given["ask"] = ask
     try:
@@ -122,9 +136,22 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         ) from error
 
 
-def _switch(value: str, usual: Any) -> str:
-    """`on` and `off` are what people write for a switch."""
+def _unpacked(value: str, usual: Any) -> Any:
+    """`on` and `off` are what people write for a switch; a knob of several words has `|` between them."""
+    for sign, code in reversed(_CODES):
+        value = value.replace(code, sign)
+    if isinstance(usual, tuple):
+        return tuple(value.split("|")) if value else ()
     return {"on": "true", "off": "false"}.get(value, value) if isinstance(usual, bool) else value
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, tuple):
+        value = "|".join(map(str, value))
+    words = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    for sign, code in _CODES:
+        words = words.replace(sign, code)
+    return words
 
 
 def _typed(value: str, kind: Any) -> Any:

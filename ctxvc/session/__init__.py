@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ctxvc import policies
 from ctxvc.core import ids, scoping, text
 from ctxvc.core.actions import Verb
 from ctxvc.core.blocks import Message, Origin
@@ -21,11 +22,12 @@ from ctxvc.core.budget import Budget
 from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.recovery import Recovered
 from ctxvc.core.view import Dashboard
 from ctxvc.errors import BadInput, Conflict, NotFound
 from ctxvc.request import Request, request
-from ctxvc.session import incoming, outgoing, recovering, waiting
+from ctxvc.session import governing, incoming, outgoing, recovering, waiting
 from ctxvc.session import undo as undoing
 from ctxvc.session.context import Context, budget_fields, budget_of, touched
 from ctxvc.session.proof import Sent
@@ -56,15 +58,26 @@ class Noted(msgspec.Struct, frozen=True):
 class Session:
     """One conversation, its budget, and what may be done to its context. Use it in a `with` block, or `close` it.
 
-    `actor` is who acts through it: `agent` for a model's own calls, `user` for a person.
+    `actor` is who acts through it: `agent` for a model's own calls, `user` for a person. `policy` is asked before each
+    request what should leave.
     """
 
-    def __init__(self, writer: Writer, *, actor: str = "agent", now: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        actor: str = "agent",
+        policy: Policy | None = None,
+        now: Callable[[], float] = clock.monotonic,
+    ) -> None:
         self.writer = writer
         self.store = writer.store
-        #: Whether requests come with a dashboard.
-        self.shows_dashboard = True
+        self.policy = policy
         self._context = Context(writer, actor, now)
+        if policy:
+            self._context.terms = policy.terms()
+        #: Whether requests come with a dashboard.
+        self.shows_dashboard = self.terms.board != "off"
         self._boards = outgoing.Boards(self._context, self.append)
         self._owned: Store | None = None
 
@@ -78,12 +91,14 @@ class Session:
         budget: int | Budget = 0,
         system: Any = None,
         tools: Any = None,
+        policy: str | Policy = "",
         actor: str = "agent",
     ) -> Session:
         """The session `name` of the store at `path`; store and session are made where they are not there.
 
         `budget` is the window in tokens (by default the model's); `system` and `tools` are given to the provider with
-        every call, and stay what they were when the session was made.
+        every call, and stay what they were when the session was made. `policy` is one of `ctxvc policies`, as in
+        `layered:keep=8`, or a value of your own; a session that is opened again goes on under the one that it had.
         Raises: CtxvcError.
         """
         place = Path(path)
@@ -92,9 +107,16 @@ class Session:
             name = name or (store.current_session() if store.sessions() else "session")
             if name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
-            session = Session(store.writer(name, scope), actor=actor)
+            writer = store.writer(name, scope)
+            chosen = policy if isinstance(policy, Policy) else _policy(policy or writer.ledger().meta.policy)
+            session = Session(writer, actor=actor, policy=chosen)
             wanted = budget if isinstance(budget, Budget) else Budget(budget)
-            session.set(**({"model": model} if model else {}), **(budget_fields(wanted) if budget else {}))
+            session.set(
+                **({"model": model} if model else {}),
+                **(budget_fields(wanted) if budget else {}),
+                **({"policy": policies.spec(chosen)} if chosen else {}),
+            )
+            session._begin()
         except BaseException:
             store.close()
             raise
@@ -108,6 +130,16 @@ class Session:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def terms(self) -> Terms:
+        """What the session's policy asks for: tools, protocol, what the model sees."""
+        return self._context.terms
+
+    def _begin(self) -> None:
+        """Puts what the policy says on the use of its tools, pinned, where it does not stand yet."""
+        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy)):
+            self.pin(self.append(told))
 
     def close(self) -> None:
         """Commits what is complete and lets go of the files."""
@@ -242,8 +274,11 @@ class Session:
         if self.writer.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
         newest = outgoing.newest(self.ledger())
-        if outgoing.turn_began(self.ledger()):
+        began = outgoing.turn_began(self.ledger())
+        if began:
             self.settle()  # a cut was made here anyway
+        if self.policy:
+            governing.govern(self._context, self.policy, cut=began)
         with_board = self.shows_dashboard and newest.role == "user"
         # Room for the board first: a guard that acts behind it would have to be told of by the next one.
         outgoing.keep_below(self._context, self._boards.room() if with_board else 0)
@@ -378,3 +413,8 @@ class Session:
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
         """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
         return recovering.whole(self._context, address)
+
+
+def _policy(spec: str) -> Policy | None:
+    """Raises: BadInput where the words name none."""
+    return policies.parse(spec) if spec else None

@@ -8,11 +8,12 @@ from typing import Any
 
 from ctxvc import models
 from ctxvc.core import budget as budgets
-from ctxvc.core import cuts, ids
+from ctxvc.core import cuts, ids, text
 from ctxvc.core.budget import Budget, Ladder
 from ctxvc.core.engine import costs, measure
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import Rehearsal, View
+from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import Bodies
 from ctxvc.core.view import Dashboard, dashboard
 from ctxvc.measure import Meter, Prices
@@ -45,6 +46,8 @@ class Context:
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
         self.now = now
+        #: What the session's policy asks for.
+        self.terms = Terms()
         #: Bodies that are on their way in, while an append goes on.
         self.fresh: Mapping[tuple[str, str], bytes] = {}
         self._prices: dict[str, Prices] = {}
@@ -69,11 +72,13 @@ class Context:
         return View(
             ledger=ledger,
             price=prices,
-            budget=budget_of(ledger),
+            budget=budget_of(ledger, self.terms.ladder),
             overhead=self._overhead_tokens(ledger.meta.scope),
             next_group=self.writer.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
+            words=lambda row: text.decode(self._kept(row, "", ledger.meta.scope)),
+            handles=self.terms.handles,
         )
 
     def used(self, view: View) -> int:
@@ -187,11 +192,11 @@ class Context:
         self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
 
 
-def budget_of(ledger: Ledger) -> Budget:
-    """The scope's own, else the model's window."""
+def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
+    """The scope's own, else the model's window; thresholds of `ladder` where the scope has none of its own."""
     meta = ledger.meta
     window = meta.budget or models.window(meta.model) or budgets.DEFAULT_WINDOW
-    known = {name: value for name, value in meta.ladder.items() if name in Ladder.__struct_fields__}
+    known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
     return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
 
 

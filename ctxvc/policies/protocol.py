@@ -1,0 +1,157 @@
+"""What a model is told about its context and the tools on it: one text, the same for every model (VISTA, appendix D).
+
+It is made of paragraphs, each of which belongs to a tool, to the dashboard or to all sessions. So a session that lacks
+a tool lacks its paragraph and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ctxvc.core.policy import Board
+
+#: Which of the two wordings; they say the same.
+Wording = Literal["usual", "alt"]
+
+#: Paragraph → the tools with one of which it is told, in the order of the text; empty: in every session.
+_NEEDS: Mapping[str, tuple[str, ...]] = {
+    "budget": (),
+    "full": (),
+    "status": (),
+    "when": ("archive", "delete"),
+    "archive": ("archive",),
+    "stubs": (),
+    "blocked": (),
+    "recover": ("recover",),
+    "search": ("search",),
+    "delete": ("delete",),
+    "note": ("note",),
+    "scopes": ("scope",),
+    "leaving": ("goto",),
+}
+#: The paragraphs of which at most one is told: what the model sees of its context.
+_BOARDS = frozenset({"full", "status"})
+
+_USUAL: Mapping[str, str] = {
+    "budget": (
+        "Your context has a budget of tokens, into which instructions, tools and the whole conversation must fit. Each "
+        "piece of the conversation is a block with an id, as in B17; blocks that left together are a group, as in G3."
+    ),
+    "full": (
+        "From time to time a dashboard shows how it stands: how much of the budget is used, your notes, and a row for "
+        "each block with its tokens, its age in steps, its state and how often it was read. The program writes it, "
+        "not the user."
+    ),
+    "status": (
+        "From time to time a line shows how much of the budget is used. The program writes it, not the user."
+    ),
+    "when": (
+        "Change your context only where the task gains by it. That a block is old or large, or that it is listed, is "
+        "no reason: while there is room, leave it. Reasons are that its work is done and written down, that it was a "
+        "dead end, or that the next step needs the room."
+    ),
+    "archive": (
+        "archive(blocks, index) takes blocks out of the prompt, as in `B3`, `B3,B5-B9` or `G2`, and keeps them whole. "
+        "Say in the index what they hold and what one would look for in them."
+    ),
+    "stubs": (
+        "Where something left, a stub stands in square brackets: its handle, which is the id with the beginning of "
+        "its checksum, as in B17@3fa9c1, then what it was and its size. A stub only points; never take exact words or "
+        "numbers from it."
+    ),
+    "blocked": (
+        "A blocked result did run and is kept whole, but there was no room for it: do not run it again. Until room is "
+        "made, calls of other tools are refused."
+    ),
+    "recover": (
+        "recover(id, lines) reads what is kept, or a part of it, as a new result; restore(blocks) puts blocks back "
+        "where they stood. Take no more than you need. What is kept is what the tool said then: if that was cut, or "
+        "may be out of date, ask the source again."
+    ),
+    "search": "search(pattern) finds lines in every block of the session, also in those that left the prompt.",
+    "delete": (
+        "delete(blocks, reason) is for what is wrong or of no use to anybody: you cannot get it back. Want of room is "
+        "no reason."
+    ),
+    "note": (
+        "note(text) writes down what has to outlast its blocks: findings, decisions, exact names and numbers. Notes "
+        "stay in the prompt. With fold, the work that the note covers leaves it."
+    ),
+    "scopes": (
+        "scope(name, text) begins a piece of work in a prompt of its own, which has your notes but not the messages; "
+        "goto(name, text) goes to another, which stands as it was left. The text is what you bring along. scopes() "
+        "and notes(scope) list what there is."
+    ),
+    "leaving": "Before you leave a scope, note what you learned in it: its messages are not seen from another one.",
+}
+
+_ALT: Mapping[str, str] = {
+    "budget": (
+        "There is a limit in tokens for all that you get to read at once: instructions, tools, conversation. The "
+        "conversation consists of blocks with ids like B17, and of groups like G3 for blocks that were put away "
+        "together."
+    ),
+    "full": (
+        "A table of your context, the dashboard, appears now and then. It gives the share of the limit in use, the "
+        "notes, and for every block tokens, age in steps, state and number of reads. It comes from the program and "
+        "not from the user."
+    ),
+    "status": (
+        "One line about your context appears now and then. It gives the share of the limit in use. It comes from the "
+        "program and not from the user."
+    ),
+    "when": (
+        "Leave the context alone unless the task is better off. Age, size or a row in a list do not speak against a "
+        "block as long as everything fits. Put away what is finished and noted, what led nowhere, and what stands in "
+        "the way of the next step."
+    ),
+    "archive": (
+        "With archive(blocks, index) you put blocks away, named like `B3`, `B3,B5-B9` or `G2`; they are stored in "
+        "full. Let the index tell what is inside and what it would be needed for."
+    ),
+    "stubs": (
+        "What was put away leaves a line in square brackets, its stub: a handle like B17@3fa9c1 (id and first digits "
+        "of the checksum), the sort of block, the size. Stubs are signposts, not evidence: quote nothing from them."
+    ),
+    "blocked": (
+        "If a result is marked blocked, its call was carried out and the result is stored in full, only it was too "
+        "large to show. Do not repeat the call. Other tools do not answer before there is room again."
+    ),
+    "recover": (
+        "With recover(id, lines) you read stored content, all or some lines, as a new result; with restore(blocks) "
+        "blocks return to their old place. Ask for little. Stored content is as old as its call, and cut where that "
+        "was cut: go back to the source when it matters."
+    ),
+    "search": "With search(pattern) you look for lines in all blocks of the session, put away or not.",
+    "delete": (
+        "With delete(blocks, reason) you remove what is mistaken or worthless, for good as far as you are concerned. "
+        "Do not use it to gain room."
+    ),
+    "note": (
+        "With note(text) you keep what matters beyond the blocks it was found in: results, decisions, names and "
+        "numbers to the letter. Notes remain visible. Add fold to put away the work behind the note."
+    ),
+    "scopes": (
+        "With scope(name, text) you start a separate piece of work that sees your notes and not the messages; with "
+        "goto(name, text) you change to one that exists and is as you left it. The text goes with you. See scopes() "
+        "and notes(scope)."
+    ),
+    "leaving": "Make a note of what you learned before you change scopes: messages stay behind in the scope you leave.",
+}
+
+
+def text(tools: Iterable[str], *, board: Board = "full", wording: Wording = "usual") -> str:
+    """The protocol of a session with these context tools, whose model sees this much of its context.
+
+    Paragraphs are parted by an empty line, and none has one in it.
+    """
+    given = frozenset(tools)
+    words = _USUAL if wording == "usual" else _ALT
+    return "\n\n".join(words[name] for name in _NEEDS if _is_told(name, given, board))
+
+
+def _is_told(name: str, tools: frozenset[str], board: Board) -> bool:
+    if name in _BOARDS:
+        return name == board
+    return not _NEEDS[name] or not tools.isdisjoint(_NEEDS[name])

@@ -1,0 +1,100 @@
+"""VISTA: the agent manages its own context; the harness shows it how things stand and keeps the prompt sendable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+from ctxvc.core.engine import until
+from ctxvc.core.ledger import Row
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Board, Policy, Terms
+from ctxvc.policies import protocol
+from ctxvc.policies.baselines import removable, used
+from ctxvc.policies.protocol import Wording
+
+#: The context tools of the full method.
+TOOLS = ("archive", "recover", "restore", "delete", "note", "search")
+
+
+class SelfManaged(Policy, frozen=True, kw_only=True):
+    """The agent's own archive, recover, restore and delete calls act; the rules here are its safety net.
+
+    Source: VISTA, section 3 ("Budgeted Loop and Variants") and appendices B and D. What the harness owes the agent is in
+    `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
+
+    - `single`, `batch`: tokens above which one result, and the results of one step together, are not admitted whole
+      (12,000 and 50,000 in the paper's runs); 0 is the budget's own ladder.
+    - `low_water`: share of the budget that the guard goes down to.
+    - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
+    - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations; `board=status` shows totals only, and
+      `wording=alt` is the protocol in other words.
+
+    Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
+    has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that
+    a human wrote stays (law 6), of which the paper protects the first message only; each stub names a checksum.
+    """
+
+    name: ClassVar[str] = "self_managed"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), section 3, appendices B and D"
+    decides: ClassVar[str] = "agent"
+    sees: ClassVar[str] = "dashboard and stubs"
+
+    single: int = 0
+    batch: int = 0
+    low_water: float = 0.9
+    share: float = 0.6
+    dashboard: bool = True
+    archive: bool = True
+    recover: bool = True
+    agent: bool = True
+    board: Literal["full", "status"] = "full"
+    wording: Wording = "usual"
+
+    def propose(self, view: View) -> Plan:
+        effective, before = view.budget.effective, used(view)
+        if before <= view.budget.guard:
+            return self._none(f"{before:,} of {effective:,} tokens: below the guard at {view.budget.guard:,}")
+        if not self.archive:
+            return self._none(f"{before:,} of {effective:,} tokens, over the guard: only the agent frees, by deleting")
+        free = removable(view)
+        if self.agent:
+            mark = int(effective * self.low_water)
+            held = sorted((row for row in free if row.kind == "tool_result"), key=_largest(view))
+        else:
+            mark = int(effective * self.share)
+            held = [row for row in free if row.kind != "thinking"]
+        plan = Plan(actions=_archives(held), actor=self.actor, pressure=True)
+        actions, after = until(view, plan, min(mark, view.budget.guard))
+        which = "largest results" if self.agent else "oldest blocks"
+        reason = f"{before:,} of {effective:,} tokens, over the guard: the {which} leave, {after:,} stay"
+        if after > view.budget.guard:
+            reason += ", of which nothing more may leave by this rule"
+        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
+
+    def terms(self) -> Terms:
+        board: Board = self.board if self.dashboard else "off"
+        tools = self.tools
+        return Terms(
+            tools=tools,
+            protocol=protocol.text(tools, board=board, wording=self.wording),
+            board=board,
+            handles=self.recover,
+            ladder={"offload_most": self.single} if self.single else {},
+            batch=self.batch,
+        )
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The context tools that this variant leaves the agent."""
+        gone: set[str] = set()
+        if not self.archive:
+            gone.add("archive")
+        if not self.recover:
+            gone |= {"recover", "restore", "search"}
+        if not self.agent:
+            gone |= {"archive", "delete"}
+        return tuple(tool for tool in TOOLS if tool not in gone)
+
+    def _none(self, reason: str) -> Plan:
+        return Plan(actions=(), actor=self.actor, reason=reason)

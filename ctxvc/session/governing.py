@@ -1,0 +1,74 @@
+"""A session under a policy: asked before each request, its plan is made true at once or waits for a better moment."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message, Part
+from ctxvc.core.engine import rehearse
+from ctxvc.core.ledger import Ledger
+from ctxvc.core.plan import Plan, Rehearsal, View
+from ctxvc.core.policy import Policy
+from ctxvc.errors import Conflict
+from ctxvc.session import waiting
+from ctxvc.session.context import Context
+from ctxvc.store import plans
+
+#: Marks the block that holds a policy's protocol, in a row's `extra.ctxvc`.
+PROTOCOL = "protocol"
+
+
+def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
+    """What the policy changed now; None where nothing was due, or where its plan waits.
+
+    While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
+    the prefix breaks here anyway, so that nothing needs to wait.
+    """
+    context.writer.refresh()
+    held = next((each for each in waiting.pending(context) if each.plan.actor in (policy.actor, "planner")), None)
+    view = context.view()
+    plan = held.plan if held else policy.propose(view)
+    if not plan.actions:
+        return None
+    pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard
+    tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
+    now, why = _moment(policy, view, tried, cut=cut)
+    if tried and not now:
+        if held is None:
+            waiting.propose(context, _told(plan, f"waits: {why}"))
+        return None
+    if tried:
+        try:
+            context.commit(msgspec.structs.replace(tried, plan=_told(tried.plan, f"now: {why}" if why else "")))
+        except Conflict:
+            return None  # somebody else changed the same: the next request looks again
+    if held:
+        plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+    return tried or None
+
+
+def protocol_message(ledger: Ledger, policy: Policy) -> Message | None:
+    """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
+    words = policy.terms().protocol
+    if not words or any(_is_protocol(row.extra) and row.present for row in ledger.rows()):
+        return None
+    part: Part = wire.text_part(words, "user", "client", ctxvc={PROTOCOL: True})
+    return Message(role="user", parts=(part,))
+
+
+def _is_protocol(extra: dict[str, object]) -> bool:
+    return wire.notes(extra).get(PROTOCOL) is True
+
+
+def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
+    if cut:
+        return True, "a turn begins with a cut anyway"
+    moment = policy.moment(view, tried)
+    return moment.now, moment.why
+
+
+def _told(plan: Plan, more: str) -> Plan:
+    """The plan with a reason that says more; what an earlier look said is left out."""
+    reason = plan.reason.partition("; waits: ")[0]
+    return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))

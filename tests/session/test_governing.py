@@ -1,0 +1,144 @@
+"""A session under a policy: its plans are made true at once, or wait for a moment when that costs less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.timing import Moment
+from ctxvc.session import Session
+from ctxvc.store import revisions
+from ctxvc.store.revisions import Entry
+
+from .building import WORDS, create
+
+
+class Oldest(Policy, frozen=True, kw_only=True):
+    """Archives the oldest result that stands, and says when as it was told to."""
+
+    name = "oldest"
+
+    patient: bool = False
+    protocol: str = ""
+
+    def propose(self, view: View) -> Plan:
+        results = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
+        actions = tuple(Action(verb="archive", targets=(block,)) for block in results[:1] if len(results) > 2)
+        return Plan(actions=actions, actor=self.actor, reason=f"{len(results)} results stand")
+
+    def terms(self) -> Terms:
+        return Terms(protocol=self.protocol, ladder={"clear": 0.5})
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
+        return Moment(not self.patient or view.idle > 100, f"idle {view.idle:.0f} s" if tried else "")
+
+
+@pytest.fixture
+def clock() -> Iterator[list[float]]:
+    yield [0.0]
+
+
+def opened(place: Path, clock: list[float], **knobs: bool) -> Session:
+    create(place).close()
+    held = Session.open(place, "demo")
+    return Session(held.writer, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
+
+
+def step(session: Session, number: int) -> None:
+    call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
+    session.append({"role": "assistant", "content": [call]})
+    session.append(
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": WORDS * 20}]}
+    )
+
+
+def archived(session: Session) -> list[str]:
+    return [row.id for row in session.ledger().rows() if row.state == "archived"]
+
+
+def commits(session: Session, op: str) -> list[Entry]:
+    session.writer.flush()
+    tip = session.writer.tip()
+    return [each for each in revisions.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
+
+
+def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place: Path, clock: list[float]) -> None:
+    session = opened(place, clock)
+    session.append({"role": "user", "content": "go on"})
+    session.request()
+    for number in range(3):
+        step(session, number)
+    session.request()
+
+    assert archived(session) == ["B4"]
+    (commit,) = commits(session, "archive")
+    assert commit.trailers["Ctxvc-Actor"] == "policy:oldest"
+    assert commit.trailers["Ctxvc-Reason"] == "3 results stand; now: idle 0 s"
+
+
+def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(place: Path, clock: list[float]) -> None:
+    session = opened(place, clock, patient=True)
+    session.append({"role": "user", "content": "go on"})
+    session.request()
+    for number in range(3):
+        step(session, number)
+    session.request()
+    step(session, 3)
+    session.request()
+
+    assert archived(session) == []
+    (held,) = session.pending()
+    assert held.plan.reason == "3 results stand; waits: idle 0 s"
+
+    clock[0] = 200.0
+    session.request()
+    assert archived(session) == ["B4"]
+    assert session.pending() == ()
+    assert commits(session, "archive")[0].trailers["Ctxvc-Reason"] == "3 results stand; now: idle 200 s"
+
+
+def test_at_a_turns_start_nothing_waits(place: Path, clock: list[float]) -> None:
+    session = opened(place, clock, patient=True)
+    session.append({"role": "user", "content": "go on"})
+    for number in range(3):
+        step(session, number)
+    session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
+    session.request()
+
+    assert archived(session) == ["B3"]
+    session.append({"role": "assistant", "content": "done"})
+    assert "a turn begins" in commits(session, "archive")[0].trailers["Ctxvc-Reason"]
+
+
+def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[float]) -> None:
+    session = opened(place, clock, patient=True)
+    session.append({"role": "user", "content": "go on"})
+    session.request()
+    for number in range(3):
+        step(session, number)
+    session.request()
+    session.archive("B4")
+    session.request()
+
+    assert session.pending() == ()
+
+
+def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
+    policy = Oldest(protocol="Archive what you no longer need.")
+    for _ in range(2):
+        with Session.open(place, "demo", policy=policy, budget=9_000) as session:
+            rows = list(session.ledger().rows())
+            assert [(row.state, row.origin) for row in rows] == [("pinned", "client")]
+            assert session.body("B1") == b"Archive what you no longer need."
+            assert session.terms.ladder == {"clear": 0.5}
+            assert session.view().budget.clear == 4_500
+    session = Session.open(place, "demo", policy=policy)
+    session.append({"role": "user", "content": "the task"})
+    session.open_scope("fix", "to look")
+    assert [row.id for row in session.ledger().rows()][:2] == ["B1", "B2"]
+    assert session.ledger().meta.policy == "oldest:protocol=Archive what you no longer need."
+    session.close()
