@@ -1,4 +1,4 @@
-"""What is known of models: their windows, by a dated table, and how their counts of tokens follow ours."""
+"""What is known of models: their windows and prices, by a dated table, and how their counts of tokens follow ours."""
 
 from __future__ import annotations
 
@@ -137,11 +137,100 @@ _EDITION = re.compile(r"(?:[-@](?:[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest))?(
 
 def limits(model: str) -> Limits | None:
     """Window and output of a model as the table has them, by any of its usual spellings; None if it is not there."""
-    name = _EDITION.sub("", _ROUTE.sub("", model.lower()), count=1)
-    return MODELS.get(name.replace(".", "-") if name.startswith("claude-") else name)
+    return MODELS.get(_plain_name(model))
 
 
 def window(model: str) -> int | None:
     """The context window of a model in tokens; None if the table does not have it."""
     known = limits(model)
     return known.window if known else None
+
+
+class Rates(NamedTuple):
+    """What tokens cost, in dollars a million: of the prompt and of the reply. `read` and `write` are multiples of the
+    prompt's price, for what comes from the provider's cache and for what goes into it for five minutes."""
+
+    prompt: float
+    reply: float
+    read: float = 0.1
+    write: float = 1.25
+
+
+#: What the makers' price list said on `MODELS_DATE`.
+RATES: Mapping[str, Rates] = {
+    "claude-fable-5-2": Rates(8, 40, read=0.025),
+    "claude-mythos-5-2": Rates(8, 40, read=0.025),
+    "claude-fable-5-1": Rates(10, 50, read=0.025),
+    "claude-mythos-5-1": Rates(10, 50, read=0.025),
+    "claude-fable-5": Rates(10, 50),
+    "claude-opus-5-5": Rates(4, 20, read=0.05),
+    "claude-opus-5": Rates(5, 25),
+    "claude-opus-4-8": Rates(5, 25),
+    "claude-opus-4-7": Rates(5, 25),
+    "claude-opus-4-6": Rates(5, 25),
+    "claude-opus-4-5": Rates(5, 25),
+    "claude-opus-4-1": Rates(15, 75),
+    "claude-opus-4": Rates(15, 75),
+    "claude-sonnet-5-5": Rates(2, 10, read=0.05),
+    "claude-sonnet-5": Rates(2, 10),
+    "claude-sonnet-4-6": Rates(3, 15),
+    "claude-sonnet-4-5": Rates(3, 15),
+    "claude-sonnet-4": Rates(3, 15),
+    "claude-haiku-5-5": Rates(0.1, 0.5),
+    "claude-haiku-4-5": Rates(1, 5),
+}
+#: Of these, a prompt of more tokens than that costs so much.
+_LONG: Mapping[str, tuple[int, Rates]] = {"claude-haiku-5-5": (100_000, Rates(0.5, 2.5))}
+
+
+class Usage(NamedTuple):
+    """The tokens of one call, as the provider counted them: fresh ones, those written into its cache and those read
+    from it, which together are the prompt, and those of the reply."""
+
+    fresh: int = 0
+    written: int = 0
+    read: int = 0
+    reply: int = 0
+
+    @property
+    def prompt(self) -> int:
+        return self.fresh + self.written + self.read
+
+    def __add__(self, other: object) -> Usage:
+        assert isinstance(other, Usage)
+        return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+def usage_of(reported: Mapping[str, int]) -> Usage:
+    """The usage of a call from what a reply says of it, in the words of the Messages API or of the OpenAI one.
+
+    There the prompt's tokens have the cached ones among them.
+    """
+    if "prompt_tokens" in reported:
+        cached = reported.get("cached_tokens", 0)
+        return Usage(reported["prompt_tokens"] - cached, 0, cached, reported.get("completion_tokens", 0))
+    return Usage(
+        reported.get("input_tokens", 0),
+        reported.get("cache_creation_input_tokens", 0),
+        reported.get("cache_read_input_tokens", 0),
+        reported.get("output_tokens", 0),
+    )
+
+
+def dollars(model: str, usage: Usage) -> float | None:
+    """What a call cost by the table; None for a model that is not in it."""
+    name = _plain_name(model)
+    rates = RATES.get(name)
+    if rates is None:
+        return None
+    most, above = _LONG.get(name, (0, rates))
+    if usage.prompt > most:
+        rates = above
+    weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read
+    return (weighed * rates.prompt + usage.reply * rates.reply) / 1_000_000
+
+
+def _plain_name(model: str) -> str:
+    """The name by which the tables know a model."""
+    name = _EDITION.sub("", _ROUTE.sub("", model.lower()), count=1)
+    return name.replace(".", "-") if name.startswith("claude-") else name

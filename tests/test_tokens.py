@@ -22,7 +22,7 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc import tokens
+from ctxvc import models, tokens
 from ctxvc.errors import BadName, Refused
 from ctxvc.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
 from ctxvc.models import MODELS, Calibration, fit, initial, limits, window
@@ -709,3 +709,34 @@ def test_the_window_of_a_model_is_known_by_any_usual_name(model: str, expected: 
 def test_every_model_of_the_table_is_found_by_its_own_name() -> None:
     assert {name: limits(name) for name in MODELS} == MODELS
     assert all(0 < output < whole for whole, output in MODELS.values())
+
+
+# --- prices
+
+
+def test_a_call_costs_what_the_table_says_of_each_kind_of_token() -> None:
+    used = models.Usage(fresh=1_000, written=10_000, read=100_000, reply=2_000)
+
+    assert models.dollars("claude-sonnet-5-5", used) == pytest.approx(
+        (1_000 * 2 + 10_000 * 2.5 + 100_000 * 0.1 + 2_000 * 10) / 1e6
+    )
+    assert models.dollars("us.anthropic.claude-opus-5-20260101-v1:0", models.Usage(fresh=1_000_000)) == 5
+    assert models.dollars("someone-elses", used) is None
+
+
+def test_a_long_prompt_of_the_small_model_costs_more() -> None:
+    assert models.dollars("claude-haiku-5-5", models.Usage(fresh=100_000)) == pytest.approx(0.01)
+    assert models.dollars("claude-haiku-5-5", models.Usage(fresh=100_001)) == pytest.approx(0.0500005)
+
+
+def test_usage_is_read_in_the_words_of_both_apis() -> None:
+    anthropic = {"input_tokens": 1, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 4}
+    assert models.usage_of(anthropic) == models.Usage(1, 2, 3, 4)
+    assert models.usage_of({"prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 2}) == models.Usage(
+        6, 0, 4, 2
+    )
+    assert models.usage_of({}).prompt == 0
+
+
+def test_every_model_with_a_price_has_a_window() -> None:
+    assert set(models.RATES) <= set(models.MODELS)

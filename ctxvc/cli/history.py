@@ -7,9 +7,10 @@ from itertools import islice
 
 import click
 
+from ctxvc import models
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Column, Moment, Output, Styled, Table, counted, encode, iso, safe
+from ctxvc.cli.output import Cell, Column, Moment, Output, Styled, Table, counted, encode, iso, safe
 from ctxvc.core.difference import Change, difference
 from ctxvc.errors import Refused
 from ctxvc.measure import Meter
@@ -28,10 +29,11 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits.")
 @click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
+@click.option("--usage", is_flag=True, help="Tokens and cost of each call of the model, newest first.")
 @click.option("--jsonl", is_flag=True, help="Answer with one JSON object a commit, as it is read.")
 @json_option
 @click.pass_obj
-def log(app: App, revision: str, number: int | None, graph: bool, jsonl: bool) -> None:
+def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, jsonl: bool) -> None:
     """List the commits of a scope, newest first.
 
     A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
@@ -41,6 +43,10 @@ def log(app: App, revision: str, number: int | None, graph: bool, jsonl: bool) -
         moment = revisions.resolve(session.store, session, revision)
         if graph:
             app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
+            return
+        if usage:
+            answer = _used(moment, islice(revisions.history(session.store, moment.commit), number))
+            app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
         items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
         if jsonl:
@@ -83,6 +89,50 @@ def diff(app: App, before: str, after: str) -> None:
         app.output.value(answer)
     else:
         app.output.lines(_diff_lines(app.output, answer))
+
+
+def _used(moment: Snapshot, entries: Iterable[Entry]) -> schemas.Usage:
+    """What the calls took whose commits tell of it."""
+    items: list[schemas.UsageItem] = []
+    total, cost, unpriced = models.Usage(), 0.0, 0
+    for entry in entries:
+        words = entry.trailers.get("Ctxvc-Usage", "").split()
+        reported = {name: int(count) for name, _, count in (word.partition("=") for word in words) if count.isdigit()}
+        if not reported:
+            continue
+        used = models.usage_of(reported)
+        model = entry.trailers.get("Ctxvc-Model", "")
+        price = models.dollars(model, used)
+        total, cost, unpriced = total + used, cost + (price or 0.0), unpriced + (price is None)
+        items.append(
+            schemas.UsageItem(
+                commit=entry.commit, time=iso(entry.time), subject=entry.subject, model=model, dollars=price,
+                **used._asdict(),
+            )
+        )  # fmt: skip
+    return schemas.Usage(
+        session=moment.session, scope=moment.scope, prices=models.MODELS_DATE, calls=len(items), dollars=cost,
+        unpriced=unpriced, **total._asdict(), items=items,
+    )  # fmt: skip
+
+
+def _usage_lines(output: Output, answer: schemas.Usage) -> Iterator[str]:
+    rows: list[list[Cell]] = [
+        [item.commit[:SHORT], item.model, item.fresh, item.written, item.read, item.reply, _money(item.dollars)]
+        for item in answer.items
+    ]
+    names = ("fresh", "cache written", "cache read", "reply", "cost")
+    columns = (Column("commit"), Column("model", least=12), *(Column(name, right=True) for name in names))
+    yield from output.table_lines(Table(columns, rows))
+    prompt = answer.fresh + answer.written + answer.read
+    share = f", {answer.read / prompt:.0%} of them from the cache" if prompt else ""
+    yield f"{counted(answer.calls, 'call')}: {prompt:,} tokens of prompts{share}; {answer.reply:,} of replies"
+    left_out = f"; {counted(answer.unpriced, 'call')} of models without a price" if answer.unpriced else ""
+    yield f"{_money(answer.dollars)} by the prices of {answer.prices}{left_out}"
+
+
+def _money(dollars: float | None) -> str:
+    return "?" if dollars is None else f"${dollars:,.4f}"
 
 
 def log_item(store: Store, entry: Entry) -> schemas.LogItem:

@@ -22,10 +22,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "import": Entry("importing:import_", "Bring recorded sessions into the store."),
         "demo": Entry("setup:demo", "Show on a recorded session what ctxvc does."),
     },
+    "Record": {
+        "install": Entry("install:install", "Let a program record its sessions by itself."),
+        "watch": Entry("watch:watch", "Record sessions as they are written, by looking again and again."),
+        "hook": Entry("hook:hook", "Take in an event of Claude Code, for its hooks and its status line."),
+    },
     "Look": {
         "sessions": Entry("sessions:sessions", "List the sessions of the store, newest first."),
         "status": Entry("budget:status", "Show the dashboard: what is in the prompt and what it costs."),
         "context": Entry("budget:context", "Show what uses the context, by kind, tool, turn or file."),
+        "policies": Entry(
+            "planning:policies",
+            "List the policies: who decides, what the model sees, whether what leaves can be got back, and the knobs.",
+        ),
         "log": Entry("history:log", "List the commits of a scope, newest first."),
         "show": Entry("showing:show", "Show a block, a group or a commit."),
         "diff": Entry("history:diff", "Show what entered and left the prompt between two revisions."),
@@ -42,6 +51,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "pin": Entry("acting:pin", "Keep blocks in the prompt, whatever a policy or an agent proposes."),
         "unpin": Entry("acting:unpin", "Let pinned blocks leave again."),
         "undo": Entry("acting:undo", "Take back the last change of the prompt in this scope."),
+        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, why, and what that frees."),
         "note": Entry("scoping:note", "Write down what was learned: a commit, and a block that stays."),
         "notes": Entry("scoping:notes", "List the notes of a scope, oldest first, inherited ones included."),
         "scope": Entry("scoping:scope", "Open a new scope and go there."),

@@ -143,6 +143,81 @@ class Status(Answer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
     items: list[StatusLine]
 
 
+class LeftOut(Item, frozen=True, kw_only=True):
+    """What was asked for and not done."""
+
+    target: str
+    why: Annotated[str, _field("a word: `unknown`, `open`, `pinned`, `human`, `gone`, `no saving`, …")]
+    text: str
+
+
+class PlannedAction(Item, frozen=True, kw_only=True):
+    """A verb on blocks and groups."""
+
+    verb: str
+    targets: list[Block]
+    index: Annotated[str, _field("index text of an archive, or the summary")]
+    freed: Annotated[int, _field("tokens; 0 for a plan that waits")]
+
+
+class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
+    """`plan`. Tokens are as the provider would count them."""
+
+    session: Session
+    scope: Scope
+    policy: Annotated[str, _field("the policy with its knobs, as `--policy` takes it")]
+    actor: Annotated[str, _field("who it would be recorded as")]
+    reason: Annotated[str, _field("why, or why nothing is to be done")]
+    window: Annotated[int, _field("tokens that the prompt may have")]
+    tokens_before: int
+    tokens_after: int
+    now: Annotated[bool, _field("whether the broken cache is worth it now")]
+    moment: Annotated[str, _field("why now, or why not yet")]
+    committed: bool = False
+    waits: Annotated[str, _field("id of the plan, where it was left to wait")] = ""
+    items: list[PlannedAction]
+    problems: list[LeftOut]
+
+
+class PendingPlan(Item, frozen=True, kw_only=True):
+    """A plan that waits."""
+
+    id: Annotated[str, _field("`P3`")]
+    time: Time
+    base_commit: Commit
+    actor: str
+    reason: str
+    actions: list[PlannedAction]
+
+
+class PendingPlans(Answer, frozen=True, kw_only=True, tag="ctxvc.plans/1"):
+    """`plan --pending`, `plan --drop`"""
+
+    session: Session
+    scope: Scope
+    dropped: list[str]
+    items: list[PendingPlan]
+
+
+class PolicyItem(Item, frozen=True, kw_only=True):
+    """A policy."""
+
+    name: str
+    about: str
+    source: Annotated[str, _field("where it was published; empty for ours")]
+    decides: Annotated[str, _field("who decides what leaves")]
+    sees: Annotated[str, _field("what the model sees of its context")]
+    recovers: Annotated[str, _field("whether what left can be got back")]
+    tools: Annotated[list[str], _field("context tools that it gives the model")]
+    knobs: Annotated[dict[str, str], _field("name → usual value")]
+
+
+class Policies(Answer, frozen=True, kw_only=True, tag="ctxvc.policies/1"):
+    """`policies`"""
+
+    items: list[PolicyItem]
+
+
 class Category(Item, frozen=True, kw_only=True):
     """A part of the context."""
 
@@ -194,6 +269,36 @@ class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):
     scope: Scope
     waiting: Annotated[int, _field("records that are acknowledged and in no commit yet")]
     items: list[LogItem]
+
+
+class UsageItem(Item, frozen=True, kw_only=True):
+    """A call of the model, by the commit of its reply."""
+
+    commit: Commit
+    time: Time
+    subject: str
+    model: str
+    fresh: Annotated[int, _field("tokens of the prompt that came from no cache")]
+    written: Annotated[int, _field("tokens of the prompt that went into the provider's cache")]
+    read: Annotated[int, _field("tokens of the prompt that came from it")]
+    reply: Annotated[int, _field("tokens of the reply")]
+    dollars: Annotated[float | None, _field("by the dated price table; null for a model that it does not have")]
+
+
+class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
+    """`log --usage`. The sums of its items."""
+
+    session: Session
+    scope: Scope
+    prices: Annotated[str, _field("date of the price table")]
+    calls: int
+    fresh: int
+    written: int
+    read: int
+    reply: int
+    dollars: float
+    unpriced: Annotated[int, _field("calls that are not in `dollars`")]
+    items: list[UsageItem]
 
 
 class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
@@ -432,14 +537,6 @@ class ActedGroup(Item, frozen=True, kw_only=True):
     level: int
     members: Annotated[list[str], _field("blocks and groups; none where the group is gone")]
     stub: str
-
-
-class LeftOut(Item, frozen=True, kw_only=True):
-    """What was asked for and not done."""
-
-    target: str
-    why: Annotated[str, _field("a word: `unknown`, `open`, `pinned`, `human`, `gone`, `no saving`, …")]
-    text: str
 
 
 class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):

@@ -92,7 +92,7 @@ def spec(policy: Policy) -> str:
         return "+".join(map(spec, policy.parts))
     usual = knobs(type(policy))
     set_ = {knob: value for knob in usual if (value := getattr(policy, knob)) != usual[knob]}
-    words = ",".join(f"{knob}={_word(value)}" for knob, value in set_.items())
+    words = ",".join(f"{knob}={word(value)}" for knob, value in set_.items())
     return f"{policy.name}:{words}" if words else policy.name
 
 
@@ -145,7 +145,8 @@ def _unpacked(value: str, usual: Any) -> Any:
     return {"on": "true", "off": "false"}.get(value, value) if isinstance(usual, bool) else value
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A knob's value as `parse` takes it."""
     if isinstance(value, tuple):
         value = "|".join(map(str, value))
     words = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

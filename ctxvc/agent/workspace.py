@@ -1,0 +1,340 @@
+"""The tools of `ctxvc run`: a shell and files, confined to a folder as far as each tool can be.
+
+Files are read and written below the folder only, whatever a path says; commands run in it and may do what the person
+may, so each is asked for. What a tool gives is recorded whole: the model is shown an output's settled tail.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import patterns, terminal
+from ctxvc.core.text import decode
+from ctxvc.errors import BadInput, CtxvcError
+
+#: Lines and characters that the model is shown of an output at most; the rest can be recovered.
+LINES = 300
+CHARS = 16_000
+#: Bytes of an output that are kept, and of a file that is read at once.
+KEPT = 16 << 20
+#: Seconds that a command may run, by default and at most.
+TIMEOUT = 120
+LONGEST = 1_800
+#: Files and hits that are listed at most.
+LISTED = 1_000
+HITS = 200
+#: Characters of a line that a hit shows at most.
+WIDTH = 400
+#: Lines of a file that are read where nobody says how many.
+READ = 2_000
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a tool gave: its output, what the model is shown of it where that is less, and whether it failed."""
+
+    output: bytes
+    shown: str | None = None
+    error: bool = False
+
+
+def _tool(name: str, description: str, required: tuple[str, ...], **fields: tuple[str, str]) -> dict[str, Any]:
+    properties = {field: {"type": kind, "description": words} for field, (kind, words) in fields.items()}
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return {"name": name, "description": description, "input_schema": schema}
+
+
+#: What the provider is told of the tools.
+DEFINITIONS: tuple[dict[str, Any], ...] = (
+    _tool(
+        "bash",
+        "Run a shell command in the working folder. Its output comes back when it ends.",
+        ("command",),
+        command=("string", "the command"),
+        timeout=("integer", f"seconds it may take ({TIMEOUT})"),
+    ),
+    _tool(
+        "read_file",
+        "Read a text file, with line numbers.",
+        ("path",),
+        path=("string", "path in the working folder"),
+        first=("integer", "first line (1)"),
+        lines=("integer", f"how many lines ({READ})"),
+    ),
+    _tool(
+        "write_file",
+        "Write a file, whole; folders are made. An old one is replaced.",
+        ("path", "content"),
+        path=("string", "path in the working folder"),
+        content=("string", "all that stands in it"),
+    ),
+    _tool(
+        "edit_file",
+        "Replace a text in a file. It must stand there exactly once, unless all are meant.",
+        ("path", "old", "new"),
+        path=("string", "path in the working folder"),
+        old=("string", "the exact text"),
+        new=("string", "what comes in its place"),
+        all=("boolean", "replace every place (false)"),
+    ),
+    _tool(
+        "list_files",
+        "List files, without those that .gitignore names.",
+        (),
+        path=("string", "folder (the working folder)"),
+        pattern=("string", "a glob, as in *.py or src/**/*.ts"),
+    ),
+    _tool(
+        "search_files",
+        "Search files for a regular expression, without those that .gitignore names.",
+        ("pattern",),
+        pattern=("string", "regular expression"),
+        path=("string", "folder or file (the working folder)"),
+        glob=("string", "only files that fit, as in *.py"),
+    ),
+)
+
+
+class Denied(CtxvcError):
+    """A person did not allow it."""
+
+
+@dataclass
+class Workspace:
+    """A folder, and who is asked before a command runs.
+
+    `approve` is given the command, and says whether it may run. `env` is the environment of commands.
+    """
+
+    root: Path
+    approve: Callable[[str], bool] = lambda _: True
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = self.root.resolve()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(tool["name"] for tool in DEFINITIONS)
+
+    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
+        """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked."""
+        try:
+            values = _checked(name, given)
+            match name:
+                case "bash":
+                    return self._bash(**values)
+                case "read_file":
+                    return self._read(**values)
+                case "write_file":
+                    return self._write(**values)
+                case "edit_file":
+                    return self._edit(**values)
+                case "list_files":
+                    return _text("\n".join(self._listed(**values)))
+                case _:
+                    return self._search(**values)
+        except CtxvcError as error:
+            return Outcome(str(error).encode("utf-8", "replace"), error=True)
+        except OSError as error:
+            return Outcome(f"{error.strerror or error}: {given.get('path', '')}".encode("utf-8", "replace"), error=True)
+
+    # --- the tools
+
+    def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
+        if not self.approve(command):
+            raise Denied("the person did not allow this command; do something else, or ask why")
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                ["/bin/bash", "-c", command],
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(self.env),
+                start_new_session=True,
+            )
+            why = ""
+            try:
+                process.wait(min(max(1, timeout), LONGEST))
+            except subprocess.TimeoutExpired:
+                why = f"[stopped after {min(timeout, LONGEST)} seconds]"
+                _stop(process)
+            except BaseException:
+                _stop(process)
+                raise
+            output.seek(0)
+            data = output.read(KEPT)
+        if process.returncode and not why:
+            why = f"[exit code {process.returncode}]"
+        if why:
+            data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode()
+        return Outcome(data or b"[no output]", _shown(data), error=bool(why))
+
+    def _read(self, path: str, first: int = 1, lines: int = READ) -> Outcome:
+        found = self._inside(path)
+        with open(found, "rb") as file:
+            data = file.read(KEPT)
+        if b"\0" in data[:8192]:
+            raise BadInput(f"{path} is no text file")
+        held = decode(data).splitlines()
+        first = max(1, first)
+        shown = held[first - 1 : first - 1 + max(1, lines)]
+        if not shown and held:
+            raise BadInput(f"{path} has {len(held):,} lines")
+        more = len(held) - (first - 1 + len(shown))
+        numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, first))
+        return _text(f"{numbered}\n[{more:,} more lines]" if more else numbered or "[the file is empty]")
+
+    def _write(self, path: str, content: str) -> Outcome:
+        found = self._writable(path)
+        found.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode("utf-8", "surrogateescape")
+        _replace(found, data)
+        return _text(f"wrote {len(data):,} bytes to {path}")
+
+    def _edit(self, path: str, old: str, new: str, all: bool = False) -> Outcome:
+        found = self._writable(path)
+        text = found.read_bytes().decode("utf-8", "surrogateescape")
+        count = text.count(old) if old else 0
+        if count == 0:
+            raise BadInput(f"the text does not stand in {path}; read the file and give it exactly")
+        if count > 1 and not all:
+            raise BadInput(f"the text stands {count} times in {path}; give more of what is around it, or set all")
+        _replace(found, text.replace(old, new).encode("utf-8", "surrogateescape"))
+        return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
+
+    def _listed(self, path: str = ".", pattern: str = "") -> Iterator[str]:
+        found = self._files(path, pattern)
+        for number, name in enumerate(found):
+            if number == LISTED:
+                yield f"[more than {LISTED:,} files: name a folder or a pattern]"
+                return
+            yield name
+
+    def _search(self, pattern: str, path: str = ".", glob: str = "") -> Outcome:
+        wanted = patterns.compiled(pattern)
+        hits: list[str] = []
+        for name in self._files(path, glob):
+            try:
+                with open(self._inside(name), "rb") as file:
+                    data = file.read(KEPT)
+            except (OSError, BadInput):
+                continue
+            if b"\0" in data[:8192]:
+                continue
+            text = decode(data)
+            for hit in wanted.lines(text):
+                hits.append(f"{name}:{hit.line}: {text[hit.begin : hit.end][:WIDTH]}")
+                if len(hits) == HITS:
+                    return _text("\n".join([*hits, f"[the first {HITS} hits; narrow the search]"]))
+        return _text("\n".join(hits) or "[no hits]")
+
+    # --- paths
+
+    def _inside(self, path: str) -> Path:
+        """The path, below the folder, wherever its links lead. Raises: BadInput."""
+        if "\0" in path:
+            raise BadInput("a path has no NUL in it")
+        found = (self.root / path).resolve()
+        if found != self.root and self.root not in found.parents:
+            raise BadInput(f"{path} is outside the working folder")
+        return found
+
+    def _writable(self, path: str) -> Path:
+        """The same, for a file that may be written: what git or we keep there would run, or be believed, later."""
+        found = self._inside(path)
+        if {".git", ".ctxvc"} & set(found.relative_to(self.root).parts):
+            raise BadInput(f"{path} is not for writing: it belongs to a repository")
+        return found
+
+    def _files(self, path: str, pattern: str) -> Iterator[str]:
+        """Names of files below a folder, in order, as git sees them; in a folder without git all but hidden ones."""
+        start = self._inside(path)
+        if start.is_file():
+            yield str(start.relative_to(self.root))
+            return
+        listed = subprocess.run(
+            ["git", "-C", str(start), "ls-files", "-z", "-co", "--exclude-standard"],
+            capture_output=True,
+            check=False,
+            env=dict(self.env),
+        )
+        names = (
+            [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+            if listed.returncode == 0
+            else sorted(str(each.relative_to(start)) for each in start.rglob("*") if _plain(each, start))
+        )
+        for name in sorted(set(names)):
+            inside = Path(name)
+            if not pattern or inside.match(pattern) or (pattern.startswith("**/") and inside.match(pattern[3:])):
+                yield str((start / inside).relative_to(self.root))
+
+
+def _plain(path: Path, start: Path) -> bool:
+    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(start).parts)
+
+
+def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, if they are what the definition says. Raises: BadInput."""
+    tool = next((tool for tool in DEFINITIONS if tool["name"] == name), None)
+    if tool is None:
+        raise BadInput(f"there is no tool {name[:60]!r}")
+    schema = tool["input_schema"]
+    kinds = {"string": str, "integer": int, "boolean": bool}
+    for field_name, value in given.items():
+        wanted = schema["properties"].get(field_name)
+        if wanted is None:
+            raise BadInput(f"{name} takes no {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
+        if not isinstance(value, kinds[wanted["type"]]) or (wanted["type"] == "integer" and isinstance(value, bool)):
+            raise BadInput(f"{field_name} of {name} must be a {wanted['type']}")
+    missing = [field_name for field_name in schema["required"] if field_name not in given]
+    if missing:
+        raise BadInput(f"{name} needs {', '.join(missing)}")
+    return dict(given)
+
+
+def _text(words: str) -> Outcome:
+    data = words.encode("utf-8", "surrogateescape")
+    return Outcome(data, _shown(data))
+
+
+def _shown(data: bytes) -> str | None:
+    """What the model is shown of an output; None where that is the output itself."""
+    text = decode(data)
+    shown = terminal.tail(terminal.settled(text).rstrip("\n"), lines=LINES, chars=CHARS)
+    return None if shown == text.rstrip("\n") else shown
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The file has these bytes, or what it had; it keeps its mode."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    made = Path(name)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        if path.exists():
+            made.chmod(path.stat().st_mode & 0o7777)
+        else:
+            made.chmod(0o644)
+        made.replace(path)
+    except BaseException:
+        made.unlink()
+        raise
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """The command and all that it started are gone."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

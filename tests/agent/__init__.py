@@ -1,0 +1,1 @@
+"""Agents on real clients: the adapter, its tools, and what a hostile model or tool may try."""

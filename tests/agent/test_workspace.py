@@ -1,0 +1,168 @@
+"""The tools of `ctxvc run`: what they give, and what they refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ctxvc.agent.workspace import CHARS, DEFINITIONS, HITS, Outcome, Workspace
+
+ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Workspace:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.py").write_text("one\ntwo\nthree\n")
+    (folder / "src").mkdir()
+    (folder / "src" / "b.py").write_text("def two():\n    return 2\n")
+    (tmp_path / "secret.txt").write_text("not yours")
+    return Workspace(folder, env=ENV)
+
+
+def said(outcome: Outcome) -> str:
+    return outcome.output.decode("utf-8", "replace")
+
+
+def test_a_command_runs_in_the_folder_and_its_failure_is_an_outcome(space: Workspace) -> None:
+    done = space.run("bash", {"command": "pwd; ls; echo oops >&2; exit 3"})
+
+    assert said(done) == f"{space.root}\na.py\nsrc\noops\n[exit code 3]\n"
+    assert done.error
+    assert space.run("bash", {"command": "true"}) == Outcome(b"[no output]")
+
+
+def test_a_command_that_takes_too_long_is_stopped_with_all_that_it_started(space: Workspace) -> None:
+    done = space.run("bash", {"command": "sh -c 'echo begun; sleep 60; touch late' & wait", "timeout": 1})
+
+    assert done.error
+    assert said(done) == "begun\n[stopped after 1 seconds]\n"
+    time.sleep(0.2)
+    running = subprocess.run(["pgrep", "-f", "touch late"], capture_output=True, check=False)
+    assert not running.stdout
+
+
+def test_a_person_who_says_no_is_obeyed_and_the_model_is_told(space: Workspace) -> None:
+    asked: list[str] = []
+    space.approve = lambda command: bool(asked.append(command))
+
+    done = space.run("bash", {"command": "touch made"})
+
+    assert asked == ["touch made"]
+    assert done.error
+    assert "did not allow" in said(done)
+    assert not (space.root / "made").exists()
+
+
+def test_of_progress_the_last_state_is_shown_and_everything_is_kept(space: Workspace) -> None:
+    done = space.run("bash", {"command": r"for i in 1 2 3; do printf '\r%s%%' $i; done; echo"})
+
+    assert said(done) == "\r1%\r2%\r3%\n"
+    assert done.shown == "3%"
+
+
+def test_of_a_long_output_the_tail_is_shown_and_everything_is_kept(space: Workspace) -> None:
+    done = space.run("bash", {"command": "seq 1 100000"})
+
+    assert done.output.startswith(b"1\n2\n")
+    assert done.shown is not None
+    assert done.shown.endswith("\n99999\n100000")
+    assert len(done.shown) < CHARS + 100
+    assert "left out" in done.shown.partition("\n")[0]
+
+
+def test_files_are_read_with_line_numbers_and_in_parts(space: Workspace) -> None:
+    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n     3\tthree"
+    assert said(space.run("read_file", {"path": "a.py", "first": 2, "lines": 1})) == "     2\ttwo\n[1 more lines]"
+    assert said(space.run("read_file", {"path": "a.py", "first": 9})) == "a.py has 3 lines"
+
+
+def test_files_are_written_and_edited_whole_or_not_at_all(space: Workspace) -> None:
+    assert not space.run("write_file", {"path": "new/c.txt", "content": "a a b"}).error
+    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x"})).startswith(
+        "the text stands 2 times"
+    )
+    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "zz", "new": "x"})).startswith(
+        "the text does not stand"
+    )
+    assert (space.root / "new" / "c.txt").read_text() == "a a b"
+    assert not space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x", "all": True}).error
+    assert (space.root / "new" / "c.txt").read_text() == "x x b"
+    assert [each.name for each in (space.root / "new").iterdir()] == ["c.txt"]
+
+
+def test_an_edited_file_keeps_its_mode_and_bytes_that_are_no_text(space: Workspace) -> None:
+    script = space.root / "run.sh"
+    script.write_bytes(b"#!/bin/sh\r\necho \xff old\r\n")
+    script.chmod(0o755)
+
+    space.run("edit_file", {"path": "run.sh", "old": "old", "new": "new"})
+
+    assert script.read_bytes() == b"#!/bin/sh\r\necho \xff new\r\n"
+    assert script.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("path", ["../secret.txt", "/etc/passwd", "link", "a\0b", "src/../../secret.txt"])
+def test_nothing_outside_the_folder_is_read_or_written(space: Workspace, path: str) -> None:
+    (space.root / "link").symlink_to(space.root.parent / "secret.txt")
+    for tool, more in (("read_file", {}), ("write_file", {"content": "x"}), ("edit_file", {"old": "not", "new": "x"})):
+        assert space.run(tool, {"path": path, **more}).error
+    assert (space.root.parent / "secret.txt").read_text() == "not yours"
+
+
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".ctxvc/HEAD", "src/.git/config"])
+def test_what_git_would_run_later_is_not_written(space: Workspace, path: str) -> None:
+    assert space.run("write_file", {"path": path, "content": "x"}).error
+    assert not (space.root / path).exists()
+
+
+def test_files_that_git_ignores_are_neither_listed_nor_searched(space: Workspace) -> None:
+    for command in (["init", "-q"],):
+        subprocess.run(["git", "-C", str(space.root), *command], check=True, env=ENV)
+    (space.root / ".gitignore").write_text("build/\n*.log\n")
+    (space.root / "build").mkdir()
+    (space.root / "build" / "two.py").write_text("two")
+    (space.root / "x.log").write_text("two")
+
+    assert said(space.run("list_files", {})).splitlines() == [".gitignore", "a.py", "src/b.py"]
+    assert said(space.run("list_files", {"pattern": "**/*.py"})).splitlines() == ["a.py", "src/b.py"]
+    assert said(space.run("search_files", {"pattern": r"\btwo"})).splitlines() == [
+        "a.py:2: two",
+        "src/b.py:1: def two():",
+    ]
+    assert said(space.run("search_files", {"pattern": "two", "path": "src", "glob": "*.ts"})) == "[no hits]"
+
+
+def test_a_folder_without_git_is_listed_too(space: Workspace) -> None:
+    (space.root / ".hidden").write_text("two")
+    assert said(space.run("list_files", {})).splitlines() == ["a.py", "src/b.py"]
+
+
+def test_hits_are_bounded(space: Workspace) -> None:
+    (space.root / "many.txt").write_text("hit\n" * 5_000)
+    lines = said(space.run("search_files", {"pattern": "hit"})).splitlines()
+    assert len(lines) == HITS + 1
+
+
+_values = st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.lists(st.integers(), max_size=2)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([tool["name"] for tool in DEFINITIONS if tool["name"] != "bash"] + ["nothing"]),
+    st.dictionaries(st.sampled_from(["path", "pattern", "old", "new", "first", "lines", "x"]), _values, max_size=4),
+)
+def test_whatever_a_model_asks_is_answered(space: Workspace, name: str, asked: Mapping[str, Any]) -> None:
+    done = space.run(name, asked)
+    assert isinstance(done, Outcome)
+    if done.error:
+        assert 0 < len(done.output) < 400
