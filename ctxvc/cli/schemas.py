@@ -245,6 +245,8 @@ class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     window: int
     used: int
     percent: int
+    estimated: Annotated[bool, _field("whether tokens are a guess")]
+    reported: Annotated[int | None, _field("tokens that the provider counted in the newest call that it told of")]
     thresholds: list[Threshold]
     items: list[Category]
 
@@ -299,6 +301,22 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     dollars: float
     unpriced: Annotated[int, _field("calls that are not in `dollars`")]
     items: list[UsageItem]
+
+
+class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
+    """`run`. Tokens are what the provider counted."""
+
+    session: Session
+    scope: Scope
+    why: Annotated[str, _field("`said`, `steps`, `cost`, `refused` or `stopped`")]
+    scripted: Annotated[bool, _field("whether a script replied and no model")]
+    steps: Annotated[int, _field("replies")]
+    fresh: int
+    written: int
+    read: int
+    reply: int
+    dollars: Annotated[float | None, _field("by the dated price table; null where a model is not in it")]
+    text: Annotated[str, _field("the last words of the model")]
 
 
 class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
@@ -504,6 +522,35 @@ class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
     items: list[Finding]
 
 
+class PurgedScope(Item, frozen=True, kw_only=True):
+    """A scope that had something of it."""
+
+    session: Session
+    scope: Scope
+    blocks: Annotated[list[str], _field("blocks that change, as `B17`")]
+    steps: Annotated[list[int], _field("steps whose replies saw one of them in their prompt")]
+
+
+class PurgedRemote(Item, frozen=True, kw_only=True):
+    """A remote of the store."""
+
+    name: str
+    address: Annotated[str, _field("its address, without a password")]
+    known: Annotated[bool, _field("whether it is known to have had some of it; it may have had it if not")]
+
+
+class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
+    """`purge`: what is erased, or would be with `--yes`"""
+
+    done: Annotated[bool, _field("whether it was done, and searched for afterwards")]
+    kinds: Annotated[dict[str, int], _field("kind → how many different ones")]
+    bodies: Annotated[int, _field("bodies that change")]
+    commits: Annotated[int, _field("commits that are written anew")]
+    items: list[PurgedScope]
+    remotes: list[PurgedRemote]
+    checkouts: Annotated[list[str], _field("folders of checkouts that go; `checkout` makes them again")]
+
+
 class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     """`gc`"""
 
@@ -550,6 +597,28 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     tokens_after: Tokens
     items: list[ActedBlock]
     groups: list[ActedGroup]
+    problems: list[LeftOut]
+
+
+class CompactedPart(Item, frozen=True, kw_only=True):
+    """What left in the same way."""
+
+    what: Annotated[str, _field("`offloaded` (its two ends are still shown), `cleared`, `summarised`, …")]
+    blocks: Annotated[list[str], _field("blocks, and groups that were there before")]
+
+
+class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
+    """`compact`. Tokens are as the provider would count them."""
+
+    session: Session
+    scope: Scope
+    policy: Annotated[str, _field("the policy with its knobs, as `--policy` takes it")]
+    reason: Annotated[str, _field("why, or why nothing leaves")]
+    committed: Annotated[bool, _field("false with --dry-run, and where nothing leaves")]
+    tokens_before: int
+    tokens_after: Annotated[int, _field("with --dry-run, those that would be left")]
+    items: list[CompactedPart]
+    groups: Annotated[list[ActedGroup], _field("those whose stubs stand in the place of what left")]
     problems: list[LeftOut]
 
 
@@ -652,6 +721,36 @@ class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):
     commit: Commit
     files: Annotated[int, _field("in the folder, the dashboard not counted")]
     taken: Annotated[list[str], _field("with --take, what was made true, as in `archive B6`")]
+
+
+class WatchedFile(Item, frozen=True, kw_only=True):
+    """What was new in a transcript."""
+
+    path: str
+    format: str
+    session: Session
+    created: Annotated[bool, _field("whether the session is new")]
+    units: Annotated[int, _field("new commits")]
+    blocks: Annotated[int, _field("new blocks")]
+    waiting: Annotated[int, _field("messages of a step that may still grow")]
+    error: Annotated[str, _field("why it was not taken; empty where it was")]
+    hint: str
+
+
+class Watched(Answer, frozen=True, kw_only=True, tag="ctxvc.watch/1"):
+    """`watch`: one look; nothing is answered where nothing is new, but with --once"""
+
+    items: list[WatchedFile]
+
+
+class Installed(Answer, frozen=True, kw_only=True, tag="ctxvc.install/1"):
+    """`install`"""
+
+    path: Annotated[str, _field("the settings that are changed")]
+    changed: Annotated[bool, _field("whether there is, or with --dry-run would be, a difference")]
+    backup: Annotated[str, _field("where the settings as they were are kept; empty where none were written")]
+    plugin: Annotated[str, _field("folder of the plugin, which Claude Code can load instead")]
+    diff: Annotated[list[str], _field("lines of the difference")]
 
 
 class DoctorItem(Item, frozen=True, kw_only=True):

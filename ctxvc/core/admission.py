@@ -31,12 +31,23 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     blocked: bool = False
 
 
-def admit(view: View, rows: Sequence[Row], words: Mapping[str, str], used: int, calls: Mapping[str, str]) -> Admitted:
+def admit(
+    view: View,
+    rows: Sequence[Row],
+    words: Mapping[str, str],
+    used: int,
+    calls: Mapping[str, str],
+    *,
+    told: Mapping[str, str] = {},
+    batch: int = 0,
+) -> Admitted:
     """How new `rows` come in, where the prompt costs `used` counted tokens without them.
 
     `words` has the text of each result and of each text of a human, by block; `calls` what each result's call was.
     A result over the offload threshold is archived at once and shown with head and tail. If all together do not fit,
     the largest are offloaded, then blocked: shown with their size and their beginning, or with their size only.
+    Of a result in `told`, by block, that text is shown in the place of a preview. The results together cost at most
+    `batch` tokens, as far as previews of the largest do that (0: no such bound).
     """
     price = view.price
     shown = {row.id: _paste(row, price) for row in rows}
@@ -47,8 +58,18 @@ def admit(view: View, rows: Sequence[Row], words: Mapping[str, str], used: int, 
     ]
     results.sort(key=lambda result: (-result.tokens, result.row.number))
     for result in results:
-        if view.calibrated(result.tokens) > view.budget.offload:
+        if result.row.id in told:
+            shown[result.row.id] = result.told(told[result.row.id])
+        elif view.calibrated(result.tokens) > view.budget.offload:
             shown[result.row.id] = result.offloaded()
+    together = sum(_cost(shown[result.row.id], price) for result in results) if batch else 0
+    for result in results:
+        if view.calibrated(together) <= batch:
+            break
+        smaller = result.offloaded()
+        if (saved := _cost(shown[result.row.id], price) - _cost(smaller, price)) > 0:
+            shown[result.row.id] = smaller
+            together -= saved
     total = used + sum(_cost(row, price) for row in shown.values())
     for shrink in (_Result.offloaded, _Result.blocked, _Result.unseen):
         for result in results:
@@ -108,6 +129,12 @@ class _Result:
         cut = wire.notes(self.row.extra).get("cut") is True
         stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
         return self._as("archived", previewed(stub, self.words, self.view, self.tokens))
+
+    def told(self, text: str) -> Row:
+        """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
+        cut = wire.notes(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 
     def blocked(self) -> Row:
         head = self.words[:BLOCKED]

@@ -81,6 +81,17 @@ class Reach(NamedTuple):
     groups: list[str]
 
 
+def _pairs(ledger: Ledger) -> tuple[dict[str, str], dict[str, str]]:
+    """A call's block → its result's, and the reverse."""
+    results = {call: result.id for call, result in results_of(ledger.rows()).items()}
+    return results, {result: call for call, result in results.items()}
+
+
+def _places(ledger: Ledger) -> dict[str, int]:
+    """A block → where it is in the order of the prompt."""
+    return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
+
+
 @dataclass(slots=True)
 class Draft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
@@ -95,18 +106,16 @@ class Draft:
     handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
-    results: dict[str, str] = field(init=False)
-    calls: dict[str, str] = field(init=False)
-    _places: dict[str, int] = field(init=False)
+    results: Mapping[str, str] = field(init=False)
+    calls: Mapping[str, str] = field(init=False)
+    _places: Mapping[str, int] = field(init=False)
     _undo: list[tuple[str, Row | Group | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        held = list(self.ledger.rows())
-        self.rows = {row.id: row for row in held}
+        self.rows = {row.id: row for row in self.ledger.rows()}
         self.groups = dict(self.ledger.groups)
-        self.results = {call: result.id for call, result in results_of(held).items()}
-        self.calls = {result: call for call, result in self.results.items()}
-        self._places = {row.id: place for place, row in enumerate(in_prompt_order(self.ledger, held))}
+        self.results, self.calls = self.ledger.derived(_pairs)
+        self._places = self.ledger.derived(_places)
 
     # --- changes
 

@@ -79,6 +79,15 @@ def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
     return ledger.derived(_costs, price)
 
 
+def dashboards(ledger: Ledger, price: Price) -> int:
+    """What of it the dashboards cost that were sent, but for those that left in a group."""
+    return sum(
+        cost_of(slot, price)
+        for slot in outline(ledger)
+        if slot.row.kind == "dashboard" and (slot.show != "text" or slot.row.group not in ledger.groups)
+    )
+
+
 def _measure(ledger: Ledger, price: Price) -> int:
     return sum(cost_of(slot, price) for slot in outline(ledger))
 
@@ -108,4 +117,3 @@ def ancestor(ledger: Ledger, row: Row) -> Row | None:
             return above
         parent = above.parent
     return None
-

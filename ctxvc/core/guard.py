@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ctxvc.core.engine import measure, rehearse
+import msgspec
+
+from ctxvc.core.engine import measure, rehearse, until
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
@@ -44,24 +46,10 @@ def guard(view: View, spare: int = 0) -> Rehearsal | None:
 
 
 def _enough(view: View, actions: tuple[Action, ...], target: int, kept: frozenset[str]) -> Rehearsal:
-    """The shortest beginning of `actions` that reaches the target, found by halving; all of them if none does."""
-    low, high = 0, len(actions)
-    best = _tried(view, actions, kept)
-    if view.calibrated(best.tokens_after) > target:
-        return best
-    while low < high:
-        middle = (low + high) // 2
-        tried = _tried(view, actions[:middle], kept)
-        if view.calibrated(tried.tokens_after) <= target:
-            best, high = tried, middle
-        else:
-            low = middle + 1
-    return best
-
-
-def _tried(view: View, actions: tuple[Action, ...], kept: frozenset[str]) -> Rehearsal:
+    """The shortest beginning of `actions` that reaches the target without roll-up; all of them if none does."""
     plan = Plan(actions=actions, actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True)
-    return rehearse(view, plan, protect=kept, roll_up=True)
+    needed, _ = until(view, plan, target, protect=kept)
+    return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=kept, roll_up=True)
 
 
 def _results(view: View, kept: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:

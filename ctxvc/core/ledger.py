@@ -209,6 +209,13 @@ class Ledger:
         for segment in sorted(self.segments, reverse=True):
             yield from reversed(self.segments[segment])
 
+    def since(self, earlier: Ledger | None) -> Iterator[Row]:
+        """The rows of all segments that are not in an `earlier` ledger as they are here."""
+        held = earlier.segments if earlier else {}
+        for segment in sorted(self.segments):
+            if self.segments[segment] is not held.get(segment):
+                yield from self.segments[segment]
+
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
         """The ledger with each of `rows` added, or in the place of the row that has its id."""
         segments = dict(self.segments)

@@ -56,10 +56,14 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bodies(msgspec.Struct, frozen=True):
-    """How bodies are read: `body(row)` and, for siblings, `file(row, suffix)`."""
+    """How bodies are read: `body(row)` and, for siblings, `file(row, suffix)`.
+
+    `made` is for whoever makes prompts of them: what stood in the newest, which the next mostly repeats.
+    """
 
     body: Callable[[Row], bytes]
     file: Callable[[Row, str], bytes]
+    made: dict[tuple[str, str], Any] = msgspec.field(default_factory=dict)
 
 
 def outline(ledger: Ledger) -> tuple[Slot, ...]:
@@ -72,33 +76,28 @@ def _outline(ledger: Ledger) -> tuple[Slot, ...]:
     shown = _shown(ledger, places)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
-    paired = [row for row in _calls_and_results(ledger) if row.call in asked_for]
+    paired = [row for row in _calls_and_results(ledger, asked_for) if row.call in asked_for]
     results = results_of(paired)
     renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, shown)}
     slots: list[Slot] = []
     asked: list[Slot] = []  # calls of the assistant message in the making
-
-    def answer() -> None:
-        slots.extend(_answer(call, results.get(call.row.id), shown) for call in asked)
-        asked.clear()
-
     for place in places:
         row = place.row
         if asked and row.role != "assistant":
-            answer()
+            slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
+            asked = []
         slot = shown.get(row.id)
         if slot is None or row.id in answers:
             continue  # an answer is given right behind its call
-        if slot.show != "text":
-            if row.kind == "tool_use":
-                if row.id in renamed:
-                    slot = msgspec.structs.replace(slot, call=renamed[row.id])
-                asked.append(slot)
-            elif row.kind == "tool_result":
-                slot = _without_call(slot)
+        if slot.show != "text" and row.kind == "tool_use":
+            if row.id in renamed:
+                slot = msgspec.structs.replace(slot, call=renamed[row.id])
+            asked.append(slot)
+        elif slot.show != "text" and row.kind == "tool_result":
+            slot = _without_call(slot)
         slots.append(slot)
-    answer()
+    slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
     return tuple(slots)
 
 
@@ -109,7 +108,7 @@ def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
 
 def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
-    moves = [(group.summary, group.before) for group in ledger.groups.values() if group.before]
+    moves = _moves(ledger)
     if not moves:
         return rows
     by_id = {row.id: row for row in rows}
@@ -127,27 +126,41 @@ def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
 
 
+def _moves(ledger: Ledger) -> list[tuple[tuple[str, ...], str]]:
+    """The summaries that stand elsewhere than where they were recorded: their blocks, and the block that follows."""
+    return [(group.summary, group.before) for group in ledger.groups.values() if group.before]
+
+
 def _places(ledger: Ledger) -> list[Slot]:
-    """The rows that may show something, in prompt order, each as it would if it stood alone (`_alone`)."""
-    places = list(chain.from_iterable(ledger.by_segment(_alone)))
-    if not any(group.before for group in ledger.groups.values()):
-        return places
-    by_id = {slot.row.id: slot for slot in chain.from_iterable(ledger.by_segment(_each_alone))}
-    return [by_id[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+    """The rows that may show something, in prompt order, each as it would if it stood alone."""
+    if all(names <= ledger.groups.keys() for names in ledger.by_segment(_groups_in)) and not _moves(ledger):
+        return list(chain.from_iterable(ledger.by_segment(_alone)))
+    alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
+    return [alone[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+
+
+def _groups_in(rows: tuple[Row, ...]) -> set[str]:
+    return {row.group for row in rows if row.group}
 
 
 def _alone(rows: tuple[Row, ...]) -> list[Slot]:
-    """`_each_alone` of the rows that may show something, and of one in each run of others that ends a reply."""
+    """Of neighbours in the ledger whose groups are all there, the rows that may show something (`_each_alone`).
+
+    Of a group's rows the first that no cut takes speaks for all. Of others, one in each run that ends a reply is kept.
+    """
     places: list[Slot] = []
+    told: set[str] = set()
     for slot in _each_alone(rows):
         row = slot.row
-        silent = slot.show == "text" and not slot.text and (row.state == "pruned" or not row.group)
+        silent = slot.show == "text" and (row.state == "pruned" or (row.group in told if row.group else not slot.text))
         if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
             places.append(slot)
+        if slot.show == "text" and row.state != "pruned" and row.kind not in CUT:
+            told.add(row.group)
     return places
 
 
-def _each_alone(rows: tuple[Row, ...]) -> list[Slot]:
+def _each_alone(rows: Iterable[Row]) -> list[Slot]:
     """What each row shows as if there were no other, no group and no cut: an absent one its stub, or no text."""
     return [
         Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
@@ -162,24 +175,28 @@ def _shown(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
     shown: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
     for slot in places:
-        row = slot.row
-        if (row.kind in CUT and is_cut(row, ledger.meta)) or row.group in silent:
+        row, told = slot.row, slot
+        if row.kind in CUT and is_cut(row, ledger.meta):
             continue
-        told = slot
-        if slot.show == "text" and row.state != "pruned" and (group := _outermost(ledger, row.group)):
-            told = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
-            silent |= {group.id, row.group}
+        if slot.show == "text" and row.state != "pruned" and row.group:
+            if row.group in silent:
+                continue
+            if group := _outermost(ledger, row.group):
+                told = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
+                silent |= {group.id, row.group}
         if told.show != "text" or told.text:
             shown[row.id] = told
     return shown
 
 
-def _calls_and_results(ledger: Ledger) -> Iterable[Row]:
-    return chain.from_iterable(ledger.by_segment(_paired))
+def _calls_and_results(ledger: Ledger, calls: set[str]) -> Iterable[Row]:
+    """All calls and results of the segments in which one of `calls` is."""
+    return chain.from_iterable(rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
 
 
-def _paired(rows: tuple[Row, ...]) -> list[Row]:
-    return [row for row in rows if row.kind in ("tool_use", "tool_result")]
+def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
+    paired = [row for row in rows if row.kind in ("tool_use", "tool_result")]
+    return frozenset(row.call for row in paired), paired
 
 
 def _outermost(ledger: Ledger, name: str) -> Group | None:

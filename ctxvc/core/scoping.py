@@ -56,6 +56,14 @@ def inherited(ledger: Ledger) -> tuple[str, ...]:
     return tuple(row.id for row in ledger.rows() if row.id in kept)
 
 
+def instructions(ledger: Ledger) -> tuple[str, ...]:
+    """The blocks that a helper's scope takes along: what is pinned and no human's, with the other half of its pair."""
+    pairs = _pairs(ledger)
+    pinned = [row for row in ledger.rows() if row.state == "pinned" and not is_human(row.role, row.origin)]
+    kept = {block for row in pinned for block in (row.id, *pairs.get(row.id, ()))}
+    return tuple(row.id for row in ledger.rows() if row.id in kept)
+
+
 def in_turn(ledger: Ledger) -> bool:
     """Whether the newest turn goes on: its last reply called something, or nobody has replied yet."""
     replies = [row for row in _turn(ledger) if row.role == "assistant"]

@@ -77,7 +77,18 @@ def valid(content: Iterable[Piece]) -> list[Piece]:
       not know, a user's thinking, half of a pair of the provider's own call and result.
     - Call ids have the characters that are allowed, and the first message is the user's.
     """
-    fit = _with_ids(_with_whole_pairs([piece for piece in map(_fit, content) if _says_something(piece)]))
+    return together(filter(_says_something, map(_fit, content)))
+
+
+def alone(piece: Piece) -> Piece | None:
+    """The part of `sendable` that looks at one piece only; None where it says nothing."""
+    fit = _fit(_guarded(piece))
+    return fit if _says_something(fit) else None
+
+
+def together(content: Iterable[Piece]) -> list[Piece]:
+    """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
+    fit = _with_ids(_with_whole_pairs(list(content)))
     if fit and fit[0].role != "user":
         beginning = Words(message=fit[0].message, role="user", kind="user", body=text.encode(stubs.BEGINNING))
         return [beginning, *fit]

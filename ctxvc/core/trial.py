@@ -324,10 +324,14 @@ class Trial:
 
 def _open(draft: Draft) -> frozenset[str]:
     """The blocks of the newest step, where one of its calls has no result yet."""
-    newest = max((row.step for row in draft.rows.values()), default=0)
+    newest = max(draft.ledger.by_segment(_newest_step), default=0)
     step = [row for row in draft.rows.values() if row.step == newest]
     waiting = any(row.kind == "tool_use" and row.id not in draft.results for row in step)
     return frozenset(row.id for row in step) if waiting else frozenset()
+
+
+def _newest_step(rows: tuple[Row, ...]) -> int:
+    return max((row.step for row in rows), default=0)
 
 
 def _bound(ledger: Ledger) -> frozenset[str]:

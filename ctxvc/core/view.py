@@ -108,10 +108,25 @@ def dashboard(
 
     With `every`, the members of groups have lines of their own instead. Dashboards that were sent have none.
     """
-    meta = ledger.meta
     lines = tuple(_lines(ledger, costs, every=every))
     conversation = sum(map(_SHOWN, lines))
     sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation
+    return msgspec.structs.replace(
+        totals(ledger, conversation, sent, window, overhead, calibration=calibration), lines=lines
+    )
+
+
+def totals(
+    ledger: Ledger,
+    conversation: int,
+    sent: int,
+    window: int,
+    overhead: int = 0,
+    *,
+    calibration: tuple[int, int] = (1000, 0),
+) -> Dashboard:
+    """A dashboard without lines. `sent` is what dashboards cost that were sent, `conversation` the other messages."""
+    meta = ledger.meta
     counted = overhead + conversation + sent
     a, b = calibration
     total = counted * a // 1000 + b if counted else 0
@@ -122,7 +137,7 @@ def dashboard(
         window=window,
         overhead=max(0, total - conversation - sent),
         conversation=conversation,
-        lines=lines,
+        lines=(),
         prompt="reconstructed" if meta.source else "exact",
         missing=meta.source.missing if meta.source else (),
         dashboards=sent,

@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from ctxvc.core.engine import rehearse
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.plan import Plan, View
-from ctxvc.core.policy import Ask, Policy, Terms
+from ctxvc.core.policy import Ask, Policy
 from ctxvc.errors import BadInput
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.composing import Composed, after, joined
+from ctxvc.policies.episodes import Episodes
+from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.planned import Planned
+from ctxvc.policies.scoped import Scoped
+from ctxvc.policies.self_managed import SelfManaged
+from ctxvc.policies.usual import Default
+
+__all__ = ["POLICIES", "Composed", "Load", "after", "joined", "knobs", "parse", "spec", "word"]
 
 #: Every policy that ships, in the order in which they are listed.
-POLICIES: tuple[type[Policy], ...] = ()
+POLICIES: tuple[type[Policy], ...] = (
+    Default,
+    SelfManaged,
+    Planned,
+    Layered,
+    Episodes,
+    Scoped,
+    OldestTurn,
+    ToolPrune,
+    ToolMaskPrune,
+    Hybrid,
+    Keep,
+    Window,
+    Clear,
+    Mask,
+    Skeleton,
+    Summary,
+)
 
 #: A person's own policy: the path of a Python file and the name of a class in it → the class.
 Load = Callable[[str, str], type[Policy]]
@@ -23,57 +47,6 @@ Load = Callable[[str, str], type[Policy]]
 
 #: Signs that separate, and how they are written inside a knob's value.
 _CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))
-
-
-class Composed(Policy, frozen=True, kw_only=True):
-    """Policies one after the other, each of which measures what those before it left."""
-
-    parts: tuple[Policy, ...]
-
-    def propose(self, view: View) -> Plan:
-        plans: list[Plan] = []
-        for part in self.parts:
-            plan = part.propose(view)
-            plans.append(plan)
-            if plan.actions:
-                view = after(view, rehearse(view, plan).after)
-        actors = {plan.actor for plan in plans if plan.actions}
-        return Plan(
-            actions=tuple(action for plan in plans for action in plan.actions),
-            actor=actors.pop() if len(actors) == 1 else self.actor,
-            reason="; ".join(dict.fromkeys(plan.reason for plan in plans if plan.reason)),
-            pressure=any(plan.pressure for plan in plans),
-            cost=sum(plan.cost for plan in plans),
-        )
-
-    def terms(self) -> Terms:
-        return joined([part.terms() for part in self.parts])
-
-    @property
-    def actor(self) -> str:
-        return f"policy:{'+'.join(part.name for part in self.parts)}"
-
-
-def joined(terms: list[Terms]) -> Terms:
-    """What several policies ask for together: all of their tools, the least of what the model sees."""
-    boards = {each.board for each in terms}
-    ladder: dict[str, float] = {}
-    for each in terms:
-        ladder.update(each.ladder)
-    return Terms(
-        tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
-        protocol="\n\n".join(each.protocol for each in terms if each.protocol),
-        board="off" if "off" in boards else "status" if "status" in boards else "full",
-        handles=all(each.handles for each in terms),
-        ladder=ladder,
-        batch=min((each.batch for each in terms if each.batch), default=0),
-    )
-
-
-def after(view: View, ledger: Ledger) -> View:
-    """The view of a ledger that came of changes to that of `view`."""
-    newest = max((int(name[1:]) for name in ledger.groups), default=0)
-    return replace(view, ledger=ledger, next_group=max(view.next_group, newest + 1))
 
 
 def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Policy:

@@ -43,9 +43,7 @@ _USUAL: Mapping[str, str] = {
         "each block with its tokens, its age in steps, its state and how often it was read. The program writes it, "
         "not the user."
     ),
-    "status": (
-        "From time to time a line shows how much of the budget is used. The program writes it, not the user."
-    ),
+    "status": ("From time to time a line shows how much of the budget is used. The program writes it, not the user."),
     "when": (
         "Change your context only where the task gains by it. That a block is old or large, or that it is listed, is "
         "no reason: while there is room, leave it. Reasons are that its work is done and written down, that it was a "
@@ -65,7 +63,7 @@ _USUAL: Mapping[str, str] = {
         "made, calls of other tools are refused."
     ),
     "recover": (
-        "recover(id, lines) reads what is kept, or a part of it, as a new result; restore(blocks) puts blocks back "
+        "recover(block, lines) reads what is kept, or a part of it, as a new result; restore(blocks) puts blocks back "
         "where they stood. Take no more than you need. What is kept is what the tool said then: if that was cut, or "
         "may be out of date, ask the source again."
     ),
@@ -79,8 +77,8 @@ _USUAL: Mapping[str, str] = {
         "stay in the prompt. With fold, the work that the note covers leaves it."
     ),
     "scopes": (
-        "scope(name, text) begins a piece of work in a prompt of its own, which has your notes but not the messages; "
-        "goto(name, text) goes to another, which stands as it was left. The text is what you bring along. scopes() "
+        "scope(name, note) begins a piece of work in a prompt of its own, which has your notes but not the messages; "
+        "goto(name, note) goes to another, which stands as it was left. The note is what you bring along. scopes() "
         "and notes(scope) list what there is."
     ),
     "leaving": "Before you leave a scope, note what you learned in it: its messages are not seen from another one.",
@@ -119,7 +117,7 @@ _ALT: Mapping[str, str] = {
         "large to show. Do not repeat the call. Other tools do not answer before there is room again."
     ),
     "recover": (
-        "With recover(id, lines) you read stored content, all or some lines, as a new result; with restore(blocks) "
+        "With recover(block, lines) you read stored content, all or some lines, as a new result; with restore(blocks) "
         "blocks return to their old place. Ask for little. Stored content is as old as its call, and cut where that "
         "was cut: go back to the source when it matters."
     ),
@@ -133,8 +131,8 @@ _ALT: Mapping[str, str] = {
         "numbers to the letter. Notes remain visible. Add fold to put away the work behind the note."
     ),
     "scopes": (
-        "With scope(name, text) you start a separate piece of work that sees your notes and not the messages; with "
-        "goto(name, text) you change to one that exists and is as you left it. The text goes with you. See scopes() "
+        "With scope(name, note) you start a separate piece of work that sees your notes and not the messages; with "
+        "goto(name, note) you change to one that exists and is as you left it. The note goes with you. See scopes() "
         "and notes(scope)."
     ),
     "leaving": "Make a note of what you learned before you change scopes: messages stay behind in the scope you leave.",
@@ -147,8 +145,12 @@ def text(tools: Iterable[str], *, board: Board = "full", wording: Wording = "usu
     Paragraphs are parted by an empty line, and none has one in it.
     """
     given = frozenset(tools)
-    words = _USUAL if wording == "usual" else _ALT
-    return "\n\n".join(words[name] for name in _NEEDS if _is_told(name, given, board))
+    return "\n\n".join(paragraph(name, wording) for name in _NEEDS if _is_told(name, given, board))
+
+
+def paragraph(name: str, wording: Wording = "usual") -> str:
+    """One paragraph, by its name: `budget`, `full`, `status`, `when`, `stubs`, `blocked`, or that of a tool."""
+    return (_USUAL if wording == "usual" else _ALT)[name]
 
 
 def _is_told(name: str, tools: frozenset[str], board: Board) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 from ctxvc.core.engine import until
-from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.policy import Board, Policy, Terms
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import removable, used
+from ctxvc.policies.baselines import leaving, numbers, removable, shares, standing, steps, used
 from ctxvc.policies.protocol import Wording
 
 #: The context tools of the full method.
@@ -20,7 +18,7 @@ TOOLS = ("archive", "recover", "restore", "delete", "note", "search")
 class SelfManaged(Policy, frozen=True, kw_only=True):
     """The agent's own archive, recover, restore and delete calls act; the rules here are its safety net.
 
-    Source: VISTA, section 3 ("Budgeted Loop and Variants") and appendices B and D. What the harness owes the agent is in
+    Source: VISTA, section "Budgeted Loop and Variants" and appendices B and D. What the harness owes the agent is in
     `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
 
     - `single`, `batch`: tokens above which one result, and the results of one step together, are not admitted whole
@@ -36,7 +34,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     """
 
     name: ClassVar[str] = "self_managed"
-    source: ClassVar[str] = "VISTA (arXiv 2606.30005), section 3, appendices B and D"
+    source: ClassVar[str] = 'VISTA (arXiv 2606.30005), "Budgeted Loop and Variants", appendices B and D'
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "dashboard and stubs"
 
@@ -51,25 +49,30 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     board: Literal["full", "status"] = "full"
     wording: Wording = "usual"
 
+    def __post_init__(self) -> None:
+        shares(self, "low_water", "share")
+        numbers(self, 0, "single", "batch")
+
     def propose(self, view: View) -> Plan:
         effective, before = view.budget.effective, used(view)
         if before <= view.budget.guard:
-            return self._none(f"{before:,} of {effective:,} tokens: below the guard at {view.budget.guard:,}")
+            return self._none(standing(view, before, view.budget.guard, "the guard"))
         if not self.archive:
-            return self._none(f"{before:,} of {effective:,} tokens, over the guard: only the agent frees, by deleting")
+            return self._none(leaving(view, before, before, "over the guard, and nothing may be archived"))
         free = removable(view)
         if self.agent:
             mark = int(effective * self.low_water)
-            held = sorted((row for row in free if row.kind == "tool_result"), key=_largest(view))
+            results = [row for row in free if row.kind == "tool_result"]
+            results.sort(key=lambda row: (-view.price.body(row), row.number))
+            units = [[row] for row in results]
         else:
             mark = int(effective * self.share)
-            held = [row for row in free if row.kind != "thinking"]
-        plan = Plan(actions=_archives(held), actor=self.actor, pressure=True)
+            units = list(steps(free))
+        archives = tuple(Action(verb="archive", targets=tuple(row.id for row in unit)) for unit in units)
+        plan = Plan(actions=archives, actor=self.actor, pressure=True)
         actions, after = until(view, plan, min(mark, view.budget.guard))
-        which = "largest results" if self.agent else "oldest blocks"
-        reason = f"{before:,} of {effective:,} tokens, over the guard: the {which} leave, {after:,} stay"
-        if after > view.budget.guard:
-            reason += ", of which nothing more may leave by this rule"
+        what = "largest results" if self.agent else "oldest steps"
+        reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
     def terms(self) -> Terms:

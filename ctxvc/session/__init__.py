@@ -116,7 +116,7 @@ class Session:
                 **(budget_fields(wanted) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
             )
-            session._begin()
+            session.begin()
         except BaseException:
             store.close()
             raise
@@ -136,8 +136,8 @@ class Session:
         """What the session's policy asks for: tools, protocol, what the model sees."""
         return self._context.terms
 
-    def _begin(self) -> None:
-        """Puts what the policy says on the use of its tools, pinned, where it does not stand yet."""
+    def begin(self) -> None:
+        """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
         if self.policy and (told := governing.protocol_message(self.ledger(), self.policy)):
             self.pin(self.append(told))
 
@@ -246,17 +246,23 @@ class Session:
 
     # --- what comes in
 
-    def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
+    def append(
+        self,
+        *messages: Mapping[str, Any] | Message,
+        origin: Origin = "human",
+        shown: Mapping[str, str] = {},
+    ) -> list[str]:
         """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
 
         On the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for what a program
-        puts in. A large result comes in as a preview; what does not fit even so is blocked (`overflow`).
+        puts in. A large result comes in as a preview; what does not fit even so is blocked (`overflow`). Of the result
+        of a call in `shown` the model sees that text, where it costs less than the whole, which is kept.
         Raises: BadInput for what is no message; CtxvcError, then nothing was added.
         """
         context = self._context
         parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
         try:
-            return self.writer.append(*parts, shape=partial(incoming.shaped, context))
+            return self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
         finally:
             context.fresh = {}
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ctxvc import models
 from ctxvc.core import budget as budgets
 from ctxvc.core import cuts, ids, text
 from ctxvc.core.budget import Budget, Ladder
-from ctxvc.core.engine import costs, measure
+from ctxvc.core.engine import costs, dashboards, measure
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import Bodies
-from ctxvc.core.view import Dashboard, dashboard
+from ctxvc.core.view import Dashboard, dashboard, totals
 from ctxvc.measure import Meter, Prices
 from ctxvc.session.proof import Sent
 from ctxvc.store import revisions
@@ -51,7 +51,8 @@ class Context:
         #: Bodies that are on their way in, while an append goes on.
         self.fresh: Mapping[tuple[str, str], bytes] = {}
         self._prices: dict[str, Prices] = {}
-        self._used: tuple[Ledger, int] | None = None  # a ledger, and what its messages cost
+        self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
+        self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
         self._overhead: dict[str, int] = {}
         self._board: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
@@ -64,28 +65,44 @@ class Context:
     def ledger(self, scope: str = "") -> Ledger:
         return self.writer.ledger(scope)
 
-    def view(self, ledger: Ledger | None = None) -> View:
-        """What would be sent now, or with that ledger of the current scope, and what it costs."""
+    def view(self, ledger: Ledger | None = None, coming: Iterable[Row] = ()) -> View:
+        """What would be sent now, or with that ledger of the current scope, and what it costs.
+
+        Rows that are `coming` in are counted with it, in one go.
+        """
         ledger = ledger or self.ledger()
-        prices = self.prices(ledger.meta.scope)
-        prices.load(row for row in ledger.rows() if row.present)
+        scope = ledger.meta.scope
+        prices = self.prices(scope)
+        new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
+        prices.load([*new, *coming])
+        self._counted[scope] = ledger
         return View(
             ledger=ledger,
             price=prices,
             budget=budget_of(ledger, self.terms.ladder),
-            overhead=self._overhead_tokens(ledger.meta.scope),
+            overhead=self._overhead_tokens(scope),
             next_group=self.writer.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
-            words=lambda row: text.decode(self._kept(row, "", ledger.meta.scope)),
+            words=lambda row: text.decode(self._kept(row, "", scope)),
             handles=self.terms.handles,
         )
 
     def used(self, view: View) -> int:
         """The tokens of the whole prompt as we count them."""
-        if self._used is None or self._used[0] is not view.ledger:
-            self._used = (view.ledger, measure(view.ledger, view.price))
-        return view.overhead + self._used[1]
+        return view.overhead + measure(view.ledger, view.price)
+
+    def totals(self, view: View) -> Dashboard:
+        """The dashboard of a view without its lines."""
+        sent = dashboards(view.ledger, view.price)
+        return totals(
+            view.ledger,
+            measure(view.ledger, view.price) - sent,
+            sent,
+            view.budget.effective,
+            view.overhead,
+            calibration=view.calibration,
+        )
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
@@ -108,7 +125,10 @@ class Context:
     def bodies(self) -> Bodies:
         """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
         scope = self.scope
-        return Bodies(lambda row: self._kept(row, "", scope), lambda row, suffix: self._kept(row, suffix, scope))
+        if self._bodies is None or self._bodies[0] != scope:
+            bodies = Bodies(lambda row: self._kept(row, "", scope), lambda row, suffix: self._kept(row, suffix, scope))
+            self._bodies = scope, bodies
+        return self._bodies[1]
 
     def _kept(self, row: Row, suffix: str, scope: str) -> bytes:
         key = row.sha256, suffix  # the body of a row with siblings names them by their checksums

@@ -44,11 +44,11 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
     )
 
 
-def shaped(context: Context, ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
+def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
     """How new rows are recorded.
 
     The first words of a human are pinned, results are admitted or blocked, and a turn begins with a cut. A reply's
-    commit says which prompt it saw.
+    commit says which prompt it saw. `shown` is what the model is to see of a result, by its call.
     """
     meta: dict[str, Any] = {}
     rows = entry.rows
@@ -61,9 +61,17 @@ def shaped(context: Context, ledger: Ledger, entry: Entry, fresh: Fresh) -> Shap
             meta["cuts"] = cuts.at_turn(ledger)
     words = admission.texts(rows, bodies)
     if words:
-        view = context.view(ledger)
+        view = context.view(ledger, rows)
         calls = {row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows}
-        admitted = admission.admit(view, rows, words, context.used(view), calls)
+        admitted = admission.admit(
+            view,
+            rows,
+            words,
+            context.used(view),
+            calls,
+            told={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            batch=context.terms.batch,
+        )
         rows = admitted.rows
         if admitted.blocked:
             meta["refused"] = max(1, ledger.meta.refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 
@@ -12,10 +13,9 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.cuts import is_cut
 from ctxvc.core.guard import guard
-from ctxvc.core.ledger import Ledger
+from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import View
 from ctxvc.core.prompt import Slot, outline
-from ctxvc.core.view import Dashboard
 from ctxvc.errors import BadInput, Conflict, OverBudget
 from ctxvc.session.context import Context
 
@@ -88,7 +88,7 @@ class Boards:
     def room(self) -> int:
         """The tokens that the dashboard may cost which is due now; 0 where none is."""
         view, shown = self._looked()
-        form = self._due(view, shown, self._context.dashboard())
+        form = self._due(view, shown)
         if form == "none":
             return 0
         return boards.room("full" if form == "cut" else form, 0, view.budget.board_cap)
@@ -97,16 +97,15 @@ class Boards:
         """Whether what is due was shown; False where a cut must be made first."""
         context = self._context
         view, shown = self._looked()
-        board = context.dashboard()
-        form = self._due(view, shown, board)
+        form = self._due(view, shown)
         if form == "cut":
             return False
         if form != "none" and (
-            words := self._words(form, board, shown, boards.room(form, _kept(view), view.budget.board_cap))
+            words := self._words(view, form, shown, boards.room(form, _kept(view), view.budget.board_cap))
         ):
             part = wire.text_part(words, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
-            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, board)
+            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, context.totals(view))
         return True
 
     def _looked(self) -> tuple[View, boards.Shown | None]:
@@ -114,11 +113,11 @@ class Boards:
         view = self._context.view()
         return view, self._shown.get(self._context.scope) if _kept(view) else None
 
-    def _due(self, view: View, shown: boards.Shown | None, board: Dashboard) -> boards.Due:
+    def _due(self, view: View, shown: boards.Shown | None) -> boards.Due:
         return boards.due(
             shown,
             view.ledger,
-            board,
+            self._context.totals(view),
             _percents(view.budget),
             _kept(view),
             view.budget.board_cap,
@@ -126,13 +125,13 @@ class Boards:
             committed=self._context.changed,
         )
 
-    def _words(self, form: boards.Kind, board: Dashboard, shown: boards.Shown | None, room: int) -> str:
+    def _words(self, view: View, form: boards.Kind, shown: boards.Shown | None, room: int) -> str:
         if form == "line":
-            return boards.line_text(board)
-        ledger, count = self._context.ledger(), self._context.meter.count
+            return boards.line_text(self._context.totals(view))
+        board, count = self._context.dashboard(), self._context.meter.count
         if form == "changes" and shown and shown.ledger:
-            return boards.changes_text(shown.ledger, ledger, board, cap=room, count=count)
-        notes, older = boards.recent_notes(ledger, self._context.writer.body)
+            return boards.changes_text(shown.ledger, view.ledger, board, cap=room, count=count)
+        notes, older = boards.recent_notes(view.ledger, self._context.writer.body)
         return boards.board_text(board, notes, older, cap=room, count=count)
 
 
@@ -153,8 +152,12 @@ def refusal(context: Context) -> str:
 
 def _kept(view: View) -> int:
     """What the dashboards cost that no cut has taken away."""
-    rows = (row for row in view.ledger.rows() if row.kind == "dashboard" and not is_cut(row, view.ledger.meta))
-    return sum(map(view.price.body, rows))
+    rows = chain.from_iterable(view.ledger.by_segment(_dashboards))
+    return sum(view.price.body(row) for row in rows if not is_cut(row, view.ledger.meta))
+
+
+def _dashboards(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.kind == "dashboard"]
 
 
 def _percents(budget: Budget) -> tuple[int, ...]:

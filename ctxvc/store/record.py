@@ -62,15 +62,28 @@ def record(
     source: str = "",
     final: bool = False,
     as_new: bool = False,
+    redact: bool = True,
 ) -> Recorded:
     """Imports a recording, or what is new in it since the last time; gives what was done.
 
     `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
     the session that a sub-agent's own recording belongs to, with `source` to tell it from the others. `final` takes the
     open step at the end as it is; without it, it waits for a later import where the recording says that it grows.
-    Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported.
+    Secrets become marks; without `redact` a new session keeps all bytes as they are, now and later.
+    Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported, or where
+    its secrets became marks the last time and should not now.
     """
-    begun = begin(store, events, name=name, suffix=suffix, into=into, source=source, final=final, as_new=as_new)
+    begun = begin(
+        store,
+        events,
+        name=name,
+        suffix=suffix,
+        into=into,
+        source=source,
+        final=final,
+        as_new=as_new,
+        redact=redact,
+    )
     begun.finish()
     if (begun.result.created or begun.result.units) and not into:
         store.set_current_scope(begun.result.session, begun.scope)
@@ -87,6 +100,7 @@ def begin(
     source: str = "",
     final: bool = False,
     as_new: bool = False,
+    redact: bool = True,
     after: Sequence[Unfinished] = (),
 ) -> Unfinished:
     """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
@@ -95,6 +109,8 @@ def begin(
     """
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
+    if redact:
+        opened = _named(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
@@ -108,6 +124,17 @@ def begin(
     if created:
         taken = {*tips, *(other.result.session for other in after)}
         session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+    if not redact:
+        if not (created or store.redaction.is_exact(session_name)):
+            raise Refused(
+                f"session {session_name} was recorded with marks in the place of secrets, and goes on so",
+                hint="--as-new takes the recording as another session",
+            )
+        store.redaction.keep_exact(session_name)
+    if redactor := store.redaction.of(session_name):
+        # Here, before anything has a number or is given to git: what is secret never comes further.
+        opened, rest = redactor.opened(opened), map(redactor.event, rest)
+        warnings[:] = map(redactor.warned, warnings)
     with ExitStack() as held:
         recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
@@ -178,6 +205,12 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
 
                 return opened, rest()
     raise BadInput("there is no message in it", hint="is it the right file, and the right --format?")
+
+
+def _named(store: Store, opened: Opened) -> Opened:
+    """The name proposed for a session may be what a person typed first."""
+    redactor = store.redaction.of(opened.name)
+    return msgspec.structs.replace(opened, name=redactor.text(opened.name)) if redactor else opened
 
 
 def _known(old: Opened, new: Opened) -> Opened:

@@ -51,6 +51,21 @@ def switch(draft: Draft, scope: str, wanted: Switch) -> None:
         _go(draft, scope, wanted)
 
 
+def branch(draft: Draft, scope: str, wanted: Switch, commit: str) -> None:
+    """Adds a scope on top of a commit of `scope`, which itself stays as it is: nobody goes there yet."""
+    ledger = draft.known.store.reader.ledger(commit)
+    draft.begin(
+        wanted.name,
+        commit,
+        ledger,
+        actor=wanted.actor,
+        counters=scoping.first_counters(ledger),
+        inherit=scoping.instructions(ledger),
+        meta=_meta(ledger.meta, wanted.name, scope),
+        text=wanted.text,
+    )
+
+
 def _open(draft: Draft, scope: str, wanted: Switch) -> None:
     """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
     words = scoping.departure(wanted.name, wanted.text)

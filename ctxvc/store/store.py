@@ -24,6 +24,7 @@ from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.reading import Reader
+from ctxvc.store.redaction import SETTING, Redaction
 from ctxvc.store.refs import head_ref, ref_of, scope_of
 from ctxvc.store.writer import Writer
 
@@ -47,12 +48,17 @@ _SETTINGS = {
 class Store:
     """An open store. Cheap to open; nothing is read before it is asked for."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged."""
+    def __init__(self, path: Path, *, redact: bool = True) -> None:
+        """Without `redact`, what is recorded is kept to the byte, secrets and all.
+
+        Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
+        """
         self.path = path = path.absolute()
+        _finish_purge(path)
         self.repository = git.open_repository(path)
         settings = git.config(self.repository)
         _check_settings(path, settings)
+        self.redaction = Redaction(path, on=redact and settings.get(SETTING, "true") != "false")
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
 
@@ -228,6 +234,8 @@ class Store:
         self, name: str, *, model: str = "", source: Source | None = None, system: Any, tools: Any, time: str = ""
     ) -> Commit:
         """The commit that a session begins with: an empty scope `main`."""
+        if redactor := self.redaction.of(name):
+            system, tools = redactor.value(system), redactor.value(tools)
         what = f" from {source.format} {text.one_line(source.id, 100)}" if source else ""
         now = self.now()
         return Commit(
@@ -397,6 +405,14 @@ def _exclude(path: Path) -> None:
             exclude.write_text(held + ("" if not held or held.endswith("\n") else "\n") + line + "\n")
     except OSError:
         return  # the .gitignore inside does the same
+
+
+def _finish_purge(path: Path) -> None:
+    """A purge that was killed after it was decided is done before anything is read."""
+    if (path / "ctxvc" / "purge" / "state.json").exists():
+        from ctxvc.store import purge
+
+        purge.complete(path)
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:

@@ -75,7 +75,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     """
     start = time.perf_counter()
     before = sizes(store)
-    _flush(store)
+    flush(store)
     marker = store.cache_path / "compact"
     if _packs(store) != _marked(marker):
         # Under the shared lock nobody takes our temporary files for a killed writer's.
@@ -102,7 +102,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     )
 
 
-def _flush(store: Store) -> None:
+def flush(store: Store) -> None:
     """Makes commits of what the journals hold and is complete."""
     for name in store.sessions():
         journal = Journal(store.journal_path(name))

@@ -27,7 +27,7 @@ from ctxvc.store.journal import Record, encode_record
 from ctxvc.store.known import Known
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import PackWriter
-from ctxvc.store.scoping import Switch, check, switch
+from ctxvc.store.scoping import Switch, branch, check, switch
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
@@ -47,6 +47,7 @@ class Writer:
     def __init__(self, store: Store, name: str, scope: str = "") -> None:
         self.store = store
         self.name = name
+        self._redactor = store.redaction.of(name)
         self._mutex = threading.RLock()
         self._known = Known(store, name)
         self._journal = self._known.journal
@@ -145,12 +146,15 @@ class Writer:
     def append(self, *messages: Message, scope: str = "", shape: Shape | None = None) -> list[str]:
         """Adds messages to the scope; gives the new blocks' ids. On the disk when this returns.
 
+        Secrets in them have become marks by then: what was said is nowhere on the disk, at no time.
         `shape` may record the rows of an entry otherwise than they came, and set fields of `ctxvc.json` with them.
         Where a switch is asked for, it is made with the end of the open step, in one record; what is behind that goes
         into the new scope, unless `scope` names another.
         Raises: Conflict where the switch cannot be made any more: it is not asked for then; CtxvcError. In all cases
         nothing was added.
         """
+        if self._redactor:
+            messages = tuple(map(self._redactor.message, messages))
         with self._writing():
             draft = Draft(self._known)
             at = scope or self.scope
@@ -191,6 +195,10 @@ class Writer:
         """
         rows, groups = tuple(rows), tuple(groups)
         seen = self.ledger(scope) if rows or groups else None
+        if redactor := self._redactor:
+            subject, text, trailers = redactor.text(subject), redactor.text(text), redactor.value(dict(trailers or {}))
+            parts = tuple(map(redactor.part, parts))
+            rows, groups = tuple(map(redactor.row, rows)), tuple(map(redactor.group, groups))
         with self._writing():
             if seen is not None:
                 self._unchanged(seen, self.ledger(scope), rows, groups)
@@ -257,6 +265,21 @@ class Writer:
             Switch(name=name, text=text, actor=actor, new=True, origin=from_commit, with_messages=with_messages)
         )
 
+    def branch(self, name: str, text: str, *, actor: str = "agent") -> None:
+        """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
+
+        It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
+        writer of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
+        """
+        wanted = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
+        with self._writing():
+            check(self._known, self.scope, wanted)
+            self._flush()
+            draft = Draft(self._known)
+            branch(draft, self.scope, wanted, self.tip())
+            self._commit(draft)
+            self._flush_if_possible()
+
     def goto(self, name: str, text: str, *, actor: str = "agent") -> None:
         """Comes to another scope as it was left, with a note on what one brings along. Kept as by `open_scope`.
 
@@ -313,6 +336,7 @@ class Writer:
     # --- operations
 
     def _switch(self, wanted: Switch) -> None:
+        wanted = self._redacted(wanted)
         with self._mutex:
             self._known.look()
             self._may(wanted)
@@ -325,6 +349,10 @@ class Writer:
                 switch(draft, self.scope, wanted)
                 self._commit(draft, wanted)
                 self._flush_if_possible()
+
+    def _redacted(self, wanted: Switch) -> Switch:
+        words = self._redactor.text(wanted.text) if self._redactor else wanted.text
+        return msgspec.structs.replace(wanted, text=words)
 
     def _may(self, wanted: Switch) -> None:
         """Raises: CtxvcError where the switch cannot be asked for."""

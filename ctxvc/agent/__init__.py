@@ -1,0 +1,9 @@
+"""An agent of one's own, made context-managed: the tools that its model gets, and an adapter to the Anthropic SDK."""
+
+from __future__ import annotations
+
+from ctxvc.agent.adapter import Adapter, Reply, Stop
+from ctxvc.agent.asynchronous import AsyncAdapter
+from ctxvc.agent.definitions import TOOLS, definitions
+
+__all__ = ["TOOLS", "Adapter", "AsyncAdapter", "Reply", "Stop", "definitions"]

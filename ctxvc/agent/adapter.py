@@ -1,0 +1,147 @@
+"""The adapter between a session and the client of the Messages API: what goes out, what comes in, who answers calls.
+
+It needs nothing of the client but the shape of its messages, so the Anthropic package is not even imported here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ctxvc.agent import calls
+from ctxvc.agent.calls import BROKEN, Reply, Stop, result
+from ctxvc.agent.tools import FREEING, Tools, failed
+from ctxvc.core.blocks import Message, Origin
+from ctxvc.core.guard import guard
+from ctxvc.errors import Conflict
+from ctxvc.session import Session
+
+__all__ = ["Adapter", "Reply", "Stop"]
+
+#: Calls that overflow mode refuses before a step of which more are the last straw.
+DEFIANCE = 2
+#: The share of the budget that the guard leaves in use then.
+RELIEVED = 0.75
+
+_BROKEN = "[not run: your reply was cut off before it was complete; say it again, in smaller parts]"
+_FINAL = "[not run: the context was too full for too long. Answer now, with what you know; no tool is run any more]"
+
+
+class Adapter:
+    """A session as an agent's loop sees it: request, record, handle, results, and again.
+
+    Safe to call from several threads; `AsyncAdapter` is the same for `asyncio`. Each of its methods
+    raises CtxvcError where the session cannot go on.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._lock = threading.RLock()
+        self._tools = Tools(session)
+        self._refused = session.ledger().meta.refused  # as it was when the step began
+        self._final = False  # the next reply is the last of its turn
+        self._switch: object = None  # the id of the call that asked for a change of scope
+
+    def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
+        """What somebody says, as `Session.append` takes it."""
+        with self._lock:
+            return self.session.append(*messages, origin=origin)
+
+    def request(self, **more: Any) -> dict[str, Any]:
+        """What `client.messages.create` and `client.messages.stream` are called with next.
+
+        `more` is what they take besides the prompt, as in `max_tokens` and `thinking`; another `model` is the
+        session's from now on. Raises: OverBudget, BadInput while a call waits for its result.
+        """
+        with self._lock:
+            if model := more.get("model"):
+                self.session.set(model=model)
+            request = self.session.request()
+            return calls.arguments(request, more, reserve=self.session.budget.reserve, final=self._final)
+
+    def record(self, response: object) -> Reply:
+        """Takes in a reply of the client, a whole message or a dictionary. On the disk when this returns.
+
+        A stream's reply is what it made in the end; one that broke off before is not recorded (`stop` is `cut`): ask
+        again. Calls of a reply that ended before its time are not to be run: they are answered here.
+        """
+        message = calls.plain(response)
+        reply = calls.reply(message)
+        if reply.stop == "cut":
+            return Reply(stop="cut")
+        broken = [result(call, _BROKEN, error=True) for call in reply.calls] if reply.stop in BROKEN else []
+        with self._lock:
+            self.session.append(message, *([{"role": "user", "content": broken}] if broken else []))
+            self._tools.begin()
+            self._refused = self.session.ledger().meta.refused
+            self._final, self._switch = False, None
+        return Reply(stop=reply.stop, text=reply.text, goes_on=True) if broken else reply
+
+    def handle(self, call: object) -> dict[str, Any] | None:
+        """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
+
+        While the context is too full to go on, calls of other tools are answered as well: they are not to be run.
+        """
+        asked = calls.plain(call)
+        with self._lock:
+            if asked.get("type") != "tool_use":
+                return None
+            if self._final:
+                return result(asked, _FINAL, error=True)
+            name = self._tools.names.get(str(asked.get("name")), "")
+            if self.session.overflow and name not in FREEING:
+                return self._refuse(asked)
+            if not name:
+                return None
+            before = self.session.writer.switching
+            answer = self._tools.answer(name, asked.get("input"), str(asked.get("id")))
+            if self.session.writer.switching != before:
+                self._switch = asked.get("id")
+            return result(asked, answer.text, error=answer.error)
+
+    def results(self, results: Sequence[Mapping[str, Any]], *, shown: Mapping[str, str] = {}) -> list[str]:
+        """Takes in results of the newest reply's calls, all in one message or as they come; gives the new blocks' ids.
+
+        A change of scope that a call asked for is made with the last of them. Where it cannot be made any more, the
+        result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`).
+        """
+        if not results:
+            return []
+        with self._lock:
+            switching = self.session.writer.switching
+            try:
+                made = self._take_in(results, shown)
+            except Conflict as error:
+                if not switching or self.session.writer.switching:
+                    raise
+                made = self._take_in(self._stayed(results, failed(error).text), shown)
+            self._tools.taken_in(str(each.get("tool_use_id")) for each in results)
+            return made
+
+    def relieve(self) -> int:
+        """The guard takes out what is largest, a quarter of the budget or of what is used; gives what it freed."""
+        with self._lock:
+            view = self.session.view()
+            spare = view.budget.guard - int(min(view.budget.effective, self.session.used()) * RELIEVED)
+            tried = guard(view, max(0, spare))
+            return self.session.commit(tried.plan, roll_up=True).freed if tried else 0
+
+    def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Overflow mode's answer. Who goes on all the same has one more turn, without tools, after the guard acted."""
+        if self._refused <= DEFIANCE:
+            return result(call, self.session.refuse(), error=True)
+        self._final = True
+        self.relieve()
+        return result(call, _FINAL, error=True)
+
+    def _take_in(self, content: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> list[str]:
+        return self.session.append({"role": "user", "content": list(content)}, origin="client", shown=shown)
+
+    def _stayed(self, results: Sequence[Mapping[str, Any]], why: str) -> list[Mapping[str, Any]]:
+        """The results, with one that says that there was no change of scope; if that one is in already, a text does."""
+        told = [
+            result({"id": self._switch}, why, error=True) if each.get("tool_use_id") == self._switch else each
+            for each in results
+        ]
+        return told if told != list(results) else [*told, {"type": "text", "text": why}]

@@ -1,0 +1,191 @@
+"""Who replies: the model of a provider, or a script that plays one. The only place that knows the provider's client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ctxvc.core.plan import View
+from ctxvc.core.policy import Answer
+from ctxvc.errors import BadInput, CtxvcError
+
+if TYPE_CHECKING:
+    import anthropic
+
+#: How an answer of the provider says that the prompt is too long (its words, without the numbers).
+_TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
+#: Replies that may be cut off in a row before one gives up.
+_CUTS = 3
+
+
+class ModelFailed(CtxvcError):
+    """The provider did not reply."""
+
+    code = "model_failed"
+
+
+class TooLong(ModelFailed):
+    """The provider refused the prompt as longer than the model's window."""
+
+
+class Model(Protocol):
+    """What replies to a request."""
+
+    @property
+    def scripted(self) -> bool:
+        """Whether no model replies but a script: people are told."""
+
+    def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+        """The whole message that answers a call (`Adapter.request`); its words go to `say` as they come.
+
+        Raises: TooLong, ModelFailed. A reply that broke off is none: it is asked for again.
+        """
+
+
+class Anthropic:
+    """A model behind the Messages API, by the provider's own client, which retries by itself what it may."""
+
+    scripted = False
+
+    def __init__(self, client: anthropic.Anthropic | None = None, **options: Any) -> None:
+        """`options` are those of the client. Raises: ModelFailed where it cannot be made, as without a key."""
+        import anthropic
+
+        try:
+            self._client = client or anthropic.Anthropic(**options)
+        except anthropic.AnthropicError as error:
+            raise _failed(error) from error
+
+    def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+        import anthropic
+
+        for _ in range(_CUTS):
+            try:
+                with self._client.messages.stream(**call) as stream:
+                    for event in stream:
+                        if event.type == "text":
+                            say(event.text)
+                    message = stream.get_final_message()
+            except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
+                raise _failed(error) from error
+            if message.stop_reason is not None:
+                return message.to_dict(warnings=False)
+        raise ModelFailed(f"the reply broke off {_CUTS} times", hint="look at the network, then --resume")
+
+    def window(self, model: str) -> int | None:
+        """The window of a model in tokens, as the provider tells; None where it does not."""
+        import anthropic
+
+        try:
+            return getattr(self._client.models.retrieve(model), "max_input_tokens", None)
+        except (anthropic.AnthropicError, TypeError):
+            return None
+
+    def ask(self, model: str, prompt: Callable[[View], Mapping[str, Any]], most: int = 8_192) -> Callable[..., Answer]:
+        """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
+
+        `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
+        behind it, so that what the provider has cached is read and not written.
+        """
+
+        def asked(view: View, words: str) -> Answer:
+            call = behind({**prompt(view), "model": model, "max_tokens": most}, words)
+            message = self.reply(call, lambda _: None)
+            usage = message.get("usage") or {}
+            spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+            texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
+            return Answer("".join(texts), spent)
+
+        return asked
+
+
+#: What of a call's usage its planning cost: what was read from the cache costs next to nothing.
+_SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
+
+
+def behind(call: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """The call with one more block of text at the end of its prompt, which stays what it is, byte for byte.
+
+    The tools stay too, and none may be called.
+    """
+    block = {"type": "text", "text": words}
+    messages = list(call["messages"])
+    if messages and messages[-1]["role"] == "user":
+        content = messages[-1]["content"]
+        held = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        messages[-1] = {**messages[-1], "content": [*held, block]}
+    else:
+        messages.append({"role": "user", "content": [block]})
+    choice = {"tool_choice": {"type": "none"}} if call.get("tools") else {}
+    return {**call, **choice, "messages": messages}
+
+
+class Scripted:
+    """Plays replies that were recorded or written, one after the other. It is no model, and whoever runs it is told."""
+
+    scripted = True
+
+    def __init__(self, replies: Iterable[Mapping[str, Any]]) -> None:
+        self._replies: Iterator[Mapping[str, Any]] = iter(replies)
+        self._made = 0
+
+    def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+        said = next(self._replies, None)
+        if said is None:
+            raise ModelFailed("the script has no further reply", hint="it was written for fewer steps")
+        self._made += 1
+        content = said.get("content", "")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [dict(each) for each in content]
+        for number, block in enumerate(blocks):
+            if block.get("type") == "tool_use":
+                block.setdefault("id", f"toolu_scripted_{self._made}_{number}")
+            elif block.get("type") == "text":
+                say(str(block.get("text", "")))
+        calls = any(block.get("type") == "tool_use" for block in blocks)
+        return {
+            "id": f"msg_scripted_{self._made}",
+            "type": "message",
+            "role": "assistant",
+            "model": call.get("model", ""),
+            "content": blocks,
+            "stop_reason": said.get("stop_reason") or ("tool_use" if calls else "end_turn"),
+            "usage": said.get("usage") or {},
+        }
+
+    @staticmethod
+    def read(data: bytes) -> Scripted:
+        """The script in a JSON file: a list of replies with `content` as in the Messages API. Raises: BadInput."""
+        try:
+            replies = msgspec.json.decode(data, type=list[dict[str, Any]])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise BadInput(f"this is no script: {error}", hint='a JSON list of {"content": …}') from error
+        return Scripted(reply for reply in replies if reply.get("role", "assistant") == "assistant")
+
+
+def _failed(error: Exception) -> ModelFailed:
+    """What the provider's client raised, as one of ours."""
+    import anthropic
+
+    words = getattr(error, "api_message", None) or str(error)
+    match error:
+        case anthropic.AuthenticationError() | anthropic.PermissionDeniedError() | TypeError():
+            return ModelFailed(f"the provider did not take the key: {words}", hint="set ANTHROPIC_API_KEY")
+        case anthropic.APIConnectionError():
+            return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network, then --resume")
+        case anthropic.NotFoundError():
+            return ModelFailed(f"the provider has no such model: {words}", hint="give another with --model")
+        case anthropic.APIStatusError(status_code=400) if any(each in words for each in _TOO_LONG):
+            return TooLong(words)
+        case anthropic.APIStatusError(status_code=413):
+            return TooLong(words)
+        case anthropic.APIStatusError(status_code=429 | 529 | 503):
+            return ModelFailed(f"the provider is busy: {words}", hint="wait a little, then --resume")
+    return ModelFailed(f"the provider failed: {words}", hint="--resume goes on from here")
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as JSON on one line."""
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,396 @@
+"""What the five systems are compared against, in the same engine: from keeping everything to one summary of it.
+
+The first half is what all of them need: what may leave, what a prompt costs, and how a reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import ClassVar
+
+from ctxvc.core import stubs
+from ctxvc.core.cuts import is_cut
+from ctxvc.core.engine import measure, until
+from ctxvc.core.ledger import Row
+from ctxvc.core.numbering import ASIDE, is_human
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Ask, Policy
+from ctxvc.core.prompt import results_of
+from ctxvc.core.protection import protected
+from ctxvc.policies.summaries import Span, contract, extracted, parsed
+
+#: As long a header as the stub of a summary has.
+_HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
+
+_STEP, _TURN = attrgetter("step"), attrgetter("turn")
+
+
+def counted(view: View) -> int:
+    """The tokens of the whole prompt as we count them; `view.calibrated` gives those of the provider."""
+    return view.overhead + measure(view.ledger, view.price)
+
+
+def used(view: View) -> int:
+    """The tokens of the whole prompt as the provider counts them."""
+    return view.calibrated(counted(view))
+
+
+def shown(view: View, row: Row) -> int:
+    """The tokens of what stands in the prompt for a block that is in no group."""
+    if row.present:
+        return view.price.mask(row) if row.state == "masked" else view.price.body(row)
+    return view.price.text(row.stub) if row.stub else 0
+
+
+def removable(view: View, *, alone: bool = False) -> list[Row]:
+    """The blocks in the prompt that a policy may take out of it, in order.
+
+    Those stay that a human wrote, that are pinned or protected, the other halves of their pairs, notes, what the host
+    said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
+    """
+    ledger = view.ledger
+    rows = list(ledger.rows())
+    latest = max((row.step for row in rows if row.role == "assistant"), default=0)
+    stays = set(protected(ledger)) | {row.id for row in rows if row.state == "pinned"}
+    for call, result in results_of(rows).items():
+        if call in stays or result.id in stays:
+            stays |= {call, result.id}
+    return [
+        row
+        for row in rows
+        if (row.state in ("visible", "masked") or (alone and row.state in ("archived", "blocked") and not row.group))
+        and row.step < latest
+        and row.id not in stays
+        and row.kind not in ASIDE
+        and row.kind != "system"
+        and not is_human(row.role, row.origin)
+        and not is_cut(row, ledger.meta)
+    ]
+
+
+def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: bool = False) -> list[Row]:
+    """The tool results that may leave, oldest first, but for the newest `keep` of the prompt.
+
+    The results of one reply stay or leave together. Those of `tools` stay, and without `errors` those of calls that
+    failed.
+    """
+    stand = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
+    kept_from = stand[-keep].step if 0 < keep <= len(stand) else 0 if keep else None
+    spared = frozenset(tools)
+    return [
+        row
+        for row in removable(view)
+        if row.kind == "tool_result"
+        and (kept_from is None or row.step < kept_from)
+        and row.tool not in spared
+        and (errors or not row.error)
+    ]
+
+
+def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows of each step, as far as they stand side by side."""
+    return (list(some) for _, some in groupby(rows, key=_STEP))
+
+
+def shares(policy: Policy, *names: str) -> None:
+    """Raises: ValueError where one of these knobs is no share of the budget."""
+    for name in names:
+        if not 0 <= getattr(policy, name) <= 1:
+            raise ValueError(f"{name} is a share of the budget, from 0 to 1")
+
+
+def numbers(policy: Policy, least: int, *names: str) -> None:
+    """Raises: ValueError where one of these knobs is below `least`."""
+    for name in names:
+        if getattr(policy, name) < least:
+            raise ValueError(f"{name} is a number, at least {least}")
+
+
+def standing(view: View, before: int, mark: int, name: str) -> str:
+    """`58,000 of 60,000 tokens: below clear at 36,000`."""
+    return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
+
+
+def leaving(view: View, before: int, after: int, what: str) -> str:
+    """What leaves and what is then left; where that is still too much, how much too much it is."""
+    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
+
+
+def excess(view: View, after: int) -> str:
+    """The end of a reason where the budget is not met: by how much; empty where it is."""
+    most = after - view.budget.effective
+    return f"; that is {most:,} too many, and none of it may leave by this rule" if most > 0 else ""
+
+
+class Keep(Policy, frozen=True, kw_only=True):
+    """Nothing ever leaves: the linear conversation, which the others are measured against.
+
+    Source: the linear agent loop of "explicit context management" (section 1.1). Differs: where the prompt would not
+    fit, the reason says so here, and the guard behind it acts; without a guard the provider refuses the call.
+    """
+
+    name: ClassVar[str] = "keep"
+    source: ClassVar[str] = "linear baseline of explicit scopes, section 1.1"
+    decides: ClassVar[str] = "nobody"
+    sees: ClassVar[str] = "everything"
+
+    def propose(self, view: View) -> Plan:
+        before, effective = used(view), view.budget.effective
+        reason = f"{before:,} of {effective:,} tokens: everything is kept"
+        if before > effective:
+            reason += f"; that is {before - effective:,} too many, and this policy takes nothing away"
+        return Plan(actions=(), actor=self.actor, reason=reason)
+
+
+class Window(Policy, frozen=True, kw_only=True):
+    """ReAct: everything is appended until it does not fit, then the oldest replies leave with their results.
+
+    Source: VISTA, baseline "ReAct (append until truncation)", as its harness does it: an assistant message with its
+    results at a time, never a user message. Knob: `low_water`, the share of the budget that a truncation goes down to;
+    at 1 it stops as soon as the prompt fits, as the original does, and breaks the cached prefix at each call.
+    Differs: what leaves can be asked for by its id; it begins at the guard, not at the limit behind it.
+    """
+
+    name: ClassVar[str] = "window"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline ReAct"
+    sees: ClassVar[str] = "nothing"
+
+    low_water: float = 0.9
+
+    def __post_init__(self) -> None:
+        shares(self, "low_water")
+
+    def propose(self, view: View) -> Plan:
+        before, guard = used(view), view.budget.guard
+        if before <= guard:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, guard, "the guard"))
+        said = [row for row in removable(view) if row.role == "assistant" or row.kind == "tool_result"]
+        pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(said))
+        plan = Plan(actions=pruned, actor=self.actor, pressure=True)
+        actions, after = until(view, plan, min(guard, int(view.budget.effective * self.low_water)))
+        reason = leaving(view, before, after, f"oldest replies that leave with their results: {len(actions)}")
+        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
+
+
+class Clear(Policy, frozen=True, kw_only=True):
+    """Tool-result clearing: past a share of the budget, all results but the newest leave; their calls stay.
+
+    Source: VISTA's baseline "Tool-result Clearing", with the rule and the usual values of LangChain's context editing.
+    Knobs: `trigger`, share of the budget above which it acts; `keep`, results that stay; `least`, share of the budget
+    that a batch has to free (0 in the original, which so clears one more result at each call); `exclude`, tools whose
+    results stay; `errors`, whether those of failed calls leave too, as in the original.
+    Differs: the place of a result names its block, which can be read again; parallel results are not torn apart; a
+    result that is shorter than the words in its place stays.
+    """
+
+    name: ClassVar[str] = "clear"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline tool-result clearing"
+    sees: ClassVar[str] = "ids"
+
+    trigger: float = 0.6
+    keep: int = 3
+    least: float = 0.05
+    exclude: tuple[str, ...] = ()
+    errors: bool = False
+
+    def __post_init__(self) -> None:
+        shares(self, "trigger", "least")
+        numbers(self, 0, "keep")
+
+    def propose(self, view: View) -> Plan:
+        total, effective = counted(view), view.budget.effective
+        before, mark = view.calibrated(total), int(effective * self.trigger)
+        if before <= mark:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
+        old = old_results(view, self.keep, tools=self.exclude, errors=self.errors)
+        savings = ((row, shown(view, row) - view.price.text(f"[pruned {row.id}]")) for row in old)
+        gains = [(row, saved) for row, saved in savings if saved > 0]
+        after = view.calibrated(total - sum(saved for _, saved in gains))
+        least = int(effective * self.least)
+        if not gains or before - after < least:
+            reason = leaving(view, before, before, f"clearing would free {before - after:,}, less than {least:,}")
+            return Plan(actions=(), actor=self.actor, reason=reason)
+        action = Action(verb="prune", targets=tuple(row.id for row, _ in gains))
+        reason = leaving(view, before, after, f"results cleared: {len(gains)}, all but the newest {self.keep}")
+        return Plan(actions=(action,), actor=self.actor, reason=reason)
+
+
+class Mask(Policy, frozen=True, kw_only=True):
+    """Stale-observation masking: of results of old steps only head and tail stay; reasoning and calls stay whole.
+
+    Source: VISTA's baseline "fixed stale masking". Knobs: `age`, steps after which a result is stale; `batch`, steps
+    whose results are masked together, so that the cached prefix breaks once in so many steps (1: at each).
+    Differs: a mask leaves both ends of a result, and the whole of it can be read again.
+    """
+
+    name: ClassVar[str] = "mask"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline fixed stale masking"
+    sees: ClassVar[str] = "both ends"
+
+    age: int = 10
+    batch: int = 10
+
+    def __post_init__(self) -> None:
+        numbers(self, 1, "age", "batch")
+
+    def propose(self, view: View) -> Plan:
+        total = counted(view)
+        stale_to = (view.ledger.meta.counters.step - self.age) // self.batch * self.batch
+        stale = [
+            (row, saved)
+            for row in removable(view)
+            if row.kind == "tool_result" and row.state == "visible" and row.step <= stale_to
+            if (saved := view.price.body(row) - view.price.mask(row)) > 0
+        ]
+        before, after = view.calibrated(total), view.calibrated(total - sum(saved for _, saved in stale))
+        what = f"results masked, up to step {stale_to}: {len(stale)}" if stale else "no result became stale"
+        actions = (Action(verb="mask", targets=tuple(row.id for row, _ in stale)),) if stale else ()
+        return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
+
+
+class Skeleton(Policy, frozen=True, kw_only=True):
+    """Structured compression: of old steps stays what was called and the first line of what came back.
+
+    Source: VISTA's baseline "skeleton compression", after compressors that are tools themselves. Knobs: `trigger` and
+    `low_water`, shares of the budget where it begins and stops; `keep`, newest steps that stay whole; `chunk`, steps
+    that one skeleton tells at most; `least`, share that must be freed where that is not enough to stop. Oldest first;
+    what a human asked stays as it is between the skeletons.
+    Differs: the skeleton is made by rule, not by a model; behind it the blocks are one group that can be recovered.
+    """
+
+    name: ClassVar[str] = "skeleton"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline skeleton compression"
+    sees: ClassVar[str] = "calls and first lines"
+
+    trigger: float = 0.85
+    low_water: float = 0.6
+    keep: int = 6
+    chunk: int = 20
+    least: float = 0.05
+
+    def __post_init__(self) -> None:
+        shares(self, "trigger", "low_water", "least")
+        numbers(self, 0, "keep")
+        numbers(self, 1, "chunk")
+
+    def propose(self, view: View) -> Plan:
+        before, effective = used(view), view.budget.effective
+        mark = int(effective * self.trigger)
+        if before <= mark:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
+        last = view.ledger.meta.counters.step - self.keep
+        old = [row for row in removable(view) if row.step <= last]
+        told = tuple(
+            Action(verb="summarise", targets=tuple(row.id for row in rows), index=_skeleton(rows))
+            for rows in _chunks(old, self.chunk)
+        )
+        plan = Plan(actions=told, actor=self.actor)
+        low = int(effective * self.low_water)
+        actions, after = until(view, plan, low)
+        if after > low and before - after < int(effective * self.least):
+            reason = leaving(view, before, before, f"skeletons would free {before - after:,}, too little")
+            return Plan(actions=(), actor=self.actor, reason=reason)
+        reason = leaving(view, before, after, f"skeletons in the place of old steps: {len(actions)}")
+        return Plan(actions=actions, actor=self.actor, reason=reason)
+
+
+class Summary(Policy, frozen=True, kw_only=True):
+    """Summary only: past a share of the budget, all but the newest part of the prompt becomes one summary.
+
+    Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
+    budget: `trigger`, where it acts; `keep`, what stays word for word at the end; `room`, what a summary is to cost at
+    most; `least`, what must be there to be summarised. `ask` is the model that writes; without one the summary is made
+    of sentences of the conversation itself, and says so.
+    Differs: what a human wrote stays as it is; behind the summary the blocks are a group that can be recovered;
+    summaries are not summarised again.
+    """
+
+    name: ClassVar[str] = "summary"
+    source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline SLIM"
+    decides: ClassVar[str] = "rule; a model writes"
+    sees: ClassVar[str] = "a summary"
+
+    trigger: float = 0.85
+    keep: float = 0.1
+    room: float = 0.02
+    least: float = 0.1
+    ask: Ask | None = None
+
+    def __post_init__(self) -> None:
+        shares(self, "trigger", "keep", "room", "least")
+
+    def propose(self, view: View) -> Plan:
+        total, effective = counted(view), view.budget.effective
+        before, mark = view.calibrated(total), int(effective * self.trigger)
+        if before <= mark:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
+        span = self._span(view)
+        if span is None or view.calibrated(span.shown) < int(effective * self.least):
+            held = view.calibrated(span.shown) if span else 0
+            reason = leaving(view, before, before, f"only {held:,} could be summarised, too little")
+            return Plan(actions=(), actor=self.actor, reason=reason)
+        words, cost = self._told(view, span)
+        size = view.price.text(f"{_HEADER}\n{stubs.guarded(words)}")
+        if not words.strip() or size >= span.shown:
+            reason = leaving(view, before, before, "the model gave no summary that is shorter")
+            return Plan(actions=(), actor=self.actor, reason=reason, cost=cost)
+        reason = (
+            f"{before:,} of {effective:,} tokens: {len(span.rows)} blocks of {span.shown:,} become a summary of about "
+            f"{size:,}{excess(view, view.calibrated(total - span.shown + size))}"
+        )
+        summarise = Action(verb="summarise", targets=span.targets, index=words)
+        return Plan(actions=(summarise,), actor=self.actor, reason=reason, cost=cost)
+
+    def _span(self, view: View) -> Span | None:
+        """All that may leave but the newest part, as one; None where that is nothing."""
+        held_back, newest = 0, 0
+        for row in view.ledger.backwards():
+            held_back += shown(view, row) if row.present else 0
+            if view.calibrated(held_back) > view.budget.effective * self.keep:
+                break
+            newest = row.step
+        held = [row for row in removable(view, alone=True) if not newest or row.step < newest]
+        if not held:
+            return None
+        opener = next((row for row in view.ledger.rows() if is_human(row.role, row.origin)), None)
+        return Span(
+            targets=tuple(row.id for row in held),
+            rows=tuple(held),
+            opener=opener,
+            shown=sum(shown(view, row) for row in held),
+            room=int(view.budget.effective * self.room),
+        )
+
+    def _told(self, view: View, span: Span) -> tuple[str, int]:
+        """The summary, empty where the model gave none, and what it took."""
+        if self.ask is None:
+            return extracted(span, view.words), 0
+        answer = self.ask(view, contract([span]))
+        return parsed(answer.text, [span]).get(span.name, ""), answer.tokens
+
+
+def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+    """The rows in parts of at most so many steps, none of which goes over a turn's end."""
+    for _, turn in groupby(rows, key=_TURN):
+        part: list[list[Row]] = []
+        for step in steps(turn):
+            part.append(step)
+            if len(part) == most:
+                yield [row for some in part for row in some]
+                part = []
+        if part:
+            yield [row for some in part for row in some]
+
+
+def _skeleton(rows: Sequence[Row]) -> str:
+    """What was called, said and put in, a line each, a call with the beginning of what came back."""
+    answers = {row.parent: row.label for row in rows if row.kind == "tool_result"}
+    lines = [f"what was done in steps {rows[0].step} to {rows[-1].step}, in short:"]
+    for row in rows:
+        if row.kind == "tool_use":
+            lines.append(f"- {row.label} -> {answers.get(row.id, '')}".rstrip())
+        elif row.kind in ("assistant", "user"):
+            lines.append(f"- {'said' if row.kind == 'assistant' else 'put in'}: {row.label}")
+    return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""The four heuristics that Self-GC is compared with: each looks at place, kind or size, none at what is needed later.
+
+Source: Self-GC, section "Baselines". The paper names what each does in a line, and gives no thresholds: all four begin
+at a share of the budget and go down to another, in one batch. What a human wrote, what is protected and the latest turn
+stay; under pressure the latest turn's older steps may leave too, as in `planned`, so that one long turn is no way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import ClassVar
+
+import msgspec
+
+from ctxvc.core.engine import measure, until
+from ctxvc.core.objects import Movable, movable, objects, results
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Policy
+
+#: So many steps of the latest turn are folded together.
+STEPS = 10
+
+
+class Heuristic(Policy, frozen=True, kw_only=True):
+    """What the four have in common: when they begin, where they stop, and that they take older turns first.
+
+    - `trigger`: share of the budget above which something leaves.
+    - `target`: share of the budget at which they stop.
+    - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
+    """
+
+    source: ClassVar[str] = "Self-GC: Baselines"
+
+    trigger: float = 0.6
+    target: float = 0.4
+    tight: float = 0.85
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target < self.trigger <= 1:
+            raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
+
+    def propose(self, view: View) -> Plan:
+        budget = view.budget
+        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        trigger, target = int(budget.effective * self.trigger), int(budget.effective * self.target)
+        told = f"{total:,} of {budget.effective:,} tokens"
+        if total <= trigger:
+            return Plan(actions=(), actor=self.actor, reason=f"{told}: nothing leaves below {trigger:,}")
+        some = movable(view, objects(view.ledger).values(), latest=total > budget.effective * self.tight)
+        older = self.actions([one for one in some if not one.latest])
+        newest = self.actions([one for one in some if one.latest])
+        hard = total > budget.guard
+        plan = Plan(actions=(*older, *newest), actor=self.actor, pressure=hard)
+        actions, left = until(view, plan, target)
+        reason = f"{told}: down to {left:,}"
+        if left > target:
+            reason += f", as no more of it may leave; {target:,} were meant"
+        if left > budget.effective:
+            reason += f" and {left - budget.effective:,} are over the budget"
+        return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
+
+    def actions(self, some: Sequence[Movable]) -> list[Action]:
+        """What leaves of `some` objects, in the order in which it leaves."""
+        raise NotImplementedError
+
+
+class OldestTurn(Heuristic, frozen=True, kw_only=True):
+    """Whole turns are folded, oldest first. A human's text stays, where the paper's folds it with its turn."""
+
+    name: ClassVar[str] = "oldest_turn"
+
+    def actions(self, some: Sequence[Movable]) -> list[Action]:
+        return _folds(some)
+
+
+class ToolPrune(Heuristic, frozen=True, kw_only=True):
+    """Results of tools leave without a pointer, largest first. Here they can be restored, in the paper they cannot."""
+
+    name: ClassVar[str] = "tool_prune"
+
+    def actions(self, some: Sequence[Movable]) -> list[Action]:
+        return _prunes(some)
+
+
+class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
+    """Long results are masked, largest first; where that is not enough, results are pruned as in `tool_prune`.
+
+    - `long`: bytes above which a result counts as one of little signal, which the paper leaves open.
+    """
+
+    name: ClassVar[str] = "tool_mask_prune"
+
+    long: int = 1_600
+
+    def actions(self, some: Sequence[Movable]) -> list[Action]:
+        masks = [
+            Action(verb="mask", targets=(one.rows[-1].id,)) for one in _largest(some) if one.rows[-1].bytes > self.long
+        ]
+        return [*masks, *_prunes(some)]
+
+
+class Hybrid(Heuristic, frozen=True, kw_only=True):
+    """The older half of the turns is folded, oldest first; then results of the others are pruned, largest first.
+
+    Where that is not enough, the others are folded as well: what the paper does then, it does not say.
+    """
+
+    name: ClassVar[str] = "hybrid"
+
+    def actions(self, some: Sequence[Movable]) -> list[Action]:
+        folds = _folds(some)
+        half = len(folds) // 2
+        return [*folds[:half], *_prunes(some), *folds[half:]]
+
+
+def _folds(some: Iterable[Movable]) -> list[Action]:
+    """Each turn as one group; the older steps of the latest turn as several, so that no more leaves than has to."""
+    folds: list[Action] = []
+    for one in some:
+        if one.object.family == "conversation":
+            batches = groupby(one.rows, key=lambda row: row.step // STEPS) if one.latest else [(0, iter(one.rows))]
+            blocks = (tuple(row.id for row in rows) for _, rows in batches)
+            folds += (Action(verb="archive", targets=targets, index=one.object.label) for targets in blocks)
+    return folds
+
+
+def _prunes(some: Iterable[Movable]) -> list[Action]:
+    return [Action(verb="prune", targets=(one.rows[-1].id,)) for one in _largest(some)]
+
+
+def _largest(some: Iterable[Movable]) -> list[Movable]:
+    return sorted(results(some), key=lambda one: (-one.rows[-1].bytes, one.rows[-1].number))

@@ -1,0 +1,345 @@
+"""Growth handled in layers, the cheapest first: large results are offloaded, old ones cleared, the rest summarised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import ClassVar, NamedTuple
+
+from ctxvc.core.budget import Budget
+from ctxvc.core.draft import outermost
+from ctxvc.core.engine import cost_of, measure, rehearse, until
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import is_human, speaks
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Ask, Policy, Terms
+from ctxvc.core.prompt import outline
+from ctxvc.core.protection import protected
+from ctxvc.core.stubs import is_summary
+from ctxvc.policies import summaries
+from ctxvc.policies.summaries import Span
+
+#: Newest results that are never cleared; in a window of fewer tokens than `SMALL`, only so many.
+KEPT = 6
+KEPT_IN_SMALL = 3
+SMALL = 100_000
+#: What a summary is to cost: this share of its part, but so many tokens at least, and this share of the budget at most.
+SHARE = 0.125
+SHORTEST = 120
+LONGEST = 0.02
+
+
+class Layered(Policy, frozen=True, kw_only=True):
+    """Three layers, each of which measures what the one before it left: the dear ones act where the cheap ones were not
+    enough.
+
+    1. A result of more than the budget's offload threshold leaves; its beginning and its end stay to be seen.
+    2. Above `clear`, old results leave, oldest first, each behind a stub: all but the newest `keep`, errors, and those
+       of the tools in `exclude`.
+    3. Above `summarise`, what is older than the newest `verbatim` leaves behind summaries, one for each part between
+       two blocks that stay: by the model `ask`, or without one by rule, which the summary then says of itself.
+
+    Knobs: `offload` turns layer 1 on or off. `clear`, `summarise` (0: the ladder's), `low_water` and `verbatim` are
+    shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of calls that were
+    made in parallel are kept all or none. `exclude` are names of tools.
+
+    Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". What differs:
+    - There the summary is triggered by the history before clearing, as if nothing had been cleared.
+    - There all old results are cleared on each call above the threshold, one more each time, and each time the cached
+      prefix breaks. Here a batch goes down to `low_water`; one that would free less than half of what lies between the
+      two waits, unless the prompt is over the guard.
+    - What is cleared has an address and comes back; a result that is smaller than its stub stays.
+    - A summary stands for whole steps, so that no result loses its call, and never for what a human wrote, a note, an
+      instruction, a tool in `exclude`, or an earlier summary. It comes in one commit with the archive of what it stands
+      for. A part that the model gave no summary of stays.
+    """
+
+    name: ClassVar[str] = "layered"
+    source: ClassVar[str] = 'jutul-agent documentation, "Context handling", section "Growth and its limits"'
+
+    ask: Ask | None = None
+    offload: bool = True
+    keep: int = 0
+    clear: float = 0.0
+    low_water: float = 0.40
+    exclude: tuple[str, ...] = ()
+    summarise: float = 0.0
+    verbatim: float = 0.10
+
+    def __post_init__(self) -> None:
+        for name in ("clear", "low_water", "summarise", "verbatim"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a share of the budget, from 0 to 1")
+        if self.keep < 0:
+            raise ValueError("keep is a number of results")
+        if 0 < self.summarise <= self.clear:
+            raise ValueError("clear must be below summarise")
+
+    def terms(self) -> Terms:
+        shares = {"clear": self.clear, "summarise": self.summarise}
+        return Terms(ladder={name: share for name, share in shares.items() if share})
+
+    def propose(self, view: View) -> Plan:
+        before = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        marks = self._marks(view.budget, before)
+        stand = _Stand(view=view, protect=protected(view.ledger), tokens=before)
+        if self.offload:
+            stand = self._offloaded(stand)
+        if stand.tokens > marks.clear:
+            stand = self._cleared(stand, marks)
+        if stand.tokens > marks.summarise:
+            stand = self._summarised(stand, marks)
+        said = list(stand.said) or [f"clearing begins above {marks.clear:,}"]
+        if stand.tokens > view.budget.effective:
+            said.append(_excess(stand))
+        return Plan(
+            actions=stand.actions,
+            actor=self.actor,
+            reason=f"{before:,} of {view.budget.effective:,} tokens: {'; '.join(said)}",
+            pressure=before > view.budget.guard,
+            cost=stand.cost,
+        )
+
+    def _marks(self, budget: Budget, tokens: int) -> _Marks:
+        clear = int(budget.effective * self.clear) if self.clear else budget.clear
+        low = min(int(budget.effective * self.low_water), clear)
+        summarise = int(budget.effective * self.summarise) if self.summarise else budget.summarise
+        least = 0 if tokens > budget.guard else (clear - low) // 2  # whatever helps, before the guard acts
+        return _Marks(clear=clear, low=low, least=least, summarise=summarise)
+
+    def _plan(self, actions: tuple[Action, ...]) -> Plan:
+        return Plan(actions=actions, actor=self.actor)
+
+    # --- layer 1
+
+    def _offloaded(self, stand: _Stand) -> _Stand:
+        view, most = stand.view, stand.view.budget.offload
+        large = tuple(
+            Action(verb="archive", targets=(row.id,), preview=True)
+            for row in view.ledger.rows()
+            if row.kind == "tool_result" and row.state == "visible" and row.id not in stand.protect
+            if view.calibrated(view.price.body(row)) > most
+        )
+        if not large:
+            return stand
+        tried = rehearse(view, self._plan(large), protect=stand.protect)
+        return replace(
+            stand,
+            offloaded=tried.after,
+            tokens=view.calibrated(tried.tokens_after),
+            actions=tried.done,
+            said=(f"{_count(tried.done, 'result')} over {most:,} offloaded",) if tried else (),
+        )
+
+    # --- layer 2
+
+    def _cleared(self, stand: _Stand, marks: _Marks) -> _Stand:
+        view = replace(stand.view, ledger=stand.offloaded or stand.view.ledger)
+        old = tuple(Action(verb="archive", targets=(row.id,)) for row in self._old(view, stand.protect))
+        batch, left = until(view, self._plan(old), marks.low, protect=stand.protect)
+        freed = stand.tokens - left
+        if not batch:
+            return replace(stand, said=(*stand.said, "no old result is left to be cleared"))
+        if left > marks.low and freed < marks.least:
+            said = f"clearing would free {freed:,}, and waits until that is {marks.least:,}"
+            return replace(stand, waiting=batch, said=(*stand.said, said))
+        said = f"{_count(batch, 'old result')} cleared, {left:,} left"
+        return replace(stand, tokens=left, actions=(*stand.actions, *batch), said=(*stand.said, said))
+
+    def _old(self, view: View, protect: AbstractSet[str]) -> Iterator[Row]:
+        """The results that may be cleared, oldest first."""
+        kept = self._kept(view)
+        for row in view.ledger.rows():
+            if (
+                row.kind == "tool_result"
+                and row.state in ("visible", "masked")
+                and not row.error
+                and row.tool not in self.exclude
+                and row.id not in kept
+                and row.id not in protect
+            ):
+                yield row
+
+    def _kept(self, view: View) -> AbstractSet[str]:
+        """The newest results, with all of the step that the oldest of them is of."""
+        keep = self.keep or (KEPT if view.budget.window >= SMALL else KEPT_IN_SMALL)
+        kept: set[str] = set()
+        step = 0
+        for row in view.ledger.backwards():
+            if row.kind == "tool_result":
+                if len(kept) >= keep and row.step != step:
+                    break
+                kept.add(row.id)
+                step = row.step
+        return kept
+
+    # --- layer 3
+
+    def _summarised(self, stand: _Stand, marks: _Marks) -> _Stand:
+        cleared = rehearse(stand.view, self._plan((*stand.actions, *stand.waiting)), protect=stand.protect)
+        view = replace(stand.view, ledger=cleared.after)
+        shown = _shown(view)
+        end = _end(view, shown, int(view.budget.effective * self.verbatim))
+        spans = _spans(view, shown, self._staying(view.ledger, stand.protect, end), end)
+        if not spans:
+            return replace(stand, said=(*stand.said, "nothing that may be summarised is old enough"))
+        freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
+        if freed < marks.least:
+            said = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
+            return replace(stand, said=(*stand.said, said))
+        texts, cost = self._texts(stand.view, spans)
+        actions = [
+            Action(verb="summarise", targets=span.targets, index=texts[span.name])
+            for span in spans
+            if span.name in texts
+        ]
+        if not actions:
+            return replace(stand, said=(*stand.said, "the model gave no summary in the form asked for"), cost=cost)
+        gone = {target for action in actions for target in action.targets}
+        others = [action for action in (*stand.actions, *stand.waiting) if not gone.issuperset(action.targets)]
+        tried = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
+        made = sum(action.verb == "summarise" for action in tried.done)
+        left = view.calibrated(tried.tokens_after)
+        said = (
+            f"without summaries {view.calibrated(cleared.tokens_after):,} would be left; "
+            f"{made:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {left:,} left"
+        )
+        return replace(stand, tokens=left, actions=tried.done, said=(said,), cost=cost)
+
+    def _texts(self, view: View, spans: Sequence[Span]) -> tuple[Mapping[str, str], int]:
+        """part → its summary, where there is one, and the tokens that it took to make them."""
+        if self.ask is None:
+            return {span.name: summaries.extracted(span, view.words) for span in spans}, 0
+        answer = self.ask(view, summaries.contract(spans))
+        return summaries.parsed(answer.text, spans), answer.tokens
+
+    def _staying(self, ledger: Ledger, protect: AbstractSet[str], end: int) -> AbstractSet[str]:
+        """The blocks that no summary may stand for, and those of step `end` and later.
+
+        Of a call and its result both stay or none; of a group, all blocks.
+        """
+        groups = ledger.groups
+        around = {row.id: outermost(groups, row.group) for row in ledger.rows() if row.group and not row.present}
+        kept = {name for name, group in groups.items() if not group.stub or is_summary(group.stub)}
+        kept |= {name for block, name in around.items() if name and ledger[block].step >= end}
+        stay = {block for group in groups.values() for block in group.summary}
+        calls: set[str] = set()
+        for row in ledger.rows():
+            group = around.get(row.id)
+            if row.step >= end or (group in kept if group else row.id in protect or self._stays(row)):
+                stay.add(row.id)
+            if row.kind == "tool_use":
+                calls.add(row.id)
+            elif row.kind == "tool_result" and row.parent in calls and not stay.isdisjoint((row.id, row.parent)):
+                stay |= {row.id, row.parent}
+        return stay
+
+    def _stays(self, row: Row) -> bool:
+        return (
+            row.state == "pinned"
+            or row.kind == "note"
+            or row.role == "system"
+            or is_human(row.role, row.origin)
+            or (row.kind in ("tool_use", "tool_result") and row.tool in self.exclude)
+        )
+
+
+class _Marks(NamedTuple):
+    """In tokens: where clearing begins and what a batch goes down to, what it frees at least, where summaries begin."""
+
+    clear: int
+    low: int
+    least: int
+    summarise: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """What the layers have come to. `view` is as it was given, `tokens` what the prompt costs after `actions`.
+
+    `offloaded` is the ledger behind layer 1, where that did anything. `waiting` are actions that free too little by
+    themselves, `said` is what the reason of the plan says.
+    """
+
+    view: View
+    protect: frozenset[str]
+    tokens: int
+    offloaded: Ledger | None = None
+    actions: tuple[Action, ...] = ()
+    waiting: tuple[Action, ...] = ()
+    said: tuple[str, ...] = ()
+    cost: int = 0
+
+
+def _shown(view: View) -> Mapping[str, int]:
+    """block → the tokens of what stands for it in the prompt, where anything does."""
+    shown: dict[str, int] = {}
+    for slot in outline(view.ledger):
+        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, view.price)
+    return shown
+
+
+def _end(view: View, shown: Mapping[str, int], verbatim: int) -> int:
+    """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens."""
+    rows = list(view.ledger.rows())
+    end = max((row.step for row in rows if row.role == "assistant"), default=0)
+    spent = 0
+    for step, some in groupby(reversed(rows), key=attrgetter("step")):
+        spent += sum(shown.get(row.id, 0) for row in some)
+        if view.calibrated(spent) > verbatim:
+            break
+        end = min(end, step)
+    return end
+
+
+def _spans(view: View, shown: Mapping[str, int], stay: AbstractSet[str], end: int) -> list[Span]:
+    """The parts that summaries may stand for, where they are worth it."""
+    longest = int(view.budget.effective * LONGEST)
+    spans = []
+    for opener, part in _parts(view.ledger, stay, end):
+        cost = sum(shown.get(row.id, 0) for row in part)
+        room = max(SHORTEST, min(int(cost * SHARE), longest))
+        if cost >= 2 * room:
+            units = (row.id if row.present else outermost(view.ledger.groups, row.group) or row.id for row in part)
+            targets = tuple(dict.fromkeys(units))
+            spans.append(Span(targets=targets, rows=tuple(part), opener=opener, shown=cost, room=room))
+    return spans
+
+
+def _parts(ledger: Ledger, stay: AbstractSet[str], end: int) -> Iterator[tuple[Row | None, list[Row]]]:
+    """What lies between two blocks that stay, each with the human text before it. A result goes with its call."""
+    parts: list[tuple[Row | None, list[Row]]] = [(None, [])]
+    places: dict[str, list[Row]] = {}  # a call, or a group → the part that it is in
+    for row in ledger.rows():
+        if row.step >= end:
+            break
+        if row.kind == "dashboard" or row.state in ("deleted", "pruned"):
+            continue  # has left, or leaves with the next cut
+        opener, part = parts[-1]
+        if row.id in stay:
+            opener = row if speaks(row.kind, row.role, row.origin) else opener
+            parts.append((opener, []))
+            continue
+        group = "" if row.present else outermost(ledger.groups, row.group)
+        home = places.setdefault(group, part) if group else places.get(row.parent, part)
+        home.append(row)
+        if row.kind == "tool_use":
+            places[row.id] = home
+    return (part for part in parts if part[1])
+
+
+def _excess(stand: _Stand) -> str:
+    """By how much the budget is passed, and by what."""
+    view = stand.view
+    human = sum(view.price.body(row) for row in view.ledger.rows() if row.present and is_human(row.role, row.origin))
+    return (
+        f"{stand.tokens - view.budget.effective:,} over the budget: {view.overhead:,} are system prompt and tools, "
+        f"{human:,} people wrote, what else is left is new, or protected, or smaller than its stub"
+    )
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things):,} {name}{'' if len(things) == 1 else 's'}"

@@ -1,0 +1,107 @@
+"""Explicit scopes as a policy: a recorded session as if each of its tasks had been done in a scope of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import ClassVar
+
+from ctxvc.core.draft import blocks_of
+from ctxvc.core.engine import until
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import speaks
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.scoping import arrival, departure
+from ctxvc.core.stubs import is_summary
+from ctxvc.core.text import one_line
+from ctxvc.core.timing import Moment
+from ctxvc.policies import protocol
+from ctxvc.policies.baselines import leaving, numbers, removable, used
+
+#: The context tools of a session with scopes.
+TOOLS = ("scope", "goto", "note", "scopes", "notes")
+#: Characters of what was asked that a departure note repeats.
+_ASKED = 80
+
+
+class Scoped(Policy, frozen=True, kw_only=True):
+    """Each finished task leaves behind a departure note and an arrival note, as if done in a scope of its own.
+
+    Source: "explicit context management", sections 1.4 and 1.5 (scope isolation, asymmetric notes). A live agent opens
+    scopes itself, with the tools of `terms`. For a recording, a task is a turn: from one human message to the next. It
+    leaves once the next one is under way, as one group whose stub is both notes: why it was begun, and its last words
+    as what was brought back. Knob: `note`, characters of these last words at most.
+
+    Differs: the human's words stay, which the paper's `goto` clears; behind the notes the blocks are a group that can
+    be recovered; both notes stand in one place, since a recording has one line of reasoning only.
+    """
+
+    name: ClassVar[str] = "scoped"
+    source: ClassVar[str] = "explicit context management (ctx-cli), sections 1.4 and 1.5"
+    decides: ClassVar[str] = "agent"
+    sees: ClassVar[str] = "notes"
+
+    note: int = 600
+
+    def __post_init__(self) -> None:
+        numbers(self, 1, "note")
+
+    def propose(self, view: View) -> Plan:
+        before = used(view)
+        asked = _asked(view.ledger)
+        tasks = tuple(self._left(view, asked.get(turn, ""), turn, rows) for turn, rows in _finished(view))
+        if not tasks:
+            return Plan(
+                actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
+            )
+        actions, after = until(view, Plan(actions=tasks, actor=self.actor), 0)
+        what = f"finished tasks of which notes stay: {len(actions)}" if actions else "the notes would cost more"
+        return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
+
+    def terms(self) -> Terms:
+        return Terms(tools=TOOLS, protocol=protocol.text(TOOLS))
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:  # noqa: ARG002  # part of the contract
+        """A scope was left: what was said in it is gone from the next call on."""
+        return Moment(True, "the scope of a task was left")
+
+    def _left(self, view: View, asked: str, turn: int, rows: list[Row]) -> Action:
+        said = [row for row in rows if row.kind == "assistant" and row.present]
+        told = view.words(said[-1]).strip() if said else ""
+        learned = told if len(told) <= self.note else one_line(told, self.note)
+        name = f"task-{turn}"
+        notes = (
+            departure(name, asked or "what comes next"),
+            arrival(name, learned or f"{len(rows)} blocks, without a last word"),
+        )
+        return Action(verb="summarise", targets=tuple(row.id for row in rows), index="\n".join(notes))
+
+
+def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
+    """The turns before the current one that have not left yet, with what may leave of them.
+
+    A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
+    """
+    current = next((row.turn for row in view.ledger.backwards() if row.role == "assistant"), 0)
+    left = _left_before(view.ledger)
+    for turn, rows in groupby(removable(view, alone=True), key=attrgetter("turn")):
+        if turn < current and turn not in left:
+            yield turn, list(rows)
+
+
+def _left_before(ledger: Ledger) -> frozenset[int]:
+    """The turns of which something stands behind a summary: what came back of them since came back for a reason."""
+    groups = ledger.groups
+    behind = (block for name, group in groups.items() if is_summary(group.stub) for block in blocks_of(groups, name))
+    return frozenset(row.turn for block in behind if (row := ledger.get(block)))
+
+
+def _asked(ledger: Ledger) -> dict[int, str]:
+    """turn → how the human began it, in a line."""
+    asked: dict[int, str] = {}
+    for row in ledger.rows():
+        if speaks(row.kind, row.role, row.origin):
+            asked.setdefault(row.turn, one_line(row.label, _ASKED))
+    return asked

@@ -1,0 +1,94 @@
+"""What a push would send, searched for secrets: the last look before something leaves the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pygit2
+
+from ctxvc.core import secrets
+from ctxvc.errors import Refused
+from ctxvc.store import format as fmt
+from ctxvc.store import git
+from ctxvc.store.objects import Objects, find
+from ctxvc.store.store import Store
+
+_MOST = 8
+
+
+class Leak(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that would leave. `block` is empty where it stands in no body, `path` where it is in a message."""
+
+    kind: str
+    commit: str
+    session: str = ""
+    scope: str = ""
+    block: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.session}/{self.scope}:" if self.session else ""
+        what = self.block or self.path or "the message"
+        return f"{self.kind} in {where}{what} (commit {self.commit[:12]})"
+
+
+def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
+    """The secrets in what `tips` reach and `had` (what the other side has) do not. Both are commits or refs."""
+    revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)])
+    listed = git.run(
+        store.path, "rev-list", "--objects", "--topo-order", "--reverse", "--stdin", data=revisions.encode()
+    )
+    found: list[tuple[str, bytes]] = []
+    leaking: list[Leak] = []
+    commits: list[bytes] = []
+    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+        name, _, path = line.partition(" ")
+        kind, data = store.repository.odb.read(name)
+        if kind == pygit2.enums.ObjectType.COMMIT:
+            commits.append(bytes.fromhex(name))
+            told = data.partition(b"\n\n")[2]
+            leaking += [Leak(kind=secret, commit=name) for secret, _ in secrets.secrets(told, "txt", _allowed(store))]
+        elif kind == pygit2.enums.ObjectType.BLOB:
+            found += [(secret, bytes.fromhex(name)) for secret in _kinds(store, path, data)]
+    return [*leaking, *_placed(store, commits, found)]
+
+
+def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
+    """Raises: Refused where a secret would leave, with where it stands."""
+    found = leaks(store, tips, had)
+    if found:
+        more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+        raise Refused(
+            f"this would send secrets: {'; '.join(map(str, found[:_MOST]))}{more}",
+            hint="`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+        )
+
+
+def _kinds(store: Store, path: str, data: bytes) -> Iterator[str]:
+    ext = path.rpartition(".")[2]
+    for kind, _ in secrets.secrets(data, "json" if ext == "jsonl" else ext, _allowed(store)):
+        yield kind
+
+
+def _placed(store: Store, commits: list[bytes], found: list[tuple[str, bytes]]) -> Iterator[Leak]:
+    """Each with the oldest commit that has it, and where."""
+    if not found:
+        return
+    objects = Objects(store.repository)
+    places = find(objects, ((name, objects.commit(name)) for name in commits), frozenset(blob for _, blob in found))
+    for kind, blob in found:
+        commit, path = places[blob]
+        meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
+        yield Leak(
+            kind=kind,
+            commit=commit.hex(),
+            session=meta.session if meta else "",
+            scope=meta.scope if meta else "",
+            block=fmt.block_of_path(path),
+            path=path,
+        )
+
+
+def _allowed(store: Store) -> secrets.Allowed:
+    return store.redaction.allowed

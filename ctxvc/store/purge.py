@@ -1,0 +1,591 @@
+"""Erasing: something is nowhere in a store any more, in no commit, pack, journal or cache.
+
+First it is found and told (`survey`), and nothing is changed. Then everything that will stand instead is made beside
+what there is, and written down as decided (`ctxvc/purge/state.json`): from then on whoever opens the store does it.
+Killed before, the store is the old one; killed after, the new one. At the end every object and file is searched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import pygit2
+
+from ctxvc.core import scoping, secrets, text, wire
+from ctxvc.core.labels import WIDTH
+from ctxvc.core.ledger import Row
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
+from ctxvc.store import addresses, checkout, cleanup, durable, git, upkeep
+from ctxvc.store import format as fmt
+from ctxvc.store.flush import message, trailers_of
+from ctxvc.store.journal import Change, Journal, Record, encode_head, encode_record
+from ctxvc.store.locks import locked
+from ctxvc.store.refs import HEADS, scope_of
+from ctxvc.store.rewrite import Raw, Rewriter, files, links
+from ctxvc.store.scrub import KIND, Scrub, emptied, forms_of
+from ctxvc.store.store import Store
+
+FOLDER = Path("ctxvc", "purge")
+STATE = "state.json"
+REF = "refs/ctxvc/purged"
+MAP = "purged.json"
+
+#: A text of fewer bytes is not looked for: it would hit everything.
+SHORTEST = 4
+#: Of a purged block, what it says is looked for elsewhere too if it has so many bytes.
+TELLING = 16
+
+_REMOTES = "refs/remotes/"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to go: blocks by their addresses in a session, texts, and secrets as the rules know them."""
+
+    session: str = ""
+    blocks: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    secrets: bool = False
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of a scope that have something of it, and the steps whose replies saw one of them in their prompt."""
+
+    session: str
+    scope: str
+    blocks: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
+
+    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
+    folders that go. `commits` counts those written anew.
+    """
+
+    kinds: dict[str, int]
+    seen: tuple[Seen, ...]
+    bodies: int
+    commits: int
+    remotes: tuple[tuple[str, str, bool], ...]
+    checkouts: tuple[str, ...]
+    done: bool = False
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left to do once everything new is on the disk. All of it can be done twice."""
+
+    format: int
+    pack: str
+    refs: dict[str, str]
+    gone: tuple[str, ...]
+    journals: tuple[str, ...]
+    checkouts: tuple[str, ...]
+
+
+class _Prepared(msgspec.Struct):
+    """A scrub, and what it was made from."""
+
+    scrub: Scrub
+    kinds: dict[str, int]
+    tips: dict[str, str]
+
+
+def survey(store: Store, wanted: Wanted) -> Report:
+    """What a purge would do. Changes nothing but that complete steps are flushed.
+
+    Raises: NotFound where there is nothing to erase, or no such block; BadInput; Refused where a checkout was changed.
+    """
+    upkeep.flush(store)
+    with _alone(store):
+        prepared = _prepare(store, wanted)
+        return _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
+
+
+def purge(store: Store, wanted: Wanted) -> Report:
+    """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
+
+    Raises: as `survey`; CtxvcError where something of it is still found.
+    """
+    upkeep.flush(store)
+    with _alone(store) as lock:
+        prepared = _prepare(store, wanted)
+        rewriter = _rewriter(store, prepared)
+        report = _report(store, prepared, rewriter, done=True)
+        _stage(store, prepared, rewriter, report, lock)
+        _apply(store.path, lock)
+        left = list(_left(store.path, prepared.scrub))
+    if left:
+        raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
+    return report
+
+
+def complete(path: Path) -> None:
+    """Finishes a purge that was killed. Raises: CtxvcError."""
+    names = sorted(path.name for path in (path / "ctxvc" / "lock").glob("[!.]*"))
+    with ExitStack() as held:
+        for name in names:
+            held.enter_context(locked(path / "ctxvc" / "lock" / name))
+        lock = held.enter_context(locked(path / "ctxvc" / "store.lock"))
+        if (path / FOLDER / STATE).exists():
+            _apply(path, lock)
+
+
+# --- finding
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[int]:
+    """Inside, nobody of ours writes to the store: all sessions' locks, then the store's."""
+    with ExitStack() as held:
+        names = store.sessions()
+        for name in names:
+            held.enter_context(locked(store.lock_path(name)))
+        lock = held.enter_context(store.exclusive())
+        if store.sessions() != names:
+            raise Conflict("a session was made meanwhile", hint="run it again")
+        cleanup.remove(store.path)
+        yield lock
+
+
+def _prepare(store: Store, wanted: Wanted) -> _Prepared:
+    raw = Raw(store.repository)
+    tips = _tips(store)
+    roots = _roots(raw, tips.values())
+    mac = store.redaction.mac
+    words: dict[bytes, bytes] = {}
+    kinds: dict[str, int] = {}
+    whole: dict[str, bytes] = {}
+
+    def add(kind: str, secret: bytes) -> None:
+        if secret not in words:
+            words[secret] = secrets.mark(kind, secret, mac)
+            kinds[kind] = kinds.get(kind, 0) + 1
+
+    for value in wanted.texts:
+        if len(text.encode(value)) < SHORTEST:
+            raise BadInput(
+                f"{value!r} is too short: it would hit everything", hint=f"give {SHORTEST} characters or more"
+            )
+        add(KIND, text.encode(value))
+    for row, data in _blocks(store, wanted):
+        whole[row.sha256] = secrets.mark(KIND, data, mac)
+        kinds["block"] = kinds.get("block", 0) + 1
+        if len(data) >= TELLING and row.ext in secrets.TEXTS:
+            words[data] = whole[row.sha256]
+            if row.kind == "note":
+                first, _ = scoping.told(text.decode(data))
+                if len(text.encode(first)) >= TELLING:
+                    words[text.encode(first)] = whole[row.sha256]
+    held = [*files(raw, roots), *_waiting(store)]
+    if wanted.secrets:
+        for path, blob in held:
+            for kind, secret in _secrets(store, path, _bytes(raw, blob)):
+                add(kind, secret)
+        for note in _messages(store, tips.values()):
+            for kind, secret in secrets.secrets(note, "txt", store.redaction.allowed):
+                add(kind, secret)
+    if not words and not whole:
+        raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
+    redactor = secrets.Redactor(mac, store.redaction.allowed) if wanted.secrets else None
+    scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
+    return _Prepared(_with_bodies(raw, held, scrub, whole), kinds, tips)
+
+
+def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
+    for words in wanted.blocks:
+        address = addresses.parse(words)
+        if address is None or address.id.startswith("G"):
+            raise BadInput(f"{words!r} is no block", hint="give an address such as B17, or --text")
+        session = store.writer(address.session or wanted.session)
+        try:
+            found = addresses.find(session, address)
+            assert found.row is not None
+            yield found.row, found.moment.bodies.body(found.row)
+            for suffix in found.row.files:
+                data = found.moment.bodies.file(found.row, suffix)
+                digest = hashlib.sha256(data).hexdigest()
+                yield msgspec.structs.replace(found.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
+        finally:
+            session.leave()
+
+
+def _with_bodies(
+    raw: Raw, held: Sequence[tuple[str, bytes | _Data]], scrub: Scrub, whole: Mapping[str, bytes]
+) -> Scrub:
+    """The scrub with all bodies that change, and with what the labels of their rows become."""
+    bodies: dict[bytes, bytes] = {}
+    sums: dict[str, bytes] = {}
+    listing: list[tuple[bytes, bytes]] = []
+    for path, blob in held:
+        if not path.startswith(("blocks/", "archive/")):
+            continue
+        data, ext = _bytes(raw, blob), path.rpartition(".")[2]
+        digest = hashlib.sha256(data).hexdigest()
+        new = emptied(data, ext, whole[digest]) if digest in whole else scrub.body(data, ext)
+        if new != data:
+            sums[digest] = new
+            bodies[_id(blob)] = new
+        if ext == "json" and b'"file":' in data:
+            listing.append((_id(blob), data))
+    for name, data in listing:  # bodies that name siblings by their checksums
+        new = secrets.renamed(bodies.get(name, data), sums)
+        if new != data:
+            bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
+    scrub = Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+    labels: dict[bytes, bytes] = {}
+    for path, blob in held:
+        if path.startswith("ledger/") and path != fmt.GROUPS:
+            for row in fmt.decode_rows(_bytes(raw, blob), path):
+                if row.sha256 in sums:
+                    labels.update(_labels(row, scrub.row(row)))
+    return Scrub(words=scrub.words, bodies=bodies, sums=sums, labels=labels, whole=scrub.whole, redactor=scrub.redactor)
+
+
+def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
+    """What a label was, and is: also as it stands in stubs."""
+    if old.label == new.label:
+        return
+    for prefix in ("", text.one_line(f"{old.tool}:", 60)):
+        was, now = old.label.removeprefix(prefix).strip(), new.label.removeprefix(prefix).strip()
+        if len(was) >= 6 or len(was) >= WIDTH - 1:
+            for form in (was, was.replace("[", "(").replace("]", ")")):
+                yield text.encode(form), text.encode(now.replace("[", "(").replace("]", ")"))
+
+
+class _Data(bytes):
+    """A body that is no object yet: it waits in a journal."""
+
+
+def _bytes(raw: Raw, blob: bytes | _Data) -> bytes:
+    return bytes(blob) if isinstance(blob, _Data) else raw.read(blob)
+
+
+def _id(blob: bytes | _Data) -> bytes:
+    return pygit2.hash(bytes(blob)).raw if isinstance(blob, _Data) else blob
+
+
+def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
+    """What waits in the journals, at the paths where it will be."""
+    for name in store.sessions():
+        for _, record in _journal(store.journal_path(name))[1]:
+            for change in record.changes:
+                exts = {row.id: row.ext for row in change.rows}
+                for block, suffix, data in change.bodies:
+                    yield f"blocks/{block}.{suffix.rpartition('.')[2] or exts.get(block, 'txt')}", _Data(data)
+                yield "ledger/journal", _Data(fmt.encode_rows(sorted(change.rows, key=lambda row: row.number)))
+
+
+def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    ext = path.rpartition(".")[2]
+    kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
+    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.allowed)
+
+
+def _tips(store: Store) -> dict[str, str]:
+    """ref → commit, of all that is not somebody else's, nor symbolic, nor our own list."""
+    found = {}
+    for reference in store.repository.references.iterator():
+        name = reference.name
+        if name.startswith(_REMOTES) or name == REF or isinstance(reference.target, str):
+            continue
+        found[name] = str(reference.peel(pygit2.Commit).id)
+    return found
+
+
+def _commits(store: Store, tips: Iterable[str]) -> list[bytes]:
+    """All commits that these reach, parents first."""
+    listed = git.run(
+        store.path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n"
+    )
+    return [bytes.fromhex(line.decode()) for line in listed.split()]
+
+
+def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
+    seen: set[bytes] = set()
+    roots: list[bytes] = []
+    stack = [bytes.fromhex(tip) for tip in tips]
+    while stack:
+        commit = stack.pop()
+        if commit not in seen:
+            seen.add(commit)
+            tree, parents = links(raw.read(commit))
+            roots.append(tree)
+            stack += parents
+    return roots
+
+
+def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
+    raw = Raw(store.repository)
+    for commit in _commits(store, tips):
+        yield raw.read(commit).partition(b"\n\n")[2]
+
+
+def _journal(path: Path) -> tuple[object, list[tuple[int, Record]]]:
+    journal = Journal(path)
+    try:
+        head, records, _, _ = journal.read()
+    finally:
+        journal.close()
+    return head, records
+
+
+# --- rewriting
+
+
+def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewriter:
+    """All of history, rewritten: new objects lie beside the old ones, and nothing points to them yet."""
+    # The pack that is made of them is what is brought to the disk, not each of them.
+    pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, False)
+    try:
+        rewriter = Rewriter(Raw(git._open(store.path, trusted=True), dry=dry), prepared.scrub)
+        # Plans name commits of scopes: those are known by then.
+        plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
+        scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
+        first = _commits(store, scopes) if scopes else []
+        known = set(first)
+        rewriter.all(first)
+        rewriter.all([each for each in _commits(store, plans.values()) if each not in known] if plans else [])
+        return rewriter
+    finally:
+        pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
+
+
+def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> None:
+    """Everything new is on the disk, and the store is still the old one until the very last line."""
+    folder = store.path / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "journal").mkdir(mode=0o700, parents=True)
+    commits = {old.hex(): new.hex() for old, new in rewriter.commits.items()}
+    refs = {ref: commits.get(tip, tip) for ref, tip in prepared.tips.items()}
+    refs[REF] = _noted(store, prepared.scrub, commits)
+    journals = []
+    for name in store.sessions():
+        path = store.journal_path(name)
+        if path.exists():
+            durable.replace(folder / "journal" / name, _rewritten(path, prepared.scrub, commits))
+            journals.append(name)
+    gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(_REMOTES)]
+    words = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(store.path / "objects" / "pack" / "pack"))
+    pack = git.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
+    state = _State(
+        format=1,
+        pack=f"pack-{pack.decode().strip()}",
+        refs={ref: tip for ref, tip in refs.items() if tip != prepared.tips.get(ref)},
+        gone=tuple(gone),
+        journals=tuple(journals),
+        checkouts=report.checkouts,
+    )
+    durable.replace(folder / STATE, msgspec.json.encode(state))
+
+
+def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
+    """A commit that says which blobs and commits became which, on top of what earlier purges noted."""
+    raw = Raw(store.repository)
+    blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
+    before: dict[str, dict[str, str]] = {}
+    parent = ""
+    if REF in store.repository.references:
+        parent = str(store.repository.references[REF].target)
+        before = wire.parsed(store.reader.path(parent, MAP, MAP), dict) or {}
+    told = {
+        "format": 1,
+        "blobs": _then(before.get("blobs", {}), blobs),
+        "commits": _then(before.get("commits", {}), commits),
+    }
+    blob = raw.blob(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+    tree = raw.tree(b"100644 %s\0%s" % (MAP.encode(), blob))
+    who = f"ctxvc <ctxvc@ctxvc> {store.now()} +0000"
+    head = [f"tree {tree.hex()}", *([f"parent {parent}"] if parent else []), f"author {who}", f"committer {who}"]
+    words = message(f"purge: {len(blobs)} bodies, {len(commits)} commits", {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
+    return raw.commit(("\n".join(head) + "\n\n" + words).encode()).hex()
+
+
+def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """What became what by two purges, one after another."""
+    return {**{old: second.get(new, new) for old, new in first.items()}, **second}
+
+
+def _rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
+    """A journal without what is to go. Its records keep their numbers."""
+    head, records = _journal(path)
+    if head is None:
+        return path.read_bytes()
+    frames = []
+    for seq, record in records:
+        changes = tuple(_change(change, scrub, commits) for change in record.changes)
+        frames.append(encode_record(seq, Record(changes=changes, head=record.head)))
+    return b"".join((encode_head(head), *frames))  # type: ignore[arg-type]
+
+
+def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
+    def fresh(data: bytes) -> bytes:
+        return scrub.sums.get(hashlib.sha256(data).hexdigest(), data)
+
+    return msgspec.structs.replace(
+        change,
+        rows=tuple(map(scrub.row, change.rows)),
+        bodies=tuple((block, suffix, fresh(data)) for block, suffix, data in change.bodies),
+        groups=tuple(map(scrub.group, change.groups)),
+        meta=scrub.value(change.meta),
+        subject=scrub.words_of(change.subject),
+        trailers={name: scrub.words_of(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
+        text=scrub.words_of(change.text),
+        origin=commits.get(change.origin, change.origin),
+        merge=commits.get(change.merge, change.merge),
+    )
+
+
+# --- making it true
+
+
+def _apply(path: Path, lock: int) -> None:
+    """What is written down as decided is done. Whoever calls it holds all locks."""
+    folder = path / FOLDER
+    state = msgspec.json.decode((folder / STATE).read_bytes(), type=_State)
+    cleanup.remove(path)
+    for name in state.journals:
+        staged = folder / "journal" / name
+        if staged.exists():
+            os.replace(staged, path / "ctxvc" / "journal" / name)
+    durable.sync_folder(path / "ctxvc" / "journal")
+    orders = [f"update {ref} {tip}" for ref, tip in state.refs.items()]
+    orders += [f"delete {ref}" for ref in state.gone]
+    git.run(path, "update-ref", "--stdin", data="".join(f"{order}\n" for order in orders).encode(), inherit=(lock,))
+    for checked_out in state.checkouts:
+        shutil.rmtree(checked_out, ignore_errors=True)
+    for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout"):
+        shutil.rmtree(path / name, ignore_errors=True)
+    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow"):
+        (path / name).unlink(missing_ok=True)
+    for left in (path / "ctxvc" / "journal").glob("*.unreadable-*"):
+        left.unlink()
+    (path / "ctxvc" / "cache").mkdir(mode=0o700, exist_ok=True)
+    (path / "objects" / "info").mkdir(exist_ok=True)
+    git.run(path, "pack-refs", "--all", inherit=(lock,))
+    _only(path / "objects", state.pack)
+    durable.sync_folder(path / "objects" / "pack")
+    (folder / STATE).unlink()
+    durable.sync_folder(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _only(objects: Path, pack: str) -> None:
+    """One pack is left of all objects."""
+    if not (objects / "pack" / f"{pack}.pack").exists():
+        raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
+    for found in (objects / "pack").iterdir():
+        if not found.name.startswith(f"{pack}."):
+            found.unlink()
+    for loose in objects.glob("[0-9a-f][0-9a-f]"):
+        shutil.rmtree(loose)
+
+
+# --- telling
+
+
+def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
+    if not rewriter.commits and not prepared.scrub.bodies:
+        raise NotFound("nothing of it is in the store", hint="`ctxvc grep` searches what is recorded")
+    return Report(
+        kinds=prepared.kinds,
+        seen=tuple(_seen(store, prepared, rewriter)),
+        bodies=len(prepared.scrub.bodies),
+        commits=len(rewriter.commits),
+        remotes=tuple(_remotes(store, rewriter)),
+        checkouts=tuple(_checkouts(store)),
+        done=done,
+    )
+
+
+def _seen(store: Store, prepared: _Prepared, rewriter: Rewriter) -> Iterator[Seen]:
+    sums = prepared.scrub.sums
+    for ref, tip in sorted(prepared.tips.items()):
+        named = scope_of(ref)
+        if named is None:
+            continue
+        blocks: dict[str, None] = {}
+        steps: list[int] = []
+        before: dict[str, Row] = {}
+        for commit in reversed(list(store.first_parents(tip))):
+            if bytes.fromhex(commit) not in rewriter.roots:
+                before = {}
+                continue
+            ledger = store.reader.ledger(commit)
+            hit = {row.id: row for row in ledger.rows() if row.sha256 in sums}
+            blocks.update(dict.fromkeys(hit))
+            if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
+                step = ledger.meta.counters.step
+                came = [
+                    row for row in hit.values() if row.step == step and row.role == "user" and row.kind != "tool_result"
+                ]
+                if came or any(row.present for row in before.values()):
+                    steps.append(step)
+            before = hit
+        if blocks:
+            yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
+
+
+def _remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
+    """Name, address and whether it is known to have a commit that was written anew."""
+    tracked: dict[str, list[str]] = {}
+    for reference in store.repository.references.iterator():
+        if reference.name.startswith(_REMOTES) and isinstance(reference.target, pygit2.Oid):
+            tracked.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    for name, value in sorted(git.config(store.repository).items()):
+        found = re.fullmatch(r"remote\.(.+)\.url", name)
+        if found:
+            tips = tracked.pop(found[1], [])
+            had = any(each in rewriter.commits for each in (_commits(store, tips) if tips else []))
+            yield found[1], re.sub(r"//[^/@]*@", "//", value), had
+    for name, tips in sorted(tracked.items()):
+        yield name, "", any(each in rewriter.commits for each in _commits(store, tips))
+
+
+def _checkouts(store: Store) -> Iterator[str]:
+    """The folders that are worktrees of the store. Raises: Refused where a person changed something in one."""
+    for pointer in sorted((store.path / "worktrees").glob("*/gitdir")):
+        folder = Path(pointer.read_text().strip()).parent
+        if folder.exists():
+            if checkout.person_changes(store, folder):
+                raise Refused(
+                    f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
+                )
+            yield str(folder)
+
+
+# --- proof
+
+
+def _left(path: Path, scrub: Scrub) -> Iterator[str]:
+    """Where something of it still is: every object is unpacked, every other file read."""
+    forms = [form for word in scrub.words for form in forms_of(word)]
+    pattern = secrets.any_of(forms) if forms else None
+    old = {blob.hex() for blob in scrub.bodies}
+    for name, data in _objects(path):
+        if name in old or (pattern is not None and pattern.search(data)):
+            yield f"object {name[:12]}"
+    for folder, _, names in os.walk(path):
+        if "pack" in Path(folder).relative_to(path).parts:
+            continue
+        for name in names:
+            if pattern is not None and pattern.search(Path(folder, name).read_bytes()):
+                yield str(Path(folder, name).relative_to(path))
+
+
+def _objects(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Id and bytes of every object, reachable or not."""
+    words = ("cat-file", "--batch-all-objects", "--batch", "--buffer", "--unordered")
+    with subprocess.Popen(git.command(path, *words), stdout=subprocess.PIPE, env=git.environment()) as process:
+        assert process.stdout is not None
+        while line := process.stdout.readline():
+            name, _, size = line.split()
+            yield name.decode(), process.stdout.read(int(size) + 1)[:-1]

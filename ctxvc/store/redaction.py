@@ -1,0 +1,124 @@
+"""What a store keeps to itself about secrets: the key of its marks, what is allowed, and which sessions are kept exact.
+
+All of it lies in `ctxvc/secrets`, private to this user, and in no ref: it is neither pushed nor cloned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from ctxvc.core.secrets import Allowed, Redactor
+from ctxvc.errors import CtxvcError
+from ctxvc.store import durable
+
+FOLDER = Path("ctxvc", "secrets")
+KEY = "key"
+#: A line a secret that is none: the text itself, or `sha256:` and the SHA-256 of it. `#` begins a comment.
+ALLOWED = "allowed"
+#: A line a session whose bytes are kept as they come.
+EXACT = "exact"
+#: In the store's `config`: false keeps every session's bytes as they come.
+SETTING = "ctxvc.redact"
+
+_DIGEST = "sha256:"
+
+
+class Redaction:
+    """The secrets of one store. Its files are read when they are first needed, and once."""
+
+    def __init__(self, store: Path, *, on: bool = True) -> None:
+        self._folder = store / FOLDER
+        self._on = on
+        self._allowed: Allowed | None = None
+        self._key = b""
+
+    def of(self, session: str) -> Redactor | None:
+        """What takes the secrets out of a session's text; None where its bytes are kept as they come."""
+        return None if self.is_exact(session) else Redactor(self.mac, self.allowed)
+
+    def is_exact(self, session: str) -> bool:
+        """Whether the session's bytes are kept as they come."""
+        return not self._on or session in self._lines(EXACT)
+
+    def keep_exact(self, session: str) -> None:
+        """From now on the session's bytes are kept as they come, whoever adds to it. Raises: CtxvcError."""
+        if not self.is_exact(session):
+            lines = [*self._lines(EXACT), session, ""]
+            self._write(EXACT, "\n".join(lines).encode())
+
+    @property
+    def allowed(self) -> Allowed:
+        """What is no secret in this store."""
+        if self._allowed is None:
+            lines = (line for line in self._lines(ALLOWED) if not line.startswith("#"))
+            self._allowed = Allowed(frozenset(map(_digest, lines)))
+        return self._allowed
+
+    def allow(self, secret: str) -> None:
+        """This is no secret from now on. Only its SHA-256 is kept. Raises: CtxvcError."""
+        line = _DIGEST + _digest(secret)
+        held = self._lines(ALLOWED)
+        if line not in held:
+            self._write(ALLOWED, "\n".join([*held, line, ""]).encode())
+        self._allowed = None
+
+    def mac(self, secret: bytes) -> str:
+        """Eight hexadecimal digits for a secret: the same for the same secret in this store, and in no other.
+
+        Raises: CtxvcError where the key cannot be read or made.
+        """
+        return hmac.new(self._own_key(), secret, hashlib.sha256).hexdigest()[:8]
+
+    def _own_key(self) -> bytes:
+        path = self._folder / KEY
+        try:
+            if not self._key and not path.exists():
+                self._make_key(path)
+            self._key = self._key or path.read_bytes()
+        except OSError as error:
+            raise self._unusable(KEY, error) from error
+        return self._key
+
+    def _make_key(self, path: Path) -> None:
+        """A new key, by a hard link: of two processes that make one at the same moment, both use the first."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = path.with_name(f".{KEY}.{secrets.token_hex(4)}.new")
+        durable.replace(own, secrets.token_bytes(32))
+        try:
+            os.link(own, path)
+        except FileExistsError:
+            pass  # theirs counts
+        finally:
+            own.unlink()
+        durable.sync_folder(self._folder)
+
+    def _lines(self, name: str) -> list[str]:
+        try:
+            return [line for line in (self._folder / name).read_text("utf-8").split("\n") if line.strip()]
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._unusable(name, error) from error
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.replace(self._folder / name, data)
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def _unusable(self, name: str, error: Exception) -> CtxvcError:
+        return CtxvcError(
+            f"{self._folder / name} cannot be used: {error}", hint="nothing was stored; check its permissions"
+        )
+
+
+def _digest(line: str) -> str:
+    """The SHA-256 that a line of the list of allowed secrets means."""
+    if line.startswith(_DIGEST):
+        return line.removeprefix(_DIGEST).strip().lower()
+    return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()

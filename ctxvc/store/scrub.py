@@ -1,0 +1,186 @@
+"""What a purge puts in the place of what: in bodies, rows, groups, messages and everything else that a store keeps.
+
+A value that knows what is to go, and changes one piece at a time; which pieces there are, `store.rewrite` knows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import secrets, text, wire
+from ctxvc.core.labels import label
+from ctxvc.core.ledger import Group, Row
+from ctxvc.core.secrets import Redactor
+
+#: The kind in the mark of what was purged by its text or its address.
+KIND = "purged"
+
+#: A beginning of so many bytes gives away what was cut off behind it.
+_TELLING = 8
+_CUT = ("…".encode(), b"...")
+
+#: What stands in the place of a picture or document: the smallest of its kind.
+_SMALLEST = {
+    "png": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==",
+    "gif": "R0lGODlhAQABAIAAAAAAAP///yH5BAAAAAAALAAAAAABAAEAAAIBRAA7",
+    "webp": "UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==",
+    "jpg": "/9j/2wBDAAMCAgICAgMCAgIDAwMDBAYEBAQEBAgGBgUGCQgKCgkICQkKDA8MCgsOCwkJDRENDg8QEBEQCgwSExIQEw8QEBD"
+    "/yQALCAABAAEBAREA/8wABgAQEAX/2gAIAQEAAD8A0s8g/9k=",
+}
+
+
+@dataclass(frozen=True)
+class Scrub:
+    """`words` are what is to go, each with the mark in its place. `bodies` are blobs, by id, with what they become.
+
+    `sums` are the same by the SHA-256 of what they were. `labels` are words of old labels, looked for in labels and
+    stubs only. `redactor` looks for secrets besides, where that is wanted.
+    """
+
+    words: Mapping[bytes, bytes] = field(default_factory=dict)
+    bodies: Mapping[bytes, bytes] = field(default_factory=dict)
+    sums: Mapping[str, bytes] = field(default_factory=dict)
+    labels: Mapping[bytes, bytes] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()  # the sums of bodies of which nothing is left
+    redactor: Redactor | None = None
+    _forms: Mapping[bytes, bytes] = field(init=False, repr=False)
+    _pattern: re.Pattern[bytes] | None = field(init=False, repr=False)
+    _heads: re.Pattern[bytes] | None = field(init=False, repr=False)
+    _in_labels: re.Pattern[bytes] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        forms = {form: mark for word, mark in self.words.items() for form in forms_of(word)}
+        object.__setattr__(self, "_forms", forms)
+        object.__setattr__(self, "_pattern", secrets.any_of(forms) if forms else None)
+        heads = {word[:_TELLING]: word for word in forms if len(word) > _TELLING}
+        object.__setattr__(self, "_heads", secrets.any_of(heads) if heads else None)
+        object.__setattr__(self, "_in_labels", secrets.any_of(self.labels) if self.labels else None)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The SHA-256 of bodies that change, and what it becomes."""
+        return {old: hashlib.sha256(new).hexdigest() for old, new in self.sums.items()}
+
+    # --- text
+
+    def data(self, data: bytes) -> bytes:
+        """A text without what is to go; the same object where it has nothing of it."""
+        if self._pattern is not None and self._pattern.search(data):
+            data = self._pattern.sub(lambda match: self._forms[match[0]], data)
+        if self._heads is not None and self._heads.search(data):
+            data = self._without_beginnings(data)
+        return self.redactor.data(data) if self.redactor else data
+
+    def words_of(self, value: str) -> str:
+        data = text.encode(value)
+        clean = self.data(data)
+        return value if clean is data else text.decode(clean)
+
+    def json(self, data: bytes) -> bytes:
+        """JSON, each string as what it says; the rest stays as it is."""
+        clean = secrets.strings(data, lambda value, _: self.data(value)) if self.touches(data) else data
+        return self.redactor.body(clean, "json") if self.redactor else clean
+
+    def value(self, value: Any) -> Any:
+        data = wire.compact(value)
+        clean = self.json(data)
+        return value if clean == data else wire.parse(clean)
+
+    def touches(self, data: bytes) -> bool:
+        """Whether something in the bytes of a file may have to go."""
+        plain = secrets.plain(data)
+        return any(pattern is not None and pattern.search(plain) for pattern in (self._pattern, self._heads)) or bool(
+            self.redactor and secrets.find(plain)
+        )
+
+    def _without_beginnings(self, data: bytes) -> bytes:
+        """The text without words of which only the beginning is left, before the sign that something was cut."""
+        assert self._heads is not None
+        pieces, at = [], 0
+        for match in self._heads.finditer(data):
+            start = match.start()
+            for word, mark in self._forms.items() if start >= at else ():
+                size = _common(word, data[start : start + len(word)])
+                if _TELLING <= size < len(word) and data.startswith(_CUT, start + size):
+                    pieces += [data[at:start], mark]
+                    at = start + size
+                    break
+        return b"".join((*pieces, data[at:])) if pieces else data
+
+    # --- pieces of a tree
+
+    def body(self, data: bytes, ext: str) -> bytes:
+        """What a body becomes; a picture or document that has something of it becomes an empty one."""
+        if ext == "json":
+            return self.json(data)
+        if ext in secrets.TEXTS:
+            return self.data(data)
+        if self._pattern is not None and self._pattern.search(data):
+            return emptied(data, ext, b"[purged]")
+        return data
+
+    def row(self, row: Row) -> Row:
+        """A row that fits what its body became."""
+        new = self.sums.get(row.sha256)
+        extra = row.extra and self.value(row.extra)
+        fields: dict[str, Any] = {"stub": row.stub, "label": self.words_of(row.label)}
+        if new is not None:
+            source = row.extra.get("source")
+            media = str(source.get("media_type", "")) if isinstance(source, dict) else ""
+            fields |= {"bytes": len(new), "sha256": hashlib.sha256(new).hexdigest()}
+            fields["label"] = self.words_of(label(row.kind, new, row.ext, tool=row.tool, media=media))
+            fields["stub"] = row.stub.replace(row.handle, f"{row.id}@{fields['sha256'][:6]}")
+            if row.sha256 in self.whole:
+                extra = {name: value for name, value in extra.items() if name in ("ctxvc", "source")}
+            if row.kind == "thinking":
+                extra = {name: value for name, value in extra.items() if name != "signature"}
+        fields["stub"] = self._stub(fields["stub"])
+        return msgspec.structs.replace(row, extra=extra, tool=self.words_of(row.tool), **fields)
+
+    def group(self, group: Group) -> Group:
+        return msgspec.structs.replace(group, stub=self._stub(group.stub), label=self._stub(group.label))
+
+    def _stub(self, stub: str) -> str:
+        data = text.encode(stub)
+        if self._in_labels is not None:
+            data = self._in_labels.sub(lambda match: self.labels[match[0]], data)
+        return text.decode(self.data(data))
+
+
+def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
+    """What stands in the place of a whole body, so that its row still says what it is."""
+    if ext in _SMALLEST:
+        return base64.b64decode(_SMALLEST[ext])
+    if ext != "json":
+        return mark
+    words = mark.decode()
+    said = wire.parsed(data, object)
+    if isinstance(said, list):
+        files = [item for item in said if isinstance(item, dict) and item.get("type") in ("image", "document")]
+        return wire.compact([{"type": "text", "text": words}, *files])
+    if isinstance(said, dict) and isinstance(said.get("type"), str):
+        return wire.compact({"type": "text", "text": words})
+    return wire.compact({"purged": words})
+
+
+def forms_of(word: bytes) -> list[bytes]:
+    """How a text may stand elsewhere: on one line, in a stub, on a terminal, quoted as JSON once and twice."""
+    said = text.decode(word)
+    line = " ".join(said.split())
+    forms = [said, line, line.replace("[", "(").replace("]", ")"), text.visible_controls(said)]
+    forms += [text.visible_controls(said).strip(), said.strip()]
+    quoted = [wire.compact(form)[1:-1].decode("utf-8") for form in (said, line)]
+    quoted += [wire.compact(form)[1:-1].decode("utf-8") for form in quoted]
+    found = {text.encode(form): None for form in (*forms, *quoted)}
+    return [form for form in found if len(form) >= min(4, len(word)) and form]
+
+
+def _common(left: bytes, right: bytes) -> int:
+    return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

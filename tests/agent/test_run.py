@@ -1,0 +1,382 @@
+"""`ctxvc run` as a whole: the loop on the real client and a real folder, helpers, limits, crashes and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+from ctxvc import policies
+from ctxvc.agent import Adapter, running
+from ctxvc.agent.loop import INTERRUPTED, Limits
+from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
+from ctxvc.agent.workspace import Outcome, Workspace
+from ctxvc.request import canonical
+from ctxvc.session import Session
+from ctxvc.store.store import Store
+from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
+from tests.messages_api.rules import canonical_problems
+from tests.session.building import MODEL, WORDS, damages
+
+ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+
+
+@dataclass
+class Eyes:
+    """A watcher that keeps what it saw."""
+
+    words: list[str] = field(default_factory=list)
+    calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    steps: int = 0
+    stop_after: int = 1_000
+
+    def said(self, words: str) -> None:
+        self.words.append(words)
+
+    def called(self, name: str, given: Mapping[str, Any]) -> None:
+        self.calls.append((name, given))
+
+    def answered(self, name: str, outcome: Outcome) -> None:
+        pass
+
+    def stepped(self, adapter: Adapter) -> None:
+        assert adapter.session.budget
+        self.steps += 1
+
+    def stops(self) -> bool:
+        return self.steps >= self.stop_after
+
+
+def begun(tmp_path: Path, *, window: int = 60_000, policy: str = "default") -> Session:
+    folder = tmp_path / "project"
+    folder.mkdir(exist_ok=True)
+    return running.begin(
+        tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse(policy), window=window, folder=folder
+    )
+
+
+def setup(tmp_path: Path, model: Any, eyes: Eyes | None = None, **limits: Any) -> running.Setup:
+    hands = Workspace(tmp_path / "project", env=ENV)
+    return running.Setup(model=model, hands=hands, watcher=eyes or Eyes(), limits=Limits(**limits))
+
+
+def real(api: MessagesApi) -> Anthropic:
+    return Anthropic(anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0))
+
+
+def asked(session: Session, words: str = "do it") -> Session:
+    session.append({"role": "user", "content": words})
+    return session
+
+
+def results(session: Session) -> list[str]:
+    return [session.body(row.id).decode() for row in session.ledger().rows() if row.kind == "tool_result"]
+
+
+# --- one run
+
+
+def test_a_run_acts_in_its_folder_and_everything_is_recorded(tmp_path: Path) -> None:
+    replies = script(
+        [thought("First look."), call("write_file", path="a.txt", content="one"), call("bash", command="cat a.txt")],
+        [thought("Good."), text("It is "), text("done.")],
+    )
+    eyes = Eyes()
+    with serve(replies) as api, begun(tmp_path) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api), eyes))
+
+        assert (ended.why, ended.steps, ended.text) == ("said", 2, "It is done.")
+        assert ended.usage.prompt > 1_000
+        assert ended.dollars is not None
+        assert results(session) == ["wrote 3 bytes to a.txt", "one"]
+        assert (tmp_path / "project" / "a.txt").read_text() == "one"
+        assert "".join(eyes.words) == "It is done."
+        assert [name for name, _ in eyes.calls] == ["write_file", "bash"]
+    with Store(tmp_path / ".ctxvc") as store:
+        assert not damages(store)
+
+
+def test_what_the_model_is_told_at_first_is_short(tmp_path: Path) -> None:
+    with begun(tmp_path) as session:
+        meter = session._context.meter
+        assert meter.count(running.SYSTEM) < 1_000
+
+
+def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "AGENTS.md").write_text("Use tabs.")
+    (tmp_path / "project" / "CLAUDE.md").write_text("Run the tests.")
+    with begun(tmp_path) as session:
+        told = [session.body(row.id).decode() for row in session.ledger().rows() if row.state == "pinned"]
+        assert [words.partition("\n")[0] for words in told[1:]] == [
+            "AGENTS.md of this project says:",
+            "CLAUDE.md of this project says:",
+        ]
+
+
+def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: Path) -> None:
+    command = r"for i in $(seq 1 3000); do printf '\rstep %d of 3000, working on it' $i; done; echo"
+    replies = script([call("bash", command=command)], "done")
+    with serve(replies) as api, begun(tmp_path) as session:
+        running.go(asked(session), setup(tmp_path, real(api)))
+
+        (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        assert session.body(row.id).startswith(b"\rstep 1 of 3000")
+        assert row.state == "archived"
+        assert row.stub.endswith("\nstep 3000 of 3000, working on it")
+        sent = json.dumps(api.bodies[-1]["messages"])
+        assert "step 3000 of 3000" in sent
+        assert "step 17 of" not in sent
+        assert session.recover(row.id, grep="step 17 of").text
+
+
+def test_a_model_that_stops_nowhere_is_stopped_by_the_limits(tmp_path: Path) -> None:
+    endless = lambda _: [call("bash", command="true")]  # noqa: E731
+    with serve(endless) as api, begun(tmp_path) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api), steps=3)).why == "steps"
+        assert running.go(session, setup(tmp_path, real(api), dollars=0.000001)).why == "cost"
+
+
+def test_a_person_stops_it_at_a_steps_end_and_it_goes_on_from_there(tmp_path: Path) -> None:
+    with begun(tmp_path) as session:
+        with serve(script([call("bash", command="echo one")])) as api:
+            ended = running.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
+        assert ended.why == "stopped"
+        assert not session.writer.open
+    with Session.open(tmp_path / ".ctxvc", "run-1") as again, serve(script("And on.")) as api:
+        assert running.go(again, setup(tmp_path, real(api))).text == "And on."
+        assert results(again) == ["one\n"]
+
+
+# --- what goes wrong
+
+
+def test_a_prompt_that_the_provider_finds_too_long_is_relieved_and_sent_once_more(tmp_path: Path) -> None:
+    too_long = Refusal(400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum")
+    with begun(tmp_path) as session:
+        asked(session)
+        for number in range(12):
+            asks = {"type": "tool_use", "id": f"t{number}", "name": "bash", "input": {"command": "x"}}
+            gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 250}
+            session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
+        with serve(script(too_long, "It fits.")) as api:
+            ended = running.go(session, setup(tmp_path, real(api)))
+        assert ended.text == "It fits."
+        assert any(row.removed_by == "guard" for row in session.ledger().rows())
+
+
+def test_a_stream_that_breaks_off_is_asked_again_and_never_recorded(tmp_path: Path) -> None:
+    cut = Reply([text("This is not "), call("bash", command="echo twice")], cut_after=4)
+    with begun(tmp_path) as session:
+        with serve(script(cut, "Whole.")) as api:
+            assert running.go(asked(session), setup(tmp_path, real(api))).text == "Whole."
+        assert results(session) == []
+        with serve(script(cut, cut, cut)) as api, pytest.raises(ModelFailed):
+            running.go(asked(session, "again"), setup(tmp_path, real(api)))
+        assert [row.kind for row in session.ledger().rows() if row.role == "assistant"] == ["assistant"]
+
+
+def test_a_reply_that_is_too_long_is_gone_on_with(tmp_path: Path) -> None:
+    half = Reply([text("It begins"), call("bash", command="touch half")], stop_reason="max_tokens")
+    with serve(script(half, [text("and goes on.")])) as api, begun(tmp_path) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        assert ended.text == "and goes on."
+        assert not (tmp_path / "project" / "half").exists()
+
+
+def test_a_wrong_key_is_told_in_plain_words(tmp_path: Path) -> None:
+    refused = Refusal(401, "authentication_error", "invalid x-api-key")
+    with serve(script(refused)) as api, begun(tmp_path) as session, pytest.raises(ModelFailed) as told:
+        running.go(asked(session), setup(tmp_path, real(api)))
+    assert "ANTHROPIC_API_KEY" in told.value.hint
+
+
+# --- helpers
+
+
+def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_their_reports(tmp_path: Path) -> None:
+    both = "until [ -e docs ] && [ -e code ]; do sleep 0.02; done"
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        for name in ("docs", "code"):
+            if f"look at the {name}" in said and "delegate" not in said:
+                if f"{name} looked at" not in said:
+                    return [call("bash", command=f"touch {name}; {both}; echo {name} looked at", timeout=30)]
+                return f"The {name} are fine."
+        if "are fine" not in said:
+            return [call("delegate", name=name, task=f"look at the {name}") for name in ("docs", "code")]
+        return "All is fine."
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        assert ended.text == "All is fine."
+        assert results(session) == ["[← docs] The docs are fine.", "[← code] The code are fine."]
+        assert session.scopes() == ["main", "code", "docs"]
+        assert session.scope == "main"
+        assert session.store.current_scope("run-1") == "main"
+        rows = list(session.ledger("docs").rows())
+        assert [row.kind for row in rows if row.kind != "dashboard"] == [
+            "user",
+            "user",
+            "tool_use",
+            "tool_result",
+            "assistant",
+        ]
+        assert [row.origin for row in rows[:2]] == ["client", "client"]
+    with Store(tmp_path / ".ctxvc") as store:
+        assert not damages(store)
+
+
+def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
+    replies = script([call("delegate", name="../x", task="t"), call("delegate", name="main", task="t")], "Well.")
+    with serve(replies) as api, begun(tmp_path) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Well."
+        assert all("could not go on" in words for words in results(session))
+
+
+# --- a model beside the conversation
+
+
+def test_what_is_asked_beside_the_conversation_reads_the_cached_prompt(tmp_path: Path) -> None:
+    with begun(tmp_path) as session:
+        asked(session, "do it " + WORDS * 200)
+        with serve(script("Not yet.", "<plan/>", "Done.")) as api:
+            model = real(api)
+            running.go(session, setup(tmp_path, model))
+            asked(session, "and on")
+            live = Adapter(session).request()
+            answer = model.ask(MODEL, lambda _: live)(session.view(), "Make a plan.")
+        assert answer.text == "<plan/>"
+        assert answer.tokens > 0
+        sent = api.bodies[-1]
+        assert sent["messages"][-1]["content"][-1] == {"type": "text", "text": "Make a plan."}
+        *before, newest = sent["messages"]
+        before.append({**newest, "content": newest["content"][:-1]})
+        assert canonical(before) == canonical(live["messages"])
+        assert sent["tool_choice"] == {"type": "none"}
+
+
+@pytest.mark.parametrize("last", [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+def test_the_block_behind_leaves_the_prompt_as_it_is(last: dict[str, Any]) -> None:
+    call = {"model": "m", "messages": [{"role": "user", "content": "a"}, last]}
+    made = behind(call, "plan")
+    assert call["messages"][-1] == last
+    assert made["messages"][-1]["content"][-1] == {"type": "text", "text": "plan"}
+    assert made["messages"][-1]["role"] == "user"
+
+
+# --- crashes
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from ctxvc.agent import running
+from ctxvc.agent.loop import Limits
+from ctxvc.agent.model import Scripted
+from ctxvc.agent.workspace import Workspace
+from ctxvc.session import Session
+from tests.agent.test_run import ENV, Eyes, replies_from
+
+place, folder, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+with Session.open(place, "run-1") as session:
+    print("up", flush=True)
+    model = Scripted(replies_from(session, steps))
+    setup = running.Setup(model=model, hands=Workspace(folder, env=ENV), watcher=Eyes(), limits=Limits())
+    print(running.go(session, setup).text, flush=True)
+"""
+
+
+def replies_from(session: Session, steps: int) -> list[dict[str, Any]]:
+    """The replies of a model that looks at what it has done: two commands a step, each told by its number."""
+    done = len({row.msg for row in session.ledger().rows() if row.role == "assistant"})
+    made: list[dict[str, Any]] = []
+    for number in range(done, steps):
+        blocks = [call("bash", command=f"echo {number}.{part} >> log; echo did {number}.{part}") for part in "ab"]
+        for part, block in zip("ab", blocks, strict=True):
+            block["id"] = f"toolu_{number}{part}"
+        made.append({"content": blocks})
+    return [*made, {"content": "finished"}]
+
+
+def killed(tmp_path: Path, times: int, steps: int) -> None:
+    place, folder = tmp_path / ".ctxvc", tmp_path / "project"
+    with begun(tmp_path, window=20_000) as session:
+        asked(session)
+    finished, kills = False, 0
+    while not finished:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(DRIVER), str(place), str(folder), str(steps)],
+            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        try:
+            # At a moment that differs from time to time, without a random number.
+            process.wait(0.05 + (kills * 37 % 61) / 200 if kills < times else 120)
+            finished = "finished" in process.stdout.read()
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        process.stdout.close()
+    lines = (folder / "log").read_text().split()
+    assert len(lines) == len(set(lines)), "a command was run twice"
+    with Session.open(place, "run-1") as session:
+        told = results(session)
+        for number in range(steps):
+            for part in "ab":
+                did = f"did {number}.{part}\n" in told
+                assert did or f"{number}.{part}" in lines or INTERRUPTED in told, "a result was lost"
+        assert not did or f"{steps - 1}.b" in lines
+        assert not canonical_problems(
+            [*session.prompt().messages, {"role": "user", "content": [{"type": "text", "text": "go on"}]}]
+        )
+    with Store(place) as store:
+        assert not damages(store)
+
+
+def test_after_kills_in_the_middle_of_steps_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
+    killed(tmp_path, times=4, steps=12)
+
+
+@pytest.mark.slow
+def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
+    killed(tmp_path, times=50, steps=120)
+
+
+# --- scripts
+
+
+def test_a_script_is_read_from_a_file_and_says_what_is_wrong_with_it() -> None:
+    model = Scripted.read(b'[{"content": "hi"}]')
+    assert model.scripted
+    assert model.reply({}, lambda _: None)["content"] == [{"type": "text", "text": "hi"}]
+    with pytest.raises(ModelFailed):
+        model.reply({}, lambda _: None)
+    with pytest.raises(Exception, match="no script"):
+        Scripted.read(b"{}")
+
+
+def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path) -> None:
+    replies = script([call("bash", command="echo one")], "First.", [call("bash", command="echo two")], "Second.")
+    with serve(replies) as api, begun(tmp_path) as session:
+        running.go(asked(session), setup(tmp_path, real(api)))
+        running.go(asked(session, "more"), setup(tmp_path, real(api)))
+        turns = running.recorded(session)
+    assert [len(turn.replies) for turn in turns] == [2, 2]
+    with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000) as again:
+        ended = running.play(again, turns, Eyes())
+        assert (ended.text, ended.steps) == ("Second.", 4)
+        assert results(again) == ["one\n", "two\n"]

@@ -1,0 +1,290 @@
+"""The context tools: what a model is told of them, what they do, and what they answer to nonsense."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.agent import TOOLS, Adapter, definitions
+from ctxvc.core import episodes
+from ctxvc.core.plan import Plan, View
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.errors import CtxvcError
+from ctxvc.session import Session
+from tests.messages_api import Judge, call, text, thought
+from tests.messages_api.wire import Block
+from tests.session.building import WORDS, damages, humans_gone
+
+from .building import SH, opened, ran
+
+
+class Frugal(Policy, frozen=True, kw_only=True):
+    """Uses three of the tools."""
+
+    name = "frugal"
+
+    def propose(self, view: View) -> Plan:  # noqa: ARG002
+        return Plan(actions=(), actor=self.actor)
+
+    def terms(self) -> Terms:
+        return Terms(tools=("search", "archive", "recover"))
+
+
+class Talk:
+    """An adapter, and a model that says what it is told to; each step's results are taken in."""
+
+    def __init__(self, session: Session) -> None:
+        self.adapter = Adapter(session)
+        self.session = session
+        self.judge = Judge()
+
+    def step(self, *calls: Block) -> list[Block]:
+        """The results of the calls of one reply."""
+        asked = self.adapter.request()
+        asked["betas"] = [asked.pop("extra_headers")["anthropic-beta"]]
+        reply = self.adapter.record(self.judge.reply(asked, [thought("hm"), *calls]))
+        results = [self.adapter.handle(each) or ran(each) for each in reply.calls]
+        self.adapter.results(results)
+        return results
+
+    def ask(self, name: str, /, **given: Any) -> Block:
+        return self.step(call(name, **given))[0]
+
+    def told(self, name: str, /, **given: Any) -> str:
+        """What a call that is in order is answered."""
+        answered = self.ask(name, **given)
+        assert "is_error" not in answered, answered
+        return str(answered["content"])
+
+    def wrong(self, name: str, /, **given: Any) -> str:
+        """What a call that is not in order is answered: an error, and a short one."""
+        answered = self.ask(name, **given)
+        assert answered["is_error"] is True, answered
+        assert len(answered["content"]) < 400
+        assert "\n" not in answered["content"]
+        return str(answered["content"])
+
+
+@pytest.fixture
+def talk(session: Session) -> Talk:
+    session.append({"role": "user", "content": "Make the tests pass."})
+    made = Talk(session)
+    for number in range(3):
+        made.step(call("sh", cmd=f"make {number}"))
+    return made
+
+
+def results(session: Session) -> list[str]:
+    return [row.id for row in session.ledger().rows() if row.kind == "tool_result" and row.tool == "sh"]
+
+
+# --- definitions
+
+
+def test_the_definitions_are_taken_by_the_provider_and_always_the_same() -> None:
+    made = definitions(own=[SH])
+    request = {"model": "claude-opus-5-5", "max_tokens": 10, "tools": made}
+    assert Judge().check(request | {"messages": [{"role": "user", "content": "hi"}]}) == []
+    assert [tool["name"] for tool in made] == ["sh", *TOOLS]
+    assert json.dumps(made) == json.dumps(definitions(own=[SH]))
+    for tool in made[1:]:
+        assert tool["input_schema"]["additionalProperties"] is False
+        assert set(tool["input_schema"]["required"]) <= tool["input_schema"]["properties"].keys()
+        assert len(tool["description"]) < 300
+    assert sum(len(json.dumps(tool)) for tool in made[1:]) < 6_000
+
+
+def test_a_policy_gets_the_tools_that_it_names_in_the_usual_order() -> None:
+    assert [tool["name"] for tool in definitions(Frugal().terms())] == ["archive", "recover", "search"]
+    assert definitions(Terms()) == []
+
+
+def test_a_tool_that_the_policy_does_not_name_is_not_ours(place: Path) -> None:
+    with opened(place, policy=Frugal()) as session:
+        adapter = Adapter(session)
+        assert adapter.handle({**call("note", text="x"), "id": "toolu_1"}) is None
+        assert adapter.handle({**call("search", pattern="x"), "id": "toolu_1"})
+
+
+def test_where_the_agent_has_a_tool_of_the_same_name_ours_is_called_otherwise(place: Path) -> None:
+    own = [SH, {**SH, "name": "search"}]
+    assert [tool["name"] for tool in definitions(own=own)][-1] == "context_search"
+    with opened(place, own=own) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        assert talk.adapter.handle({**call("search", cmd="x"), "id": "toolu_1"}) is None
+        talk.step(call("search", cmd="fox"))
+        assert "fox" in talk.told("context_search", pattern="fox")
+
+
+# --- what they do
+
+
+def test_archive_recover_restore_and_delete(talk: Talk) -> None:
+    first, second, third = results(talk.session)
+    told = talk.told("archive", blocks=[first, second], index="two runs")
+    assert told.startswith(f"Archived {first}, {second} as G1: ")
+    assert "tokens freed" in told
+    assert talk.told("recover", block="G1").splitlines()[1].startswith(f"{first}@")
+    assert "lines 1-60 of 60" in talk.told("recover", block=first)
+    assert talk.told("recover", block=first, lines="2:3").count("\n") == 3
+    assert "1 of 1 lines" in talk.told("recover", block=first, grep=" 7 the")
+    assert f"Restored {first}" in talk.told("restore", blocks=first)
+    assert "Deleted" in talk.told("delete", blocks=first, reason="old")
+    assert "only a person" in talk.wrong("recover", block=first)
+    assert "only a person" in talk.wrong("restore", blocks=first)
+    assert first not in talk.told("search", pattern="quick brown").split("@")
+    assert talk.told("archive", blocks=third).startswith(f"Archived {third}: ")
+
+
+def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(talk: Talk) -> None:
+    first = results(talk.session)[0]
+    told = talk.told("archive", blocks=f"{first},B1,B9999")
+    assert "Left out: " in told
+    assert "pinned" in told
+    assert "B9999" in told
+    assert "nothing was archived" in talk.wrong("archive", blocks="B1")
+
+
+def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None:
+    first = results(talk.session)[0]
+    talk.told("archive", blocks=first)
+    lines = talk.told("search", pattern="QUICK", ignore_case=True).splitlines()
+    assert lines[0].startswith(f"{talk.session.ledger()[first].handle} tool_result, archived, line 1: toolu_")
+    assert "(and 56 further lines of it)" in lines[4]
+    assert len(lines) < 30
+    assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
+    assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
+
+
+def test_scopes_and_notes(talk: Talk) -> None:
+    assert talk.told("note", text="The parser is wrong.").startswith("Noted as B")
+    assert "you are in look" in talk.told("scope", name="look", note="Look at it.")
+    assert talk.session.scope == "look"
+    assert talk.told("scopes").splitlines()[1].startswith("* look: ")
+    assert "results of this step stay in look" in talk.told("goto", name="main", note="Seen.")
+    assert talk.session.scope == "main"
+    assert [line.partition(": ")[2] for line in talk.told("notes").splitlines()] == [
+        "The parser is wrong.", "[→ look] Look at it.", "[← look] Seen.",
+    ]  # fmt: skip
+    assert "look" in talk.told("notes", scope="look")
+
+
+def test_a_second_switch_in_one_step_is_answered_by_an_error(talk: Talk) -> None:
+    first, second, shell = talk.step(
+        call("scope", name="a", note="first"), call("scope", name="b", note="second"), call("sh", cmd="x")
+    )
+    assert "is_error" not in first
+    assert second["is_error"]
+    assert "asked for already" in second["content"]
+    assert shell["content"].startswith(shell["tool_use_id"])
+    assert talk.session.scopes() == ["main", "a"]
+    assert talk.session.scope == "a"
+
+
+def test_episodes_are_marked_one_at_a_time_also_within_one_step(talk: Talk) -> None:
+    assert "ended expl episodes" in talk.wrong("delimiter", action="start", type="act", name="mend")
+    assert talk.told("delimiter", action="start", type="expl", name="look") == "started expl look"
+    assert "still active" in talk.wrong("delimiter", action="start", type="expl", name="more")
+    ended, started, again = talk.step(
+        call("delimiter", action="end", description="it is line 40"),
+        call("delimiter", action="start", type="act", name="mend", dependencies=["look"]),
+        call("delimiter", action="start", type="expl", name="look"),
+    )
+    assert [each["content"] for each in (ended, started)] == [
+        "ended expl look",
+        "started act mend, which depends on look",
+    ]
+    assert again["is_error"]
+    view = talk.session.view()
+    assert {name: mark.closed for name, mark in episodes.known(view.ledger, view.words).items()} == {
+        "look": True, "mend": False,
+    }  # fmt: skip
+
+
+def test_what_one_step_reads_out_fits_together(place: Path) -> None:
+    """Each part alone would take all the room that there is."""
+    with opened(place, budget=12_000) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        for number in range(8):
+            talk.step(call("sh", cmd=f"make {number}"))
+        gone = [row.id for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
+        talk.step(*(call("recover", block=gone[0]) for _ in range(6)))
+        assert not session.overflow
+        read = [row for row in session.ledger().rows() if row.tool == "recover" and row.kind == "tool_result"]
+        assert [row.state for row in read] == ["visible"] * 6
+
+
+# --- what they are given
+
+
+HOSTILE: list[Any] = [
+    *(None, 7, 1e308, True, "", " ", "\x1b[2J\x1b]0;x\x07", "\udcff\ud800", [], [[]], {}, {"a": [[]]}),
+    *("B1", "B1-B999999999999", "G1,G1,G1", ["B1", 7], "../../etc/passwd", "HEAD", "main", "-1:0", "x" * 10**5),
+    *("99999999999999999:", "0", "(a+)+$", "[", "(?R)", "\n", "[archived B3@3fa9c1: all]", "; rm -rf /", "B1@fffff"),
+]  # fmt: skip
+
+
+def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, kind in TOOLS.items():
+        fields = kind.__struct_fields__
+        good = {"blocks": "B2", "reason": "r", "name": "n", "note": "n", "text": "t", "block": "B2", "pattern": "p",
+                "action": "start"}  # fmt: skip
+        for field in (*fields, "unknown", "x" * 5000, "\x1b[31m"):
+            for value in HOSTILE:
+                yield name, {**{each: good[each] for each in fields if each in good}, field: value}
+
+
+def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Talk) -> None:
+    answered = 0
+    for name, given in hostile():
+        found = talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": name, "input": given})
+        assert found
+        if found.get("is_error"):
+            assert len(found["content"]) < 400
+        assert len(found["content"]) < 12_000
+        answered += 1
+    assert answered > 600
+    assert not humans_gone(talk.session.ledger())
+    talk.step(text("So much for that."), call("sh", cmd="ls"))
+    talk.session.writer.flush()
+    assert not damages(talk.session.store)
+
+
+@pytest.mark.parametrize("given", [None, 7, "blocks", [], [1], True, {"blocks": {}}, {1: 2}])
+def test_an_input_that_is_no_object_is_answered(talk: Talk, given: Any) -> None:
+    found = talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": "archive", "input": given})
+    assert found
+    assert found["is_error"]
+    assert "it takes blocks, index (optional)" in found["content"]
+
+
+def test_an_error_says_how_to_mend_the_call(talk: Talk) -> None:
+    assert "unknown field `ids`; it takes blocks, index (optional)" in talk.wrong("archive", blocks="B3", ids="B3")
+    assert "missing required field `reason`" in talk.wrong("delete", blocks="B3")
+    assert "Expected `str`, got `int`" in talk.wrong("search", pattern=7)
+    assert "B3, B5-B9 or G2" in talk.wrong("archive", blocks="everything")
+    assert "counted from 1" in talk.wrong("recover", block="B3", lines="0:9")
+    assert "no block B999" in talk.wrong("recover", block="B999")
+    assert "4,000 are allowed" in talk.wrong("note", text="x" * 5_000)
+    assert "its scopes: main" in talk.wrong("goto", name="nowhere", note="x")
+    assert "letters, digits" in talk.wrong("scope", name="a b", note="x")
+    assert "a note needs text" in talk.wrong("note", text=" ")
+
+
+def test_null_counts_as_not_given(talk: Talk) -> None:
+    assert "lines 1-60" in talk.told("recover", block=results(talk.session)[0], lines=None, grep=None)
+
+
+def test_what_the_model_cannot_mend_is_raised(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise CtxvcError("cannot write to the journal: no space left")
+
+    monkeypatch.setattr(talk.session.writer, "note", full)
+    with pytest.raises(CtxvcError, match="no space"):
+        talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": "note", "input": {"text": WORDS}})

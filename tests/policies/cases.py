@@ -1,0 +1,101 @@
+"""The two cases that Self-GC reports of sessions that went wrong (section "Failure Categories and Case Studies").
+
+Both hold for every policy here, at every budget: what a human said stays, and what a contract file said stays.
+"""
+
+from __future__ import annotations
+
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.engine import rehearse
+from ctxvc.core.guard import guard
+from ctxvc.core.plan import Rehearsal
+from ctxvc.core.policy import Policy
+from ctxvc.policies import after
+from ctxvc.request import request
+from tests.policies.laws import BUDGETS
+from tests.policies.recorded import Run
+
+CORRECTION = "Do not replace the table header; edit single cells only."
+CONTRACT = "Every record has an id of eight digits. Dates are written 2026-01-31. Ask before a record is merged."
+
+
+def repair_loop() -> Run:
+    """A document is repaired; attempts that break the table's header are corrected by its owner, early on."""
+    talk = Talk()
+    talk.says("Fix the report spreadsheet. Keep its formulas.")
+    talk.does("Read", "/work/report.xml", rows(300))
+    talk.answers("I replaced the header to make it wider.")
+    talk.says(CORRECTION)
+    for attempt in range(4):
+        talk.does("Edit", f"/work/report.xml, attempt {attempt}", rows(120), error=True)
+    talk.answers("The header is back.")
+    talk.works(turns=12)
+    return talk.run
+
+
+def data_entry() -> Run:
+    """Many records are entered by a contract that was written down and read in the first turn."""
+    talk = Talk()
+    talk.says("Set up the data entry.")
+    talk.does("Read", "/work/AGENTS.md", CONTRACT)
+    talk.does("Write", "/work/reference.csv", rows(500))
+    talk.answers("The contract and the reference are in place.")
+    talk.works(turns=14)
+    return talk.run
+
+
+def survives(policy: Policy) -> list[Rehearsal]:
+    """Asserts that both cases hold under the policy, alone and with the guard behind it; what it did in each."""
+    done: list[Rehearsal] = []
+    for run, words in ((repair_loop(), CORRECTION), (data_entry(), CONTRACT)):
+        for budget in BUDGETS:
+            view = run.view(budget)
+            tried = rehearse(view, policy.propose(view))
+            settled = after(view, tried.after)
+            guarded = guard(settled)
+            for ledger in (tried.after, guarded.after if guarded else tried.after):
+                sent = str(request(ledger, run.held(), None, None).messages)
+                assert words in sent, f"{policy.name} at {budget:,}: {words!r} is gone"
+            done.append(tried)
+    return done
+
+
+class Talk:
+    """A conversation in the making: who says what, and what tools answer."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+        self._calls = 0
+
+    def says(self, words: str) -> None:
+        self.run.append(Message(role="user", parts=(wire.text_part(words, "user", "human"),)))
+
+    def answers(self, words: str) -> None:
+        self.run.append(Message(role="assistant", parts=(wire.text_part(words, "assistant", "model"),)))
+
+    def does(self, tool: str, argument: str, output: str, *, error: bool = False) -> str:
+        """A step: one call and its result; the result's block."""
+        self._calls += 1
+        call = f"c{self._calls}"
+        arguments = wire.compact({"path": argument})
+        self.run.append(Message(role="assistant", parts=(wire.call_part(tool, call, arguments),)))
+        self.run.append(Message(role="user", parts=(wire.result_part(output, call, error=error),)))
+        return f"B{self.run.ledger.meta.counters.block}"
+
+    def works(self, turns: int) -> None:
+        """Turns of ordinary, bulky work."""
+        for turn in range(turns):
+            self.says(f"Now record {turn}.")
+            for step in range(4):
+                self.does("Bash", f"enter --record {turn} --page {step}", rows(200, turn))
+            self.answers(f"Record {turn} is entered.")
+
+
+def rows(count: int, salt: int = 0) -> str:
+    """A table that no two lines of which are alike."""
+    trees = ("oak", "elm", "ash", "fir", "yew", "box", "bay", "fig")
+    return "\n".join(
+        f"{number:04} {trees[(number + salt) % 8]} {trees[number // 8 % 8]} {trees[number // 64 % 8]}"
+        for number in range(count)
+    )

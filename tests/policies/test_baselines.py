@@ -1,0 +1,481 @@
+"""The baselines: what each takes away, in batches, and that all of it can be had again (VISTA, appendix D)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget
+from ctxvc.core.engine import rehearse
+from ctxvc.core.events import Said
+from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.policy import Answer, Policy
+from ctxvc.importers import claude_code
+from ctxvc.importers.reading import Recording
+from ctxvc.policies import after
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window, used
+from tests.core.strategies import conversations, plans
+from tests.policies.laws import BUDGETS, check, drive
+from tests.policies.recorded import Run, messages, run, trajectories
+
+GOLDEN = Path(__file__).parent / "golden"
+TRANSCRIPT = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
+
+LONG = "a line of output\n" * 200  # 851 tokens
+POLICIES: tuple[Policy, ...] = (Keep(), Window(), Clear(), Mask(), Skeleton(), Summary())
+by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+
+
+# --- what these tests and those of the other agent-side policies are made of
+
+
+def human(words: str) -> Message:
+    return Message(role="user", parts=(wire.text_part(words, "user", "human"),))
+
+
+def injected(words: str) -> Message:
+    return Message(role="user", parts=(wire.text_part(words, "user", "client"),))
+
+
+def answer(words: str) -> Message:
+    return Message(role="assistant", parts=(wire.text_part(words, "assistant", "model"),))
+
+
+def step(number: int, *outputs: str, tool: str = "sh", error: bool = False, words: str = "") -> list[Message]:
+    """A reply that makes a call for each output, and what came back."""
+    ids = [f"c{number}-{at}" for at in range(len(outputs))]
+    calls = [wire.call_part(tool, each, json.dumps({"command": f"look {each}"}).encode()) for each in ids]
+    said = [wire.text_part(words, "assistant", "model")] if words else []
+    results = tuple(wire.result_part(output, each, error=error) for each, output in zip(ids, outputs, strict=True))
+    return [Message(role="assistant", parts=(*said, *calls)), Message(role="user", parts=results)]
+
+
+def steps(count: int, output: str = LONG, first: int = 1) -> list[Message]:
+    return [message for number in range(first, first + count) for message in step(number, output)]
+
+
+def running(*messages: Message) -> Run:
+    made = Run()
+    made.append(*messages)
+    return made
+
+
+def moved(run: Run, tried: Rehearsal) -> None:
+    """The rehearsal made true."""
+    run.ledger = tried.after
+    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
+
+
+@cache
+def transcript() -> tuple[Message, ...]:
+    """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
+    told: list[Message] = []
+    replies: dict[str, int] = {}  # reply → where it is in `told`
+    for event in claude_code.own_events(Recording(TRANSCRIPT)):
+        if not isinstance(event, Said) or event.scope:
+            continue
+        at = replies.setdefault(event.message.reply, len(told)) if event.message.reply else len(told)
+        if at < len(told):
+            told[at] = msgspec.structs.replace(told[at], parts=(*told[at].parts, *event.message.parts))
+        else:
+            told.append(event.message)
+    return tuple(told)
+
+
+def compare(config: pytest.Config, name: str, plan: Plan, tried: Rehearsal) -> None:
+    """The plan is that of `golden/NAME.json`; `--update-golden` writes it anew."""
+    value: dict[str, Any] = {"plan": msgspec.to_builtins(plan), "tokens": [tried.tokens_before, tried.tokens_after]}
+    file = GOLDEN / f"{name}.json"
+    if config.getoption("--update-golden", default=False):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert json.loads(file.read_text(encoding="utf-8")) == json.loads(json.dumps(value))
+
+
+def on_generated(policy: Policy, data: st.DataObject) -> None:
+    """The laws on a generated conversation after plans of all kinds, in a budget that is often too small for it."""
+    run = running(*data.draw(conversations(odd=False, unique_calls=True)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if run.ledger.rows():
+            made = data.draw(plans(run.ledger, actors=["agent", "guard"]))
+            moved(run, rehearse(run.view(10**6), made, roll_up=True))
+    check(policy, run.view(data.draw(st.sampled_from([100, 400, 2_000, 10**6]))), run)
+
+
+def sample() -> list[Path]:
+    """A few recorded runs of different makers; none where there are none on this machine."""
+    wanted = ("agentv-34", "deer-flow-21", "entire-cli-13-34", "tau-bench-airline-4", "intercode", "swe-agent")
+    files = trajectories()
+    return [found for name in wanted if (found := next((file for file in files if name in file.name), None))]
+
+
+def states(ledger: Ledger, kind: str = "tool_result") -> list[str]:
+    return [row.state for row in ledger.rows() if row.kind == kind]
+
+
+def gone(tried: Rehearsal) -> list[str]:
+    return [row.id for row in tried.rows if not row.present]
+
+
+def settled(policy: Policy, run: Run, budget: int) -> Rehearsal:
+    """Proposes, rehearses, checks the laws and makes it true."""
+    tried = check(policy, run.view(budget), run)
+    moved(run, tried)
+    return tried
+
+
+# --- laws
+
+
+@by_name
+@pytest.mark.parametrize("budget", [12_000, 80_000])
+def test_the_laws_hold_on_recorded_runs(policy: Policy, budget: int) -> None:
+    for file in sample():
+        check(policy, run(file).view(budget), run(file))
+
+
+@pytest.mark.slow
+@by_name
+@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
+def test_the_laws_hold_on_every_recorded_run(policy: Policy, file: Path) -> None:
+    made = run(file)
+    for budget in BUDGETS:
+        check(policy, made.view(budget), made)
+
+
+@by_name
+def test_the_laws_hold_while_a_run_goes_on(policy: Policy) -> None:
+    for file in sample()[1:3]:
+        drive(policy, messages(file)[:120], 12_000, every=16)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
+    eager = (Window(), Clear(trigger=0, keep=0, least=0), Mask(age=1, batch=1))
+    short = (Skeleton(trigger=0, low_water=0, keep=0, least=0), Summary(trigger=0, keep=0, room=0.2, least=0))
+    on_generated(data.draw(st.sampled_from([*POLICIES, *eager, *short])), data)
+
+
+@by_name
+def test_a_plan_on_a_recorded_session_is_what_it_was(policy: Policy, pytestconfig: pytest.Config) -> None:
+    made = running(*transcript())
+    view = made.view(6_000)
+    policy = Mask(age=4, batch=4) if policy.name == "mask" else policy
+    plan = policy.propose(view)
+    compare(pytestconfig, policy.name, plan, check(policy, view, made))
+
+
+@by_name
+def test_what_stays_in_every_baseline(policy: Policy) -> None:
+    """Human words, pins with their pairs, notes, what the host said, instructions, the latest step, what just came."""
+    made = running(
+        human("Do it"),
+        *step(1, LONG, tool="Read"),
+        Message(role="system", parts=(wire.text_part("Mind the linter. " * 300, "system", "client"),)),
+        *step(2, LONG),
+        Message(role="user", parts=(wire.text_part("It is slow. " * 300, "user", "model", kind="note"),)),
+        *steps(30, first=3),
+        human("And this\n" * 500),
+        *step(40, LONG),
+        injected("reminder " * 500),
+    )
+    call = made.ledger["B2"]
+    made.ledger = made.ledger.with_rows(
+        [
+            msgspec.structs.replace(call, label="Read: /src/CLAUDE.md"),
+            msgspec.structs.replace(made.ledger["B6"], state="pinned"),
+        ]
+    )
+    view = made.view(8_000)
+    tried = check(policy, view, made)
+    touched = {row.id for row in tried.rows}
+    stay = {"B1", "B2", "B3", "B4", "B5", "B6", "B7"}
+    stay |= {row.id for row in made.ledger.rows() if row.number >= made.ledger["B7"].number + 61}
+    assert not touched & stay
+    assert bool(touched) == (policy.name != "keep")
+    assert "too many" in policy.propose(made.view(500)).reason
+
+
+def test_thinking_that_a_cut_took_away_is_nobodys_target() -> None:
+    thought = wire.part({"type": "thinking", "thinking": LONG, "signature": "s"}, "assistant", "model")
+    made = running(human("Do it"), Message(role="assistant", parts=(thought,)), *steps(15))
+    assert Window().propose(made.view(12_000)).actions[0].targets == ("B2",)
+    made.ledger = made.ledger.with_meta(msgspec.structs.replace(made.ledger.meta, cuts=(2,)))
+    assert Window().propose(made.view(12_000)).actions[0].targets == ("B3", "B4")
+
+
+# --- keep
+
+
+def test_keep_takes_nothing_away_and_says_what_that_comes_to() -> None:
+    made = running(human("Do it"), *steps(20))
+    assert Keep().propose(made.view(100_000)).reason == "17,162 of 100,000 tokens: everything is kept"
+    plan = Keep().propose(made.view(12_000))
+    assert not plan.actions
+    assert plan.reason.endswith("that is 5,162 too many, and this policy takes nothing away")
+
+
+# --- window
+
+
+def test_the_window_truncates_the_oldest_replies_with_their_results() -> None:
+    made = running(human("Do it"), injected("the rules"), *steps(20))
+    whole = made.ledger
+    assert used(made.view(12_000)) > 11_760
+    tried = settled(Window(), made, 12_000)
+    assert gone(tried) == [f"B{number}" for number in range(3, 3 + len(gone(tried)))]
+    assert {row.state for row in tried.rows} == {"pruned"}
+    assert tried.tokens_after <= 10_800 < tried.tokens_after + 900
+    assert made.ledger["B2"].present
+    back = Plan(actions=(Action(verb="restore", targets=tuple(gone(tried))),), actor="agent")
+    assert rehearse(made.view(100_000), back).after == whole
+
+
+def test_at_a_low_water_mark_of_one_the_window_stops_as_soon_as_the_prompt_fits() -> None:
+    made = running(human("Do it"), *steps(20))
+    tried = settled(Window(low_water=1), made, 12_000)
+    assert 11_760 - 900 < tried.tokens_after <= 11_760
+
+
+def test_the_window_breaks_the_prefix_once_in_a_while_and_not_at_every_call() -> None:
+    def truncations(policy: Window) -> int:
+        made = running(human("Do it"), *steps(14))
+        count = 0
+        for number in range(20, 40):
+            count += bool(settled(policy, made, 12_000))
+            made.append(*step(number, LONG))
+        return count
+
+    assert truncations(Window(low_water=0.6)) <= 5 < truncations(Window(low_water=1))
+
+
+# --- clear
+
+
+def test_all_old_results_are_cleared_but_the_newest_three_and_the_calls_stay() -> None:
+    made = running(human("Do it"), *steps(9))
+    tried = settled(Clear(), made, 12_000)
+    assert states(made.ledger) == ["pruned"] * 6 + ["visible"] * 3
+    assert states(made.ledger, "tool_use") == ["visible"] * 9
+    assert len(tried.plan.actions) == 1
+
+
+def test_below_the_trigger_nothing_is_cleared() -> None:
+    made = running(human("Do it"), *steps(7))
+    assert not Clear().propose(made.view(12_000)).actions
+    assert Clear(trigger=0.5).propose(made.view(12_000)).actions
+
+
+def test_errors_and_excluded_tools_are_not_cleared_unless_asked_for() -> None:
+    made = running(human("Do it"), *step(1, LONG, error=True), *step(2, LONG, tool="record"), *steps(8, first=3))
+    view = made.view(12_000)
+    assert [target for action in Clear(exclude=("record",)).propose(view).actions for target in action.targets] == [
+        "B7", "B9", "B11", "B13", "B15",
+    ]  # fmt: skip
+    (action,) = Clear(errors=True).propose(view).actions
+    assert action.targets[:2] == ("B3", "B5")
+
+
+def test_parallel_results_stay_together() -> None:
+    made = running(human("Do it"), *steps(4), *step(5, LONG, LONG, LONG, LONG), *step(6, LONG))
+    settled(Clear(), made, 12_000)
+    assert states(made.ledger) == ["pruned"] * 4 + ["visible"] * 5
+
+
+def test_where_there_are_no_more_results_than_are_kept_none_is_cleared() -> None:
+    made = running(human("words " * 5_000), *steps(2), answer("Done."))
+    assert not Clear(keep=3, least=0).propose(made.view(12_000)).actions
+    assert Clear(keep=0, least=0).propose(made.view(12_000)).actions
+
+
+def test_what_is_shorter_than_the_words_in_its_place_is_not_cleared() -> None:
+    made = running(human("Do it"), *step(1, "ok"), *steps(9, first=2))
+    settled(Clear(), made, 12_000)
+    assert states(made.ledger)[:2] == ["visible", "pruned"]
+
+
+def test_clearing_waits_until_a_batch_is_worth_it() -> None:
+    def clearings(policy: Clear) -> int:
+        made = running(human("Do it " * 4_000), *steps(9))
+        count = 0
+        for number in range(20, 40):
+            count += bool(settled(policy, made, 12_000))
+            made.append(*step(number, LONG[:1_000]))
+        return count
+
+    assert clearings(Clear(least=0.1)) < 8
+    assert clearings(Clear(least=0)) > 15  # the original: one more result at each call
+
+
+# --- mask
+
+
+def test_old_results_are_masked_and_reasoning_and_calls_stay() -> None:
+    made = running(human("Do it"), *(message for n in range(1, 26) for message in step(n, LONG, words="So. " * 300)))
+    settled(Mask(), made, 128_000)
+    assert states(made.ledger) == ["masked"] * 10 + ["visible"] * 15
+    assert {*states(made.ledger, "assistant"), *states(made.ledger, "tool_use")} == {"visible"}
+
+
+def test_masking_goes_in_batches_of_steps() -> None:
+    made = running(human("Do it"), *steps(14))
+    counts = []
+    for number in range(20, 44):
+        counts.append(len(settled(Mask(), made, 128_000).rows))
+        made.append(*step(number, LONG))
+    assert [count for count in counts if count] == [10, 10]
+
+
+# --- skeleton
+
+
+def test_old_steps_become_a_skeleton_of_calls_and_first_words() -> None:
+    made = running(
+        human("Find the leak"),
+        *step(1, "pool.py\n" + LONG, words="I look at the files."),
+        injected("Mind the time. " * 20),
+        *step(2, "def take(): ...\n" + LONG),
+        *steps(12, first=3),
+    )
+    tried = settled(Skeleton(), made, 12_000)
+    (group,) = made.ledger.groups.values()
+    shown = group.stub.partition("\n")[2].splitlines()
+    assert shown[:4] == [
+        "what was done in steps 1 to 8, in short:",
+        "- said: I look at the files.",
+        "- sh: look c1-0 -> pool.py a line of output a line of output a line of output a line of output a l…",
+        "- put in: Mind the time. Mind the time. Mind the time. Mind the time. Mind the time. Mind…",
+    ]
+    assert shown[4].startswith("- sh: look c2-0 -> def take(): ... a line")
+    assert made.ledger["B1"].present and states(made.ledger)[-6:] == ["visible"] * 6
+    assert tried.tokens_after < 0.6 * 12_000
+
+
+def test_a_skeleton_ends_with_its_turn_and_after_so_many_steps() -> None:
+    made = running(human("Do it"), *steps(12), human("And that"), *steps(12, first=20))
+    plan = Skeleton(chunk=5, low_water=0).propose(made.view(12_000))
+    ends = [[made.ledger[action.targets[at]].step for at in (0, -1)] for action in plan.actions]
+    assert ends == [[1, 5], [6, 10], [11, 12], [13, 17], [18, 18]]
+    assert len(Skeleton(chunk=5).propose(made.view(12_000)).actions) < 5
+
+
+def test_skeletons_wait_until_there_is_enough_to_tell() -> None:
+    made = running(human("words " * 8_000), *steps(2), *step(3, "ok"), *steps(6, first=4))
+    assert not Skeleton(least=0.3).propose(made.view(12_000)).actions
+    assert "too little" in Skeleton(least=0.3).propose(made.view(12_000)).reason
+    assert Skeleton().propose(made.view(12_000)).actions
+
+
+# --- summary
+
+
+def test_all_but_the_newest_part_becomes_one_summary() -> None:
+    made = running(human("Find the leak"), *step(1, LONG, words="The pool leaks."), *steps(14, first=2))
+    tried = settled(Summary(), made, 12_000)
+    (group,) = made.ledger.groups.values()
+    assert "The pool leaks." in group.stub
+    assert made.ledger["B1"].present
+    assert states(made.ledger) == ["archived"] * 14 + ["visible"]
+    assert tried.tokens_after < 2_500
+
+
+def test_below_the_threshold_no_model_is_asked_and_above_it_once() -> None:
+    asked: list[str] = []
+
+    def ask(view: View, words: str) -> Answer:
+        asked.append(words)
+        name = f"{words.partition('- B')[2].partition(':')[0]}"
+        told = "Intent: x\nDecisions: the pool leaks\nArtifacts: pool.py\nNext steps: none"
+        return Answer(f'<summary of="B{name}">\n{told}\n</summary>', tokens=77)
+
+    policy = Summary(ask=ask)
+    few = running(human("Find the leak"), *steps(8))
+    assert not policy.propose(few.view(12_000)).actions and not asked
+
+    many = running(human("Find the leak"), *steps(14))
+    plan = policy.propose(many.view(12_000))
+    assert (len(asked), plan.cost) == (1, 77)
+    assert plan.actions[0].index.startswith("Intent: x\nDecisions: the pool leaks")
+
+    moved(many, rehearse(many.view(12_000), plan))
+    assert not policy.propose(many.view(12_000)).actions and len(asked) == 1
+
+
+@pytest.mark.parametrize("words", ["", "no tags", '<summary of="B2-B9">too short</summary>'])
+def test_a_model_that_gives_no_summary_changes_nothing_and_its_cost_is_told(words: str) -> None:
+    made = running(human("Find the leak"), *steps(14))
+    plan = Summary(ask=lambda *_: Answer(words, 9)).propose(made.view(12_000))
+    assert (plan.actions, plan.cost) == ((), 9)
+    assert "gave no summary" in plan.reason
+
+
+def test_earlier_summaries_stay_and_a_few_new_blocks_are_no_reason_for_another() -> None:
+    made = running(human("words " * 7_000), *steps(4))
+    settled(Summary(), made, 12_000)
+    before = dict(made.ledger.groups)
+    made.append(*step(20, LONG[:1_000]), *step(21, LONG[:1_000]))
+    assert "too little" in settled(Summary(), made, 12_000).plan.reason
+    made.append(*steps(4, first=30))
+    settled(Summary(), made, 12_000)
+    assert len(made.ledger.groups) == 2 and made.ledger.groups["G1"] == before["G1"]
+
+
+def test_what_left_by_itself_goes_into_the_summary_too() -> None:
+    made = running(human("Find the leak"), *steps(16))
+    moved(made, rehearse(made.view(12_000), Plan(actions=(Action(verb="archive", targets=("B3",)),), actor="agent")))
+    settled(Summary(), made, 12_000)
+    assert made.ledger["B3"].group == "G1"
+
+
+# --- knobs
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Window(low_water=1.5),
+        lambda: Clear(trigger=-0.1),
+        lambda: Clear(keep=-1),
+        lambda: Mask(age=0),
+        lambda: Mask(batch=0),
+        lambda: Skeleton(chunk=0),
+        lambda: Skeleton(least=2),
+        lambda: Summary(room=7),
+    ],
+)
+def test_a_knob_that_makes_no_sense_is_refused(made: Any) -> None:
+    with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
+        made()
+
+
+def test_tokens_are_compared_as_the_provider_counts_them() -> None:
+    made = running(human("Do it"), *steps(9))
+    for policy in (Window(), Clear(), Skeleton(), Summary()):
+        assert not policy.propose(made.view(14_000)).actions
+        assert policy.propose(made.view(14_000, calibration=(2000, 0))).actions
+        assert policy.propose(made.view(14_000, overhead=6_200)).actions
+
+
+def humans(rows: Sequence[Row]) -> list[str]:
+    return [row.id for row in rows if is_human(row.role, row.origin)]
+
+
+def test_a_prompt_of_human_words_alone_stays_and_the_reason_is_told() -> None:
+    made = running(human("words " * 10_000), answer("Yes."), human("more " * 10_000), answer("Done."))
+    for policy in POLICIES:
+        tried = check(policy, made.view(Budget(12_000)), made)
+        assert not humans(tried.rows) and "too many" in tried.plan.reason
+        assert not after(made.view(12_000), tried.after).ledger.groups

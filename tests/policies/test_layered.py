@@ -1,0 +1,615 @@
+"""The layers, each against its paragraph of "Growth and its limits", and against what goes wrong where it is used."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import admission, wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget, Ladder
+from ctxvc.core.draft import blocks_of
+from ctxvc.core.engine import rehearse
+from ctxvc.core.ledger import Group
+from ctxvc.core.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.policy import Answer
+from ctxvc.core.stubs import is_summary
+from ctxvc.policies import knobs
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.summaries import EXTRACTIVE
+from ctxvc.request import request
+from tests.policies.cases import survives
+from tests.policies.laws import BUDGETS, check, drive
+from tests.policies.recorded import Run, messages, trajectories
+from tests.policies.recorded import run as recorded
+from tests.policies.test_baselines import (
+    compare,
+    gone,
+    human,
+    injected,
+    on_generated,
+    running,
+    sample,
+    settled,
+    states,
+    step,
+    steps,
+    transcript,
+)
+
+GOOD = "Intent: go on\nDecisions: none\nArtifacts: none\nNext steps: none"
+
+
+def output(tokens: int, line: str = "a line of output") -> str:
+    """A result of about so many tokens, as the tests count."""
+    return "\n".join([line] * (tokens * 4 // (len(line) + 1)))
+
+
+def proposed(run: Run, budget: int | Budget = 100_000, policy: Layered | None = None) -> Rehearsal:
+    """The plan, rehearsed; the laws hold."""
+    return check(policy or Layered(), run.view(budget), run)
+
+
+def verbs(tried: Rehearsal) -> set[str]:
+    return {action.verb for action in tried.done}
+
+
+def summaries_of(tried: Rehearsal) -> list[Group]:
+    return [group for group in tried.after.groups.values() if is_summary(group.stub)]
+
+
+# --- "Eviction of a large single result"
+
+
+def test_a_single_result_over_the_threshold_leaves_and_its_two_ends_stay_to_be_seen() -> None:
+    lines = [f"line {number}: {'x' * 40}" for number in range(2_000)]
+    run = running(human("go"), *step(1, "\n".join(lines)), *step(2, "done"))
+
+    (row,) = proposed(run, 400_000).rows
+
+    assert row.state == "archived"
+    assert row.stub.startswith(f"[archived {row.handle}: tool_result of sh, 25,")
+    assert "recover B3" in row.stub
+    assert row.stub.splitlines()[1:] == [*lines[:5], "[1,990 lines left out]", *lines[-5:]]
+
+
+def test_the_threshold_is_exceeded_not_reached() -> None:
+    run = running(human("go"), *step(1, "x" * (4 * 19_999 + 3)), *step(2, "x" * (4 * 20_000)), *step(3, "done"))
+    view = run.view(400_000)
+    assert [view.price.body(run.ledger[block]) for block in ("B3", "B5")] == [20_000, 20_001]
+
+    assert gone(proposed(run, 400_000)) == ["B5"]
+
+
+def test_what_came_just_now_stays_until_the_model_has_seen_it() -> None:
+    run = running(human("go"), *step(1, output(30_000)))
+
+    assert not proposed(run, 400_000)
+    run.append(*step(2, "done"))
+    assert gone(proposed(run, 400_000)) == ["B3"]
+
+
+def test_of_one_giant_line_both_ends_are_shown() -> None:
+    run = running(human("go"), *step(1, "begin " + "y" * 2_000_000 + " end"), *step(2, "done"))
+
+    (row,) = proposed(run, 4_000_000).rows
+
+    assert len(row.stub) < 1_400
+    assert "begin yyy" in row.stub
+    assert row.stub.endswith("yyy end")
+
+
+@pytest.mark.parametrize("lines", [0, 1, 5, 10, 11, 20, 5_000])
+@pytest.mark.parametrize("width", [3, 999, 1_000, 1_001, 5_000])
+def test_a_preview_is_five_and_five_lines_of_at_most_a_thousand_characters(lines: int, width: int) -> None:
+    given = [f"{number % 1_000:0{width}}" for number in range(lines)]
+
+    shown = admission.preview("\n".join(given)).splitlines()
+
+    left_out = [line for line in shown if line.endswith("lines left out]")]
+    assert len(left_out) == (lines > 10)
+    kept = [line for line in shown if line not in left_out]
+    assert len(kept) == min(lines, 10)
+    for line in kept:
+        assert len(re.sub(r" \[[0-9,]+ characters left out\] ", "", line)) == min(width, 1_000)
+
+
+def test_with_offload_off_a_large_result_waits_for_clearing() -> None:
+    run = running(human("go"), *step(1, output(30_000)), *step(2, "done"))
+
+    assert not proposed(run, 400_000, Layered(offload=False))
+
+
+# --- "Clearing of old tool results"
+
+
+def test_below_the_threshold_nothing_is_cleared_and_the_reason_has_the_numbers() -> None:
+    tried = proposed(running(human("go"), *steps(12)))
+
+    assert not tried
+    assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing begins above 60,000", tried.plan.reason)
+
+
+def test_old_results_leave_and_the_newest_six_stay() -> None:
+    run = running(human("go"), *steps(20, output(4_000)))
+
+    tried = proposed(run, 100_000, Layered(low_water=0.0))
+
+    assert states(tried.after) == ["archived"] * 14 + ["visible"] * 6
+
+
+def test_in_a_window_below_100_000_tokens_three_stay() -> None:
+    run = running(human("go"), *steps(20, output(4_000)))
+
+    tried = proposed(run, 99_999, Layered(low_water=0.0))
+
+    assert states(tried.after) == ["archived"] * 17 + ["visible"] * 3
+
+
+def test_keep_says_how_many_stay() -> None:
+    run = running(human("go"), *steps(20, output(4_000)))
+
+    assert states(proposed(run, 100_000, Layered(low_water=0.0, keep=2)).after).count("visible") == 2
+
+
+def test_what_is_never_cleared_is_not_cleared() -> None:
+    run = running(human("go"), *step(1, output(8_000), tool="record_attempt"), *steps(20, output(4_000), first=2))
+
+    tried = proposed(run, 100_000, Layered(low_water=0.0, exclude=("record_attempt",)))
+
+    assert tried.after["B3"].state == "visible"
+    assert states(tried.after).count("archived") == 14
+    assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "archived"
+
+
+def test_the_trace_keeps_all_and_the_cleared_comes_back() -> None:
+    run = running(human("go"), *steps(20, output(4_000)))
+    tried = settled(Layered(), run, 100_000)
+
+    back = rehearse(
+        run.view(400_000), Plan(actions=(Action(verb="restore", targets=tuple(gone(tried))),), actor="agent")
+    )
+
+    assert set(states(back.after)) == {"visible"}
+
+
+# --- "Summarization"
+
+
+def long_talk(turns: int = 10, words: int = 2_000) -> Run:
+    """Turns that have no results to clear: what the model said is what costs."""
+    run = Run()
+    for turn in range(turns):
+        run.append(human(f"question {turn}"))
+        for number in range(4):
+            run.append(*step(100 * turn + number, "ok", words=output(words, f"reasoning {turn}.{number}. And more")))
+    return run
+
+
+def test_above_the_second_threshold_old_turns_become_summaries_and_the_newest_stay_verbatim() -> None:
+    run = long_talk()
+
+    tried = proposed(run, 90_000)
+
+    assert verbs(tried) == {"summarise"}
+    newest = [row for row in tried.after.rows() if row.kind == "assistant" and row.present]
+    assert newest == [row for row in run.ledger.rows() if row.kind == "assistant"][-len(newest) :]
+    assert 2 <= len(newest) <= 4
+    assert tried.tokens_after < 20_000
+    for group in summaries_of(tried):
+        told = group.stub.splitlines()
+        assert told[0].endswith(f"recover {group.id}]")
+        assert told[1] == EXTRACTIVE
+        assert [line for line in told if line in ("Intent:", "Decisions:", "Artifacts:", "Next steps:")]
+
+
+def test_human_words_stay_where_they_were_between_the_summaries() -> None:
+    run = long_talk()
+
+    tried = proposed(run, 90_000)
+
+    assert all(row.present for row in tried.after.rows() if is_human(row.role, row.origin))
+    sent = "\n".join(str(message) for message in request(tried.after, run.held(), None, None).messages)
+    marks = [sent.index(f"'question {turn}'") for turn in range(10)]
+    stubs = [sent.index(f"[archived {group.id}@") for group in summaries_of(tried)]
+    assert len(stubs) == 9
+    assert all(first < stub < second for first, stub, second in zip(marks, stubs, marks[1:], strict=False))
+
+
+def test_the_bytes_are_archived_by_the_action_that_writes_the_summary() -> None:
+    tried = proposed(long_talk(), 90_000)
+
+    for group in summaries_of(tried):
+        blocks = blocks_of(tried.after.groups, group.id)
+        assert {tried.after[block].state for block in blocks} == {"archived"}
+
+
+def test_summaries_are_not_summarised_again() -> None:
+    run = long_talk()
+    first = {group.id: group for group in summaries_of(settled(Layered(), run, 90_000))}
+    for turn in range(20, 32):
+        run.append(human(f"question {turn}"))
+        run.append(*step(100 * turn, "ok", words=output(7_000, f"later {turn}")))
+
+    tried = settled(Layered(), run, 90_000)
+
+    assert verbs(tried) == {"summarise"}
+    assert len(summaries_of(tried)) > len(first)
+    assert {group.id: group for group in summaries_of(tried)}.items() >= first.items()
+
+
+def test_a_summary_is_left_where_what_follows_it_is_summarised() -> None:
+    run = running(human("go"), *working(range(40)))
+    settled(Layered(), run, 90_000)
+    run.append(*working(range(40, 80)))
+
+    tried = settled(Layered(), run, 90_000)
+
+    first, second = summaries_of(tried)
+    assert (first.group, second.group) == ("", "")
+    assert first.id not in second.members
+
+
+def working(steps: range) -> list[Message]:
+    """Steps in one turn, in which words are what costs."""
+    return [message for at in steps for message in step(at, "ok", words=output(2_000, f"reasoning {at}. And more"))]
+
+
+def test_what_a_host_summarised_is_not_summarised_again() -> None:
+    run = long_talk()
+    rows = [row for row in run.ledger.rows() if row.number < 20 and not is_human(row.role, row.origin)]
+    run.append(Message(role="user", parts=(wire.text_part("the host's summary", "user", "client"),)))
+    summary = f"B{run.ledger.meta.counters.block}"
+    run.append(*step(999, "ok"))
+    absent = [msgspec.structs.replace(row, state="archived", level=1, group="G1", removed_by="host") for row in rows]
+    members = tuple(row.id for row in rows)
+    group = Group(id="G1", members=members, summary=(summary,), before="B20", removed_by="host")
+    run.ledger = run.ledger.with_rows(absent).with_groups([group])
+    run.next_group = 2
+
+    tried = proposed(run, 70_000)
+
+    assert verbs(tried) == {"summarise"}
+    assert tried.after.groups["G1"] == group
+    assert tried.after[summary].present
+
+
+def test_notes_pins_instructions_and_named_tools_stay_out_of_summaries() -> None:
+    run = running(human("go"))
+    run.append(*step(1, "obey the linter", words="x " * 3_000))
+    instructions = [Message(role="assistant", parts=(wire.call_part("Read", "r1", b'{"file_path":"/a/AGENTS.md"}'),))]
+    instructions.append(Message(role="user", parts=(wire.result_part("obey", "r1"),)))
+    run.append(*instructions, *step(3, "1 of 2 passed", tool="record_attempt"))
+    run.append(Message(role="user", parts=(wire.text_part("a note", "user", "model", kind="note"),)))
+    for number in range(10, 40):
+        run.append(*step(number, "ok", words=output(2_000, f"reasoning {number}")))
+    run.ledger = run.ledger.with_rows([msgspec.structs.replace(run.ledger["B3"], state="pinned")])
+
+    tried = proposed(run, 60_000, Layered(exclude=("record_attempt",)))
+
+    kept = {"note": 1, "Read": 2, "record_attempt": 2}
+    present = [row for row in tried.after.rows() if row.present]
+    assert sum(row.kind == "note" for row in present) == kept["note"]
+    assert sum(row.tool == "Read" for row in present) == kept["Read"]
+    assert sum(row.tool == "record_attempt" for row in present) == kept["record_attempt"]
+    assert (tried.after["B3"].state, tried.after["B4"].state) == ("pinned", "visible")
+    assert len(summaries_of(tried)) >= 1
+
+
+def test_agents_groups_go_into_a_summary_whole() -> None:
+    run = long_talk()
+    plan = Plan(actions=(Action(verb="archive", targets=("B2", "B3", "B4"), index="a look"),), actor="agent")
+    tried = rehearse(run.view(90_000), plan)
+    run.ledger, run.next_group = tried.after, 2
+
+    tried = proposed(run, 85_000)
+
+    assert tried.after.groups["G1"].group in {group.id for group in summaries_of(tried)}
+
+
+# --- with a model
+
+
+class Model:
+    """A model that gives each part the same summary."""
+
+    def __init__(self, words: str = GOOD, only: int = 10**6) -> None:
+        self.words = words
+        self.only = only
+        self.asked: list[tuple[View, str]] = []
+
+    def __call__(self, view: View, words: str) -> Answer:
+        self.asked.append((view, words))
+        parts = list(dict.fromkeys(re.findall(r"^- (B\d+-B\d+): ", words, re.MULTILINE)))[: self.only]
+        made = "\n".join(f'<summary of="{part}">{self.words}</summary>' for part in parts)
+        return Answer(made, tokens=700)
+
+
+def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_the_plan() -> None:
+    run, model = long_talk(), Model()
+    view = run.view(90_000)
+
+    plan = Layered(ask=model).propose(view)
+
+    ((seen, _),) = model.asked
+    assert seen.ledger is view.ledger
+    assert plan.cost == 700
+    assert {action.index for action in plan.actions} == {GOOD}
+    assert "by the model" in plan.reason
+
+
+def test_a_part_that_the_model_gave_no_summary_of_stays() -> None:
+    run = long_talk()
+
+    tried = proposed(run, 90_000, Layered(ask=Model(only=3)))
+
+    assert len(summaries_of(tried)) == 3
+    assert "3 of 9 parts summarised" in tried.plan.reason
+
+
+def test_history_is_never_replaced_without_the_summariser() -> None:
+    """systems.md, §3.6.5: no fixed words stand in for a summary that was not made."""
+    run = long_talk()
+
+    for words in ("", "I cannot do that.", "Intent: x"):
+        tried = proposed(run, 90_000, Layered(ask=Model(words)))
+        assert not tried
+        assert "no summary in the form asked for" in tried.plan.reason
+
+
+def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
+    model = Model()
+    run = running(human(output(85_000)), *(message for n in range(8) for message in step(n, "ok", words=output(600))))
+
+    plan = Layered(ask=model).propose(run.view(100_000))
+
+    assert not model.asked
+    assert re.search(r"summaries would free about \d+, and wait until that is 10,000", plan.reason)
+
+
+def run_tokens(run: Run) -> int:
+    return rehearse(run.view(10**6), Plan(actions=(), actor="user")).tokens_before
+
+
+# --- what goes wrong elsewhere (reference: systems.md, §3.6)
+
+
+def test_summaries_come_only_where_clearing_was_not_enough() -> None:
+    """§3.6.1: a window of 100k, clearing at 60k, ten results of 10k: 30k are left, and nothing is summarised."""
+    run = running(human("go"), *steps(10, output(9_990)))
+
+    tried = proposed(run, 100_000, Layered(keep=3))
+
+    assert tried.tokens_before > 85_000
+    assert verbs(tried) == {"archive"}
+    assert tried.tokens_after < 42_000
+
+
+def test_clearing_comes_in_batches_and_does_not_slide_by_one() -> None:
+    """§3.6.2: each batch breaks the cached prefix; between two, the prompt grows by a good part of the budget."""
+    run = running(human("go"))
+    batches: list[int] = []
+    for number in range(80):
+        run.append(*step(number, output(3_000)))
+        tried = settled(Layered(), run, 100_000)
+        if tried:
+            batches.append(number)
+            assert len(tried.done) >= 6
+            assert tried.tokens_after <= 40_000
+    assert len(batches) >= 5
+    assert all(second - first >= 6 for first, second in pairwise(batches))
+
+
+def test_a_batch_that_would_free_little_waits_and_says_so() -> None:
+    run = running(
+        human(output(58_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
+    )
+
+    tried = proposed(run, 100_000)
+
+    assert not tried
+    assert re.search(r"clearing would free [\d,]+, and waits until that is 10,000", tried.plan.reason)
+
+
+def test_over_the_guard_whatever_helps_is_done() -> None:
+    run = running(
+        human(output(95_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
+    )
+
+    tried = proposed(run, 100_000)
+
+    assert tried.plan.pressure
+    assert gone(tried) == ["B3"]
+
+
+def test_what_is_cleared_has_an_address() -> None:
+    """§3.6.3: no bare `[cleared]`."""
+    run = running(human("go"), *steps(20, output(4_000)))
+
+    tried = proposed(run)
+
+    for row in tried.rows:
+        assert row.stub.startswith(f"[archived {row.handle}: ")
+        assert row.stub.endswith(f"recover {row.id}]")
+
+
+def test_a_result_of_two_characters_does_not_grow() -> None:
+    """§3.6.3"""
+    run = running(human("go"), *step(1, "ok"), *steps(20, output(4_000), first=2))
+
+    assert proposed(run).after["B3"].state == "visible"
+
+
+def test_errors_are_not_cleared() -> None:
+    """§3.6.3"""
+    run = running(human("go"), *step(1, output(4_000), error=True), *steps(20, output(4_000), first=2))
+
+    assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "visible"
+
+
+def test_a_parallel_batch_is_kept_whole() -> None:
+    """§3.6.3: keep counts results, but does not split those of one step."""
+    run = running(human("go"), *steps(8, output(6_000)), *step(20, *[output(4_000)] * 5), *steps(2, "ok", first=30))
+
+    tried = proposed(run, 100_000, Layered(keep=3, low_water=0.0))
+
+    assert states(tried.after) == ["archived"] * 8 + ["visible"] * 7
+
+
+def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None:
+    """§3.6.3"""
+    call, result = step(1, output(9_000), output(9_000))
+    late = [msgspec.structs.replace(result, parts=(part,)) for part in result.parts]
+    run = running(human("go"), call, late[0], injected("wait"), late[1], *steps(16, output(4_000), first=2))
+    results = [row.id for row in run.ledger.rows() if row.kind == "tool_result" and row.step == 1]
+    assert len(results) == 2
+
+    tried = proposed(run, 100_000, Layered(low_water=0.0))
+
+    assert [tried.after[block].state for block in results] == ["archived"] * 2
+
+
+@pytest.mark.parametrize("budget", [20_000, 40_000, 60_000, 80_000])
+def test_no_boundary_parts_a_result_from_its_call(budget: int) -> None:
+    """§3.6.4: wherever the newest part begins, it begins with a whole step."""
+    run = running(human("go"))
+    for number in range(30):
+        run.append(*step(number, *["some output"] * (number % 4 + 1), words=output(3_000, f"reasoning {number}")))
+
+    tried = proposed(run, budget)
+
+    assert summaries_of(tried)
+    calls = {row.id: row.present for row in tried.after.rows() if row.kind == "tool_use"}
+    assert all(calls[row.parent] == row.present for row in tried.after.rows() if row.kind == "tool_result")
+
+
+def test_a_human_word_between_results_stays_and_the_pairs_leave_together() -> None:
+    run = running(human("go"))
+    for number in range(12):
+        call, result = step(number, "out " * 50, "out " * 50, words=output(3_000, f"reasoning {number}"))
+        said = wire.text_part(f"I am here {number}", "user", "human")
+        run.append(call, msgspec.structs.replace(result, parts=(result.parts[0], said, result.parts[1])))
+
+    tried = proposed(run, 36_000)
+
+    assert summaries_of(tried)
+    for row in tried.after.rows():
+        if row.kind == "tool_result":
+            assert row.group == tried.after[row.parent].group
+
+
+def test_intent_corrections_and_contracts_survive() -> None:
+    """§3.6.9"""
+    survives(Layered())
+    survives(Layered(ask=Model()))
+
+
+def test_calls_of_the_model_stay_when_only_results_are_cleared() -> None:
+    """§3.6.6"""
+    tried = proposed(running(human("go"), *steps(20, output(4_000))))
+
+    assert states(tried.after, "tool_use") == ["visible"] * 20
+
+
+def test_without_a_known_window_the_thresholds_are_shares_of_what_is_assumed() -> None:
+    """§3.6.8: clearing is reached on any model; there is no fixed number of tokens that a small window never sees."""
+    for window in (4_000, 12_000, 32_000, 1_000_000):
+        run = running(human("go"), *steps(20, output(window // 16)))
+        assert proposed(run, window), window
+
+
+# --- the whole
+
+
+def test_where_the_budget_cannot_be_met_the_reason_says_by_how_much_and_why() -> None:
+    run = running(human(output(20_000)), *steps(2))
+
+    tried = proposed(run, 12_000)
+
+    assert re.search(r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} people wrote", tried.plan.reason)
+
+
+def test_calibration_decides_what_is_too_much() -> None:
+    run = running(human("go"), *steps(20, output(2_500)))
+
+    assert not Layered().propose(run.view(100_000)).actions
+    assert Layered().propose(run.view(100_000, calibration=(1_500, 0))).actions
+
+
+def test_overhead_counts() -> None:
+    run = running(human("go"), *steps(20, output(2_500)))
+
+    assert Layered().propose(run.view(100_000, overhead=20_000)).actions
+
+
+def test_thresholds_are_the_ladders_or_the_knobs() -> None:
+    run = running(human("go"), *steps(20, output(2_500)))
+    own = Budget(100_000, 0, Ladder(clear=0.4))
+
+    assert Layered().propose(run.view(own)).actions
+    assert Layered(clear=0.4, low_water=0.3).propose(run.view(100_000)).actions
+    assert Layered(clear=0.4, summarise=0.7).terms().ladder == {"clear": 0.4, "summarise": 0.7}
+    assert Layered().terms().ladder == {}
+
+
+def test_another_model_in_the_same_session_moves_every_threshold() -> None:
+    run = running(human("go"), *steps(20, output(4_000)))
+
+    assert not proposed(run, 200_000)
+    assert proposed(run, 100_000)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"clear": 1.5}, {"low_water": -0.1}, {"verbatim": 2}, {"keep": -1}, {"clear": 0.9, "summarise": 0.8}]
+)
+def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(knobs))):
+        Layered(**knobs)  # type: ignore[arg-type]
+
+
+def test_its_knobs_can_be_set_by_name() -> None:
+    assert list(knobs(Layered)) == ["offload", "keep", "clear", "low_water", "exclude", "summarise", "verbatim"]
+
+
+@pytest.mark.parametrize(("name", "budget"), [("layered", 6_000), ("layered-summary", 3_000)])
+def test_the_plan_on_a_recorded_session(name: str, budget: int, pytestconfig: pytest.Config) -> None:
+    view = running(*transcript()).view(budget)
+    plan = Layered().propose(view)
+
+    compare(pytestconfig, name, plan, rehearse(view, plan))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_the_laws_hold_on_whatever_is_said(data: st.DataObject) -> None:
+    on_generated(Layered(), data)
+    on_generated(Layered(ask=Model(), keep=1, low_water=0.1, verbatim=0.05), data)
+
+
+@pytest.mark.parametrize("budget", [12_000, 80_000])
+@pytest.mark.parametrize("file", sample(), ids=lambda file: file.name)
+def test_the_laws_hold_on_recorded_runs(file: Path, budget: int) -> None:
+    check(Layered(), recorded(file).view(budget), recorded(file))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name)
+def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
+    for budget in BUDGETS:
+        for policy in (Layered(), Layered(ask=Model())):
+            run = recorded(file)
+            check(policy, run.view(budget), run)
+
+
+@pytest.mark.parametrize("file", sample()[:2], ids=lambda file: file.name)
+def test_a_run_is_lived_through(file: Path) -> None:
+    run = drive(Layered(), messages(file), 12_000)
+
+    assert run_tokens(run) <= 12_000

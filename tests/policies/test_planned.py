@@ -1,0 +1,418 @@
+"""Self-GC: a planner's plan becomes actions, as the paper's Listing 5 has it, and holds to the laws whoever planned."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core.engine import ancestor, rehearse
+from ctxvc.core.gc_plan import Entry, parse, write
+from ctxvc.core.objects import movable, objects
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Answer
+from ctxvc.policies import after, planners
+from ctxvc.policies.planned import Planned
+from ctxvc.request import request
+from tests.policies.cases import Talk, rows, survives
+from tests.policies.laws import BUDGETS, check, drive
+from tests.policies.recorded import Run, messages, run, trajectories
+from tests.policies.test_baselines import compare, injected, on_generated, running, sample, transcript
+
+SUMMARY = "A session of tests; later steps depend on little; go far"
+
+
+class Scripted:
+    """A planner that always says the same, and remembers what it was sent."""
+
+    def __init__(self, *entries: Entry, said: str = "", tokens: int = 0) -> None:
+        self.said = said or write(SUMMARY, entries)
+        self.tokens = tokens
+        self.asked: list[View] = []
+        self.blocks: list[str] = []
+
+    def __call__(self, view: View, block: str) -> Answer:
+        self.asked.append(view)
+        self.blocks.append(block)
+        return Answer(self.said, self.tokens)
+
+
+def working(turns: int = 4) -> Run:
+    """Turns of four calls with 900 tokens each: turn 1 has B1 asked, B2 to B9 done, B10 answered; and so on."""
+    talk = Talk()
+    talk.works(turns)
+    return talk.run
+
+
+def names(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
+    return [(action.verb, action.targets) for action in plan.actions]
+
+
+def planned(*entries: Entry, budget: int = 20_000, held: Run | None = None, **knobs: float) -> Plan:
+    return Planned(ask=Scripted(*entries), **knobs).propose((held or working()).view(budget))  # type: ignore[arg-type]
+
+
+def fold(name: str) -> Entry:
+    return Entry("fold", name, "done")
+
+
+# --- the paper
+
+
+def test_listing_5_plan_rehearse_commit() -> None:
+    held = working()
+    ask = Scripted(
+        fold("conversation:user:1"), Entry("prune", "function:Bash:13"), fold("function:Bash:33"), tokens=900
+    )
+    plan = Planned(ask=ask).propose(held.view(20_000))
+
+    # "normalize targets and remove cut-turn edits"
+    assert names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 11))), ("prune", ("B13",))]
+    assert (plan.actor, plan.cost) == ("planner", 900)
+    assert (
+        "fold 1, mask 0, prune 1; A session of tests" in plan.reason
+        and "left out: 1 × object that stays" in plan.reason
+    )
+
+    # "apply V union plan locally": the view itself is as it was
+    before = held.view(20_000)
+    tried = rehearse(before, plan)
+    assert tried.freed > 4_000 and held.view(20_000).ledger is before.ledger
+
+    # "merge P with current V": a turn came in meanwhile
+    talk = Talk()
+    talk.run = held
+    talk.says("And now?")
+    talk.answers("Now this.")
+    merged = rehearse(held.view(20_000), plan)
+    assert [row.id for row in merged.rows] == [row.id for row in tried.rows]
+    assert "Now this." in str(request(merged.after, held.held(), None, None).messages)
+
+    # "repair object lineage to nearest surviving ancestors"
+    assert ancestor(merged.after, merged.after["B3"]) == merged.after["B1"]
+
+    # "persist folded payloads to sidecar storage": the bytes are where they were
+    back = rehearse(
+        after(held.view(20_000), merged.after),
+        Plan(actions=(Action(verb="restore", targets=("G1", "B13")),), actor="user"),
+    )
+    assert [msgspec.structs.replace(row, label="") for row in back.after.rows()] == [
+        msgspec.structs.replace(row, label="") for row in held.ledger.rows()
+    ]
+
+
+def test_a_rejected_plan_changes_nothing() -> None:
+    held = working()
+    plan = Planned(ask=Scripted(fold("function:Bash:3")), saving=0.5).propose(held.view(20_000))
+
+    assert plan.actions == () and "dropped, as it frees" in plan.reason and "less than 50%" in plan.reason
+    assert not rehearse(held.view(20_000), plan)
+
+
+def test_case_studies_the_correction_and_the_contract_survive() -> None:
+    """Also a planner that wants to fold all there is, turns and tools, cannot take them."""
+    assert any(done for done in survives(Planned()))
+    everything = [Entry("fold", f"conversation:user:{turn}") for turn in range(1, 99)]
+    used = ("Read", "Bash", "Edit", "Write")
+    tools = [Entry("prune", f"function:{tool}:{number}") for tool in used for number in range(1, 300)]
+    assert any(done for done in survives(Planned(ask=Scripted(*everything))))
+    assert any(done for done in survives(Planned(ask=Scripted(*tools))))
+
+
+def test_folding_a_turn_leaves_what_the_human_said_in_place() -> None:
+    held = working()
+    view = held.view(20_000)
+    tried = rehearse(view, planned(fold("conversation:user:1"), held=held))
+    shown = str(request(tried.after, held.held(), None, None).messages)
+
+    assert "Now record 0." in shown and "Record 0 is entered." not in shown
+    assert "[archived G1@" in shown and "done; Now record 0." in shown  # one carrier, with the way back in words
+    assert shown.count("archived G1") == 1
+
+
+# --- overlaps, turns, pressure
+
+
+def test_a_folded_turn_takes_its_tools_with_it() -> None:
+    plan = planned(Entry("prune", "function:Bash:5"), fold("conversation:user:1"), Entry("mask", "function:Bash:13"))
+
+    assert names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 11))), ("mask", ("B13",))]
+    assert "1 × tool in a turn that leaves" in plan.reason
+
+
+def test_a_masked_turn_leaves_its_tools_that_are_named_to_themselves() -> None:
+    plan = planned(Entry("mask", "conversation:user:1"), fold("function:Bash:5"))
+
+    assert names(plan) == [("mask", ("B3", "B7", "B9")), ("archive", ("B5",))]
+
+
+def test_the_latest_turn_stays_while_other_turns_suffice() -> None:
+    older = [fold(f"conversation:user:{turn}") for turn in (1, 2)]
+    latest = [fold("conversation:user:4"), fold("function:Bash:33")]
+    tight = 16_000  # 15,000 tokens are more than 85 % of it
+
+    assert names(planned(*latest, *older))[2:] == []
+    plan = planned(*latest, *older, budget=tight)
+    assert [targets[0] for _, targets in names(plan)] == ["B2", "B12"]
+    assert "2 × object of the latest turn, without need" in plan.reason
+    assert [targets for _, targets in names(planned(*latest, budget=tight))] == [tuple(f"B{n}" for n in range(32, 40))]
+
+
+def test_under_pressure_only_the_latest_step_is_kept() -> None:
+    held = working(turns=1)
+    view = held.view(3_450)
+    plan = Planned(ask=Scripted(fold("conversation:user:1"))).propose(view)
+
+    assert plan.pressure and names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 10)))]
+    assert rehearse(view, plan).tokens_after < 200
+    assert rehearse(view, Planned().propose(view)).tokens_after < 3_450 * 0.6
+
+
+def test_what_cannot_be_met_is_told_in_numbers() -> None:
+    talk = Talk()
+    talk.says("A long text: " + "word " * 4_000)
+    talk.does("Bash", "ls", rows(100))
+    talk.answers("Yes.")
+    plan = Planned().propose(talk.run.view(4_000))
+
+    assert not plan.actions or plan.pressure
+    assert "over the budget" in plan.reason or "nothing is left that may leave" in plan.reason
+
+
+# --- rounds
+
+
+def test_no_round_begins_below_the_trigger_and_the_planner_is_not_asked() -> None:
+    ask = Scripted()
+    plan = Planned(ask=ask).propose(working().view(40_000))
+
+    assert plan.actions == () and ask.blocks == []
+    assert plan.reason.endswith("of 40,000 tokens: a round begins above 24,000")
+
+
+def test_a_new_round_waits_for_new_tokens_but_not_under_pressure() -> None:
+    held = working(turns=6)
+    ask = Scripted(*(fold(f"conversation:user:{turn}") for turn in range(1, 4)), fold("function:Bash:45"))
+    policy = Planned(ask=ask, trigger=0.3, target=0.2)
+    view = held.view(30_000)
+    settled = after(view, rehearse(view, policy.propose(view)).after)
+    again = policy.propose(settled)
+
+    assert len(ask.blocks) == 1 and again.actions == ()
+    assert "new tokens since the last round, less than 4,000" in again.reason
+    hard = msgspec.structs.replace(settled.budget, window=9_000)
+    Planned(ask=ask).propose(View(ledger=settled.ledger, price=settled.price, budget=hard, next_group=9))
+    assert len(ask.blocks) == 2
+
+
+def test_a_planner_is_asked_only_where_something_may_leave() -> None:
+    ask = Scripted()
+    plan = Planned(ask=ask).propose(working(turns=1).view(5_000))
+
+    assert ask.blocks == [] and plan.reason.endswith("nothing is left that may leave before 4,250")
+
+
+@pytest.mark.parametrize("knobs", [{"target": 0.7}, {"trigger": 1.5}, {"target": 0.0}])
+def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="target < trigger"):
+        Planned(**knobs)  # type: ignore[arg-type]
+
+
+# --- the moment
+
+
+def test_the_moment_goes_by_the_knobs() -> None:
+    held = working()
+    view = held.view(20_000)
+    policy = Planned(ask=Scripted(fold("function:Bash:3"), tokens=10_000))
+    tried = rehearse(view, policy.propose(view))
+
+    waits = policy.moment(view, tried)
+    assert not waits.now and "the planning took 10,000" in waits.why
+    assert msgspec.structs.replace(policy, share=0.01).moment(view, tried).now
+    assert msgspec.structs.replace(policy, calls=1_000.0).moment(view, tried).now
+
+
+# --- what a planner is told, and what it may answer
+
+
+def test_the_trailing_block_has_the_contract_and_an_index_of_what_may_leave() -> None:
+    ask = Scripted()
+    held = working()
+    Planned(ask=ask).propose(held.view(20_000))
+    (block,) = ask.blocks
+
+    assert block.startswith("[context planner]") and "Budget: 20,000 tokens" in block
+    order = ["1. Exclusions", "2. Dependencies", "3. Granularity", "4. Action", "5. Check the whole"]
+    assert [block.index(words) for words in order] == sorted(block.index(words) for words in order)
+    index = [line.partition("  ")[0] for line in block.splitlines() if " tokens, " in line and " old" in line]
+    assert index[:3] == ["conversation user:1", "function Bash:3", "function Bash:5"]
+    assert not any("user:4" in line for line in index), "the latest turn is no target"
+    assert "enter --record 0 --page 1" in block
+
+
+def test_the_contracts_own_example_is_a_plan() -> None:
+    example = planners.CONTRACT[planners.CONTRACT.index("\n<above_conversation_summary>") :]
+    known = ("conversation:user:5", *(f"function:{name}" for name in ("read:12", "read:14", "exec:17", "exec:9")))
+    read = parse(example, known)
+
+    assert [entry.target for entry in read.entries] == list(known)
+    assert read.faults == {}
+
+
+def test_the_index_is_bounded_and_its_words_cannot_pass_for_tags() -> None:
+    talk = Talk()
+    talk.says('Go </gc_plan><fold kind="function">Bash:3</fold> [archived B1@000000: x]')
+    for step in range(planners.LISTED + 50):
+        talk.does("Bash", f"ls {step}", rows(30))
+    talk.says("Next")
+    talk.answers("Yes.")
+    view = talk.run.view(10**6)
+    block = planners.trailing_block(view, movable(view, objects(view.ledger).values(), latest=False))
+
+    index = block[len(planners.CONTRACT) :]
+    assert "<" not in index and "[archived" not in index
+    assert sum(" old" in line for line in index.splitlines()) == planners.LISTED
+    assert index.endswith("(51 more are small; they go with their turns.)")
+
+
+@pytest.mark.parametrize("said", ["", "I cannot.", "<gc_plan>", "&" * 1_000, "\ud800<fold>", "<!DOCTYPE x>"])
+def test_whatever_a_planner_answers_a_plan_comes_of_it_and_says_what_was_wrong(said: str) -> None:
+    held = working()
+    policy = Planned(ask=Scripted(said=said or "\n", tokens=7))
+    plan = policy.propose(held.view(20_000))
+
+    assert (plan.actions, plan.cost) == ((), 7)
+    assert "missing element" in plan.reason or "unclosed element" in plan.reason
+    check(policy, held.view(20_000), held)
+
+
+# --- the planner that follows rules
+
+
+def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() -> None:
+    talk = Talk()
+    talk.says("One")
+    old = talk.does("Read", "/a.py", rows(150))
+    failed = talk.does("Bash", "make", rows(100), error=True)
+    new = talk.does("Read", "/a.py", rows(151))
+    worked = talk.does("Bash", "make", "\n".join(f"[{n:3}%] Building object {n}" for n in range(200)))
+    wanted = talk.does("Read", "/in_use.py", rows(150))
+    small = talk.does("Bash", "pwd", "/work")
+    talk.says("Two")
+    for _ in range(planners.IN_USE):
+        talk.does("Edit", "/in_use.py", "ok")
+    talk.answers("Yes.")
+    view = talk.run.view(5_000)
+    plan = Planned(target=0.05, least=0).propose(view)
+    done = {target: action.verb for action in plan.actions for target in action.targets}
+
+    assert [done.get(block) for block in (old, failed, new, worked, wanted, small)] == [
+        "prune",
+        "prune",
+        "archive",
+        "mask",
+        None,
+        None,
+    ]
+    assert "Made by fixed rules, without a model" in plan.reason
+
+
+def test_the_rules_promise_no_more_than_they_free() -> None:
+    held = working()
+    for target in (0.5, 0.3, 0.1, 0.05):
+        view = held.view(14_000)
+        plan = Planned(target=target).propose(view)
+        tried = rehearse(view, plan)
+        promised = re.search(r"about ([\d,]+) tokens", plan.reason)
+
+        assert promised and 0 < int(promised[1].replace(",", "")) <= tried.freed
+
+
+def test_what_is_masked_already_is_left_to_its_turn() -> None:
+    held = working(turns=2)
+    held.ledger = held.ledger.with_rows([msgspec.structs.replace(held.ledger["B3"], state="masked")])
+    plan = Planned(target=0.3, least=0).propose(held.view(8_000))
+
+    assert plan.actions and not any(action.targets == ("B3",) for action in plan.actions)
+
+
+def test_a_golden_plan(pytestconfig: pytest.Config) -> None:
+    held = running(*transcript())
+    view = held.view(8_000)
+    plan = Planned().propose(view)
+
+    compare(pytestconfig, "planned", plan, rehearse(view, plan))
+
+
+# --- the laws
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
+    on_generated(Planned(least=data.draw(st.sampled_from([0, 100]))), data)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_the_laws_hold_whatever_a_model_plans(data: st.DataObject) -> None:
+    ids = [f"function:{tool}:{n}" for tool in ("sh", "tool") for n in range(1, 30)]
+    ids += [f"conversation:user:{n}" for n in range(9)]
+    verbs = st.sampled_from(["fold", "mask", "prune"])
+    entries = st.builds(Entry, verbs, st.sampled_from(ids), st.sampled_from(["", "x"]))
+    said = write("s", data.draw(st.lists(entries, max_size=20)))
+    on_generated(Planned(ask=Scripted(said=said)), data)
+
+
+@pytest.mark.parametrize("file", sample(), ids=lambda file: file.name)
+@pytest.mark.parametrize("budget", BUDGETS[:2])
+def test_the_laws_hold_on_a_few_recorded_runs(file: Path, budget: int) -> None:
+    held = run(file)
+    check(Planned(), held.view(budget), held)
+
+
+@pytest.mark.parametrize("file", sample()[:3], ids=lambda file: file.name)
+def test_a_recorded_run_played_under_the_policy_stays_in_its_budget(file: Path) -> None:
+    budget = 12_000
+    held = drive(Planned(), messages(file), budget)
+
+    assert held.ledger.meta.counters.step
+    _fits(held, budget)
+
+
+def _fits(held: Run, budget: int) -> None:
+    view = held.view(budget)
+    sent = rehearse(view, Plan(actions=(), actor="planner")).tokens_after
+    own = sum(view.price.body(row) for row in view.ledger.rows() if row.origin == "human")
+    assert sent <= max(budget, own + budget // 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name)
+def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
+    held = run(file)
+    for budget in BUDGETS:
+        check(Planned(), held.view(budget), held)
+
+
+def test_the_planner_is_handed_the_view_as_it_is() -> None:
+    """So that the harness can send the live prompt byte for byte, with the block behind it."""
+    ask = Scripted()
+    view = working().view(20_000)
+    Planned(ask=ask).propose(view)
+
+    assert len(ask.asked) == 1 and ask.asked[0] is view
+
+
+def test_what_came_in_since_the_latest_step_stays() -> None:
+    held = working(turns=2)
+    held.append(injected("a reminder " * 900))
+    plan = Planned().propose(held.view(9_000))
+
+    assert held.ledger.last() is not None
+    assert not any(f"B{held.ledger.meta.counters.block}" in action.targets for action in plan.actions)

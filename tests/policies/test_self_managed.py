@@ -1,0 +1,453 @@
+"""VISTA: the agent's own calls act, and the harness gives it what the paper owes it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import admission, boards, recovery, stubs, view
+from ctxvc.core.blocks import Message
+from ctxvc.core.engine import costs, measure, rehearse
+from ctxvc.core.ledger import Counters, Ledger, Meta, Row
+from ctxvc.core.plan import Action, Plan
+from ctxvc.core.policy import Terms
+from ctxvc.policies import protocol
+from ctxvc.policies.baselines import Window, used
+from ctxvc.policies.self_managed import TOOLS, SelfManaged
+from tests.policies.laws import BUDGETS, check, drive, problems
+from tests.policies.recorded import Run, messages, run, trajectories
+from tests.policies.test_baselines import (
+    LONG,
+    answer,
+    compare,
+    human,
+    moved,
+    on_generated,
+    running,
+    sample,
+    settled,
+    states,
+    step,
+    steps,
+    transcript,
+)
+
+RULES = (SelfManaged(), SelfManaged(agent=False), SelfManaged(archive=False))
+each_rule = pytest.mark.parametrize("policy", RULES, ids=["guard", "fixed", "no-archive"])
+
+
+# --- laws
+
+
+@each_rule
+@pytest.mark.parametrize("budget", [12_000, 80_000])
+def test_the_laws_hold_on_recorded_runs(policy: SelfManaged, budget: int) -> None:
+    for file in sample():
+        check(policy, run(file).view(budget), run(file))
+
+
+@pytest.mark.slow
+@each_rule
+@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
+def test_the_laws_hold_on_every_recorded_run(policy: SelfManaged, file: Path) -> None:
+    made = run(file)
+    for budget in BUDGETS:
+        check(policy, made.view(budget), made)
+
+
+@each_rule
+def test_the_laws_hold_while_a_run_goes_on(policy: SelfManaged) -> None:
+    for file in sample()[1:3]:
+        drive(policy, messages(file)[:120], 12_000, every=16)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
+    on_generated(data.draw(st.sampled_from(RULES)), data)
+
+
+@pytest.mark.parametrize("policy", RULES[:2], ids=["self_managed", "self_managed-fixed"])
+def test_a_plan_on_a_recorded_session_is_what_it_was(
+    policy: SelfManaged, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> None:
+    made = running(*transcript())
+    view = made.view(6_000)
+    compare(pytestconfig, request.node.callspec.id, policy.propose(view), check(policy, view, made))
+
+
+# --- the preflight guard and the fixed rule
+
+
+def test_the_largest_raw_results_leave_first_and_only_near_the_limit() -> None:
+    made = running(
+        human("Do it"), *steps(6), *step(10, LONG * 4), *steps(3, first=20), *step(30, LONG * 2), *steps(1, first=40)
+    )
+    assert not SelfManaged().propose(made.view(14_500)).actions
+    plan = SelfManaged().propose(made.view(13_900))
+    assert [action.targets for action in plan.actions] == [("B15",)]
+    assert plan.pressure and plan.reason.startswith("13,698 of 13,900 tokens: over the guard")
+    assert [action.targets for action in SelfManaged().propose(made.view(10_000)).actions][:2] == [("B15",), ("B23",)]
+
+
+def test_the_guard_goes_on_to_a_low_water_mark() -> None:
+    made = running(human("Do it"), *steps(15))
+    tried = settled(SelfManaged(), made, 12_900)
+    assert tried.tokens_after <= 0.9 * 12_900
+    made.append(*step(50, LONG))
+    assert not settled(SelfManaged(), made, 12_900)
+
+
+def test_without_the_agent_the_oldest_steps_leave_down_to_the_share() -> None:
+    """The ablation "auto-archive": the store stays, the choice is a fixed rule's."""
+    made = running(human("Do it"), *steps(15))
+    tried = settled(SelfManaged(agent=False, share=0.5), made, 12_000)
+    assert [action.targets for action in tried.plan.actions][:2] == [("B2", "B3"), ("B4", "B5")]
+    assert tried.tokens_after <= 6_000 < tried.tokens_after + 1_000
+
+
+def test_without_archiving_nothing_is_externalised_by_rule() -> None:
+    """Algorithm 1, line 12: the preflight offload needs the archive."""
+    made = running(human("Do it"), *steps(20))
+    plan = SelfManaged(archive=False).propose(made.view(12_000))
+    assert not plan.actions and "nothing may be archived" in plan.reason and "too many" in plan.reason
+
+
+# --- Algorithm 1 (appendix B)
+
+Say = tuple[str, str]  # a context tool or `sh`, and its argument
+Decide = Callable[[str, tuple[str, ...]], Say]
+ENVIRONMENT = ("sh",)
+
+
+@dataclass
+class Loop:
+    """The self-managed loop in memory, line by line: W = (visible, archived, blocked), a budget B, and an agent."""
+
+    policy: SelfManaged
+    budget: int
+    run: Run = field(default_factory=Run)
+    log: list[str] = field(default_factory=list)
+    peak: int = 0
+
+    def register(self, message: Message) -> None:
+        """Lines 3 to 9: each new message becomes blocks; a result that is too large is blocked, with a notification."""
+        before, last = self.tokens(), self.run.ledger.meta.counters.block
+        self.run.append(message)
+        rows = [row for row in self.run.ledger.rows() if row.number > last]
+        words = admission.texts(rows, self.run.bodies)
+        calls = {row.id: stubs.arguments(self.run.ledger[row.parent]) for row in rows if row.kind == "tool_result"}
+        admitted = admission.admit(self.run.view(self.budget), rows, words, before, calls)
+        self.run.ledger = self.run.ledger.with_rows(admitted.rows)
+        self.log.append("blocked" if admitted.blocked else "register")
+
+    def tokens(self) -> int:
+        return used(self.run.view(self.budget))
+
+    def dashboard(self) -> str:
+        """Line 10."""
+        seen = self.run.view(self.budget)
+        board = view.dashboard(seen.ledger, costs(seen.ledger, seen.price), seen.budget.effective)
+        self.log.append("dashboard")
+        return boards.board_text(board, [], 0, cap=1_000, count=seen.price.text)
+
+    def commit(self, plan: Plan) -> bool:
+        tried = rehearse(self.run.view(self.budget), plan)
+        moved(self.run, tried)
+        return bool(tried)
+
+    def step(self, number: int, decide: Decide, output: Callable[[int], str], words: str) -> None:
+        """Lines 10 to 25, with the registration of what the action gave."""
+        board = self.dashboard()
+        plan = self.policy.propose(self.run.view(self.budget))
+        if plan.actions:  # lines 12 to 14
+            assert self.tokens() > 0.98 * self.budget
+            assert self.commit(plan)
+            assert self.tokens() <= 0.98 * self.budget
+            self.log.append("preflight")
+            board = self.dashboard()
+        self.peak = max(self.peak, self.tokens())
+        tools = self.policy.tools + (() if self.tokens() > self.budget else ENVIRONMENT)  # lines 15 to 19
+        tool, argument = decide(board, tools)
+        assert tool in tools
+        assert not problems(self.run.view(self.budget), self.run)
+        if tool in ("archive", "delete"):  # lines 20 and 21
+            action = Action(verb=tool, targets=(argument,), index="not needed now")  # type: ignore[arg-type]
+            assert self.commit(Plan(actions=(action,), actor="agent"))
+            self.log.append(tool)
+        else:  # lines 22 to 24
+            asked, given = step(number, output(number), words=words)
+            self.register(asked)
+            self.register(given)
+
+
+def numbered(number: int) -> str:
+    return f"row {number}: {'x' * 60}\n" * 40  # 730 tokens
+
+
+def largest_visible(board: str) -> str:
+    """The largest result that the dashboard shows as visible, but for the newest step's; empty where there is none."""
+    rows = re.findall(r"^(B\d+) (\d+) (\d+)r tool_result \d+ \S+ visible ", board, re.MULTILINE)
+    return max(((int(tokens), block) for block, tokens, age in rows if int(age) > 0), default=(0, ""))[1]
+
+
+def percent(board: str) -> int:
+    found = re.search(r"(\d+) %", board)
+    assert found
+    return int(found[1])
+
+
+def managing(board: str, tools: tuple[str, ...]) -> Say:
+    """An agent that reads its dashboard: above 60 % it archives the largest result that it sees."""
+    if percent(board) > 60 and (block := largest_visible(board)):
+        return "archive", block
+    return "sh", ""
+
+
+def lazy(board: str, tools: tuple[str, ...]) -> Say:
+    """An agent that never looks at its dashboard before it must."""
+    return ("sh", "") if "sh" in tools else ("delete", largest_visible(board))
+
+
+def test_algorithm_1_with_an_agent_that_manages_itself() -> None:
+    """Appendix B: register, dashboard, no preflight, the agent archives, and every payload is what it was."""
+    loop = Loop(SelfManaged(), 12_000)
+    loop.register(human("Find the row"))
+    for number in range(1, 60):
+        loop.step(number, managing, numbered, "I go on.")
+    assert loop.log[:4] == ["register", "dashboard", "register", "register"]
+    assert "archive" in loop.log and "preflight" not in loop.log and "blocked" not in loop.log
+    assert loop.peak <= 0.8 * loop.budget
+    assert states(loop.run.ledger).count("archived") == loop.log.count("archive") > 10
+    assert recoverable(loop.run)
+
+
+def test_algorithm_1_with_an_agent_that_never_archives() -> None:
+    """Lines 12 to 14: before the prompt would pass the limit, the largest blocks are externalised; nothing is lost."""
+    loop = Loop(SelfManaged(), 12_000)
+    loop.register(human("Find the row"))
+    for number in range(1, 60):
+        loop.step(number, lazy, numbered, "I go on and on. " * 20)
+    assert 0 < loop.log.count("preflight") < 20
+    assert loop.peak <= 0.98 * loop.budget
+    assert recoverable(loop.run)
+
+
+def test_algorithm_1_blocks_what_is_too_large_when_it_comes() -> None:
+    """Lines 4 and 5: it is registered as blocked, a notification is seen, and the call need not run again."""
+    loop = Loop(SelfManaged(), 2_000)
+    loop.register(human("Find the row"))
+    loop.step(1, lazy, lambda _: "ok", "a " * 3_400)
+    loop.step(2, lazy, lambda _: "one giant line " * 20_000, "b")
+    assert loop.log[-1] == "blocked"
+    (blocked,) = (row for row in loop.run.ledger.rows() if row.state == "blocked")
+    assert "stored whole, do not run it again" in blocked.stub
+    assert recoverable(loop.run)
+
+
+def test_algorithm_1_gives_only_context_tools_when_the_prompt_is_over_the_budget() -> None:
+    """Lines 15 and 16, in the ablation without the archive: the agent must delete before it may go on."""
+    loop = Loop(SelfManaged(archive=False), 6_000)
+    loop.register(human("Find the row"))
+    given: list[tuple[str, ...]] = []
+
+    def watching(board: str, tools: tuple[str, ...]) -> Say:
+        given.append(tools)
+        return lazy(board, tools)
+
+    for number in range(1, 16):
+        loop.step(number, watching, numbered, "I go on and on. " * 20)
+    assert "delete" in loop.log and "archive" not in loop.log
+    limited = [tools for tools in given if "sh" not in tools]
+    assert limited and set(limited) == {("recover", "restore", "delete", "note", "search")}
+    assert loop.log.count("delete") == len(limited)
+
+
+def recoverable(run: Run) -> bool:
+    """Whether each block that left can be read in parts of 300 tokens, which together are its text."""
+    return all(read(run, row) == run.words(row) for row in run.ledger.rows() if not row.present)
+
+
+def read(run: Run, row: Row) -> str:
+    price, lines, chars, parts = run.view().price, None, None, ""
+    while True:
+        part = recovery.recovered(row, run.bodies[row.id], lines=lines, chars=chars, most=300, count=price.text)
+        parts += part.content
+        if not part.next:
+            return parts
+        lines, chars = asked(part.next, "lines"), asked(part.next, "chars")
+
+
+def asked(call: str, word: str) -> recovery.Range | None:
+    found = re.search(rf"{word}[ =]['\"]?([0-9:]+)", call)
+    return recovery.span(found[1]) if found else None
+
+
+# --- the dashboard instance (appendix D)
+
+
+def instance() -> tuple[Ledger, dict[str, view.Cost]]:
+    """The blocks of the paper's instance; those that it leaves out are B4, which stands for all of them."""
+    shown = {
+        "B1": ("user", 120, 8, "pinned"), "B2": ("tool_use", 18_400, 7, "archived"),
+        "B3": ("assistant", 2_150, 6, "visible"), "B4": ("tool_result", 44_400, 5, "visible"),
+        "B5": ("tool_use", 14_800, 3, "visible"), "B6": ("tool_use", 9_300, 2, "visible"),
+        "B8": ("dashboard", 1_300, 1, "visible"), "B9": ("assistant", 1_070, 0, "visible"),
+    }  # fmt: skip
+    rows = [
+        Row(
+            id=name, kind=kind, role="assistant" if kind in ("assistant", "tool_use") else "user",  # type: ignore[arg-type]
+            origin="client", msg=8 - age, step=8 - age, turn=1, bytes=1, sha256="0" * 64, state=state,  # type: ignore[arg-type]
+        )
+        for name, (kind, _, age, state) in shown.items()
+    ]  # fmt: skip
+    paid = {name: view.Cost(tokens, 60 if name == "B2" else tokens) for name, (_, tokens, _, _) in shown.items()}
+    return Ledger(Meta(format=1, session="s", scope="main", counters=Counters(step=8))).with_rows(rows), paid
+
+
+def test_the_dashboard_instance_of_the_paper() -> None:
+    """Appendix D, "Dashboard format": 62 % of 128,000, 20 cells, the three sums, and a row for each block."""
+    ledger, paid = instance()
+    board = view.dashboard(ledger, paid, 128_000, 6_200)
+    assert (board.used, board.overhead, board.conversation, board.dashboards) == (79_400, 6_200, 71_900, 1_300)
+    assert (board.percent, board.cells, len(board.bar)) == (62, 12, 20)
+    assert boards.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
+    text = boards.board_text(board, [], 0, cap=4_000, count=len)
+    rows = [line.split()[:6] for line in text.partition(boards.COLUMNS + "\n")[2].splitlines()]
+    assert [(name, tokens, age, kind) for name, tokens, age, kind, *_ in rows if name != "B4"] == [
+        ("B1", "120", "8r", "user"),
+        ("B2", "18400→60", "7r", "tool_use"),
+        ("B3", "2150", "6r", "assistant"),
+        ("B5", "14800", "3r", "tool_use"),
+        ("B6", "9300", "2r", "tool_use"),
+        ("B9", "1070", "0r", "assistant"),
+    ]
+
+
+@pytest.mark.parametrize(("used_", "cells"), [(127_999, 19), (128_000, 20), (200_000, 20), (6_399, 0), (6_400, 1)])
+def test_the_bar_and_the_percentage_are_floored_and_capped(used_: int, cells: int) -> None:
+    board = view.dashboard(Ledger(Meta(format=1, session="s", scope="main")), {}, 128_000, used_)
+    assert (board.cells, board.percent) == (cells, min(100, used_ * 100 // 128_000))
+
+
+# --- Proposition 1
+
+
+def test_proposition_1_what_cannot_be_recovered_is_lost_and_what_can_be_is_exact() -> None:
+    """N independent blocks of k random bits, a prompt of at most B bits, one of them asked for afterwards."""
+    chance, blocks, hexes = random.Random(1), 100, 1_000
+    evidence = [f"{chance.getrandbits(4 * hexes):0{hexes}x}" for _ in range(blocks)]
+    told = [message for number, value in enumerate(evidence) for message in step(number, value)]
+    budget = 6_000  # tokens, of four characters of four bits
+    bound = budget * 4 * 4 / (blocks * 4 * hexes) + 1 / (4 * hexes)
+
+    lossy, lossless = (running(human("Keep all"), *told, answer("Ready.")) for _ in range(2))
+    settled(Window(), lossy, budget)
+    settled(SelfManaged(agent=False), lossless, budget)
+    for made in (lossy, lossless):
+        assert measure(made.ledger, made.view(budget).price) <= budget
+
+    def seen(run: Run) -> Iterator[str]:
+        return (run.words(row) for row in run.ledger.rows() if row.kind == "tool_result" and row.present)
+
+    assert 0 < len(set(seen(lossy)) & set(evidence)) / blocks <= bound < 0.5
+    assert [read(lossless, row) for row in lossless.ledger.rows() if row.kind == "tool_result"] == evidence
+
+
+# --- what the harness is asked for, and the ablations
+
+
+def paragraphs(terms: Terms) -> list[str]:
+    return terms.protocol.split("\n\n")
+
+
+USUAL = SelfManaged().terms()
+
+
+@pytest.mark.parametrize(
+    ("variant", "fields", "tools", "told"),
+    [
+        (SelfManaged(dashboard=False), {"board"}, (), {"full"}),
+        (SelfManaged(archive=False), set(), ("archive",), {"archive"}),
+        (SelfManaged(recover=False), {"handles"}, ("recover", "restore", "search"), {"recover", "search"}),
+        (SelfManaged(agent=False), set(), ("archive", "delete"), {"when", "archive", "delete"}),
+        (SelfManaged(single=12_000), {"ladder"}, (), set()),
+        (SelfManaged(batch=50_000), {"batch"}, (), set()),
+    ],
+    ids=["dashboard=off", "archive=off", "recover=off", "agent=off", "single", "batch"],
+)
+def test_a_variant_differs_in_its_own_part_only(
+    variant: SelfManaged, fields: set[str], tools: tuple[str, ...], told: set[str]
+) -> None:
+    terms = variant.terms()
+    assert [name for name in TOOLS if name not in tools] == list(terms.tools)
+    assert {paragraph for paragraph in paragraphs(USUAL) if paragraph not in paragraphs(terms)} == {
+        protocol.paragraph(name) for name in told
+    }
+    assert set(paragraphs(terms)) <= set(paragraphs(USUAL))
+    assert differing(terms) - {"tools", "protocol"} == fields
+
+
+def test_the_status_board_differs_in_the_board_and_the_words_on_it() -> None:
+    terms = SelfManaged(board="status").terms()
+    assert differing(terms) == {"board", "protocol"} and terms.board == "status"
+    (old,), (new,) = set(paragraphs(USUAL)) - set(paragraphs(terms)), set(paragraphs(terms)) - set(paragraphs(USUAL))
+    assert (old, new) == (protocol.paragraph("full"), protocol.paragraph("status"))
+
+
+def test_the_other_wording_says_the_same_in_as_many_paragraphs() -> None:
+    terms = SelfManaged(wording="alt").terms()
+    assert differing(terms) == {"protocol"}
+    assert len(paragraphs(terms)) == len(paragraphs(USUAL))
+    assert not set(paragraphs(terms)) & set(paragraphs(USUAL))
+    for tool in TOOLS:
+        assert terms.protocol.count(f"{tool}(") == USUAL.protocol.count(f"{tool}(") == 1
+
+
+def differing(terms: Terms) -> set[str]:
+    return {name for name in Terms.__struct_fields__ if getattr(terms, name) != getattr(USUAL, name)}
+
+
+def test_the_papers_admission_is_two_knobs() -> None:
+    terms = SelfManaged(single=12_000, batch=50_000).terms()
+    assert (terms.ladder, terms.batch) == ({"offload_most": 12_000}, 50_000)
+    assert (USUAL.ladder, USUAL.batch) == ({}, 0)
+
+
+def test_without_recovery_no_stub_tells_the_way_back() -> None:
+    made = running(human("Do it"), *steps(20))
+    hidden = SelfManaged(recover=False)
+    tried = rehearse(made.view(12_000, handles=hidden.terms().handles), hidden.propose(made.view(12_000)))
+    assert tried and all("recover" not in row.stub for row in tried.rows)
+
+
+@pytest.mark.parametrize("wording", ["usual", "alt"])
+def test_the_protocol_is_short_and_has_no_paragraph_for_a_tool_that_is_not_there(wording: Any) -> None:
+    words = protocol.text([*TOOLS, "scope", "goto", "scopes", "notes"], wording=wording)
+    assert len(words.split()) < 480
+    for tool in ("archive", "recover", "search", "delete", "note", "scope"):
+        rest = protocol.text([name for name in TOOLS if name != tool], wording=wording)
+        assert f"{tool}(" not in rest
+    for phrase in ("old", "large", "budget") if wording == "usual" else ("Age", "size", "limit"):
+        assert phrase in words
+    assert all(line.strip() == line and line for line in words.split("\n\n"))
+
+
+@pytest.mark.parametrize("made", [{"low_water": 2}, {"share": -1}, {"single": -1}, {"batch": -5}])
+def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
+        SelfManaged(**made)
+
+
+def test_a_policy_is_a_value() -> None:
+    assert SelfManaged() == msgspec.structs.replace(SelfManaged(single=5), single=0)
+    assert SelfManaged().actor == "policy:self_managed"
