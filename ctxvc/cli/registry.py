@@ -61,6 +61,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Work": {
         "run": Entry("run:run", "Work on a task in this folder: a small agent with a shell and files, under a budget."),
+        "ask": Entry(
+            "ask:ask", "Ask a recorded session something: the answer cites blocks, and each citation is checked."
+        ),
     },
     "Take out": {
         "export": Entry("prompts:export", "Write the prompt as a request of a provider's API."),

@@ -85,9 +85,9 @@ def run(
 
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")
-    chosen = _model(app, script)
-    with _opened(app, resume, name, model, spec, budget, chosen) as session, _stopping() as stopping:
-        watcher = _Screen(app.output, stopping, scripted=chosen.scripted)
+    chosen = model_of(app, script)
+    with _opened(app, resume, name, model, spec, budget, chosen) as session, stopping() as event:
+        watcher = Screen(app.output, event, scripted=chosen.scripted)
         if task.strip():
             session.append({"role": "user", "content": task})
         setup = running.Setup(
@@ -102,7 +102,8 @@ def run(
         _tell(app.output, session, ended, scripted=chosen.scripted)
 
 
-def _model(app: App, script: Path | None) -> Model:
+def model_of(app: App, script: Path | None) -> Model:
+    """Who replies: the provider's model, or the script in a file. Raises: ModelFailed, BadInput."""
     from ctxvc.agent.model import Anthropic, Scripted
 
     if script is None:
@@ -178,15 +179,15 @@ class _Ask:
             return self._always or answer.strip().lower() in ("y", "yes")
 
 
-class _Screen:
+class Screen:
     """What the person sees: the model's words as they come, each call, and a line on the budget after each step."""
 
-    def __init__(self, output: Output, stopping: threading.Event, *, scripted: bool) -> None:
+    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, words: bool = True) -> None:
         self._output = output
-        self._stopping = stopping
+        self._stopping = event
         self._lock = threading.Lock()
         self._line = False  # whether a line of words has begun
-        self._words = not output.json
+        self._words = words and not output.json
         if scripted:
             output.note("scripted: these replies were written or recorded before; no model is asked")
 
@@ -230,19 +231,19 @@ class _Screen:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def stopping() -> Iterator[threading.Event]:
     """Inside, the first ^C sets the event; the second interrupts."""
-    stopping = threading.Event()
+    event = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
+        if event.is_set():
             raise KeyboardInterrupt
-        stopping.set()
+        event.set()
         click.echo("\nstopping at the end of this step; ^C again stops at once", err=True)
 
     before = signal.signal(signal.SIGINT, stop)
     try:
-        yield stopping
+        yield event
     finally:
         signal.signal(signal.SIGINT, before)
 

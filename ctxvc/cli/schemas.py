@@ -319,6 +319,31 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
     text: Annotated[str, _field("the last words of the model")]
 
 
+class CitationItem(Item, frozen=True, kw_only=True):
+    """A handle that an answer cites. It holds if both are true."""
+
+    handle: str
+    block: Block
+    scope: Scope
+    step: int
+    label: str
+    exists: Annotated[bool, _field("whether the recording has a block of that number and checksum")]
+    was_read: Annotated[bool, _field("whether it was read for this answer")]
+
+
+class Asked(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):
+    """`ask`"""
+
+    session: Annotated[str, _field("session that holds question, reading and answer")]
+    recording: Annotated[str, _field("session that was asked")]
+    answer: str
+    scripted: Annotated[bool, _field("whether a script replied and no model")]
+    why: Annotated[str, _field("why it ended, as in `run`")]
+    steps: int
+    dollars: float | None
+    items: Annotated[list[CitationItem], _field("what the answer cites")]
+
+
 class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
     """`show` of a block"""
 
