@@ -7,15 +7,17 @@ spellings of one message, and `normalise_anthropic` and `normalise_openai` say w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ctxvc.core import text, wire
 from ctxvc.core.prompt import Piece
+
+T = TypeVar("T")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +43,11 @@ def anthropic(prompt: Prompt) -> dict[str, Any]:
     It is valid where the prompt is, and left out is what only OpenAI's form has: tools that are no functions, content
     parts that the Messages API does not know, and reasoning, which no signature vouches for.
     """
-    messages = [{"role": piece.role, "content": list(_blocks(piece))} for piece in prompt.pieces]
     request = {
         "model": prompt.model,
         "system": _unmarked(prompt.system),
         "tools": [_unmarked(tool) for tool in prompt.tools or [] if "name" in tool],
-        "messages": normalise_anthropic(messages),
+        "messages": _messages((piece.role, block) for piece in prompt.pieces for block in content(piece)),
     }
     return {name: value for name, value in request.items() if value or name == "messages"}
 
@@ -59,16 +60,28 @@ def normalise_anthropic(messages: Iterable[dict[str, Any]]) -> list[dict[str, An
     - Neighbours of one role are one message, in which the results come first.
     - `cache_control` is absent, and so is an `is_error` that is not true.
     """
-    blocks = [
-        (message["role"], block)
-        for message in messages
-        for block in map(_normal_block, _listed(message.get("content")))
-        if not _is_empty(block)
-    ]
-    return [
-        {"role": role, "content": sorted((block for _, block in group), key=_is_no_result)}
-        for role, group in groupby(blocks, itemgetter(0))
-    ]
+    return _messages(
+        (message["role"], block) for message in messages for block in _normal_blocks(_listed(message.get("content")))
+    )
+
+
+def content(piece: Piece) -> list[dict[str, Any]]:
+    """The blocks of a message's content that a piece becomes in `anthropic`: one or none."""
+    return list(_normal_blocks(_blocks(piece)))
+
+
+def by_message(content: Iterable[tuple[str, T]], later: Callable[[T], bool]) -> Iterator[tuple[str, list[T]]]:
+    """Content by message, where each piece of it comes with its role: neighbours of one role, `later` ones last."""
+    for role, group in groupby(content, itemgetter(0)):
+        yield role, sorted(map(itemgetter(1), group), key=later)
+
+
+def _messages(content: Iterable[tuple[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": blocks} for role, blocks in by_message(content, is_no_result)]
+
+
+def _normal_blocks(blocks: Iterable[Any]) -> Iterator[Any]:
+    return (block for block in map(_normal_block, blocks) if not _is_empty(block))
 
 
 def _blocks(piece: Piece) -> Iterator[dict[str, Any]]:
@@ -121,7 +134,8 @@ def _is_empty(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and block.get("text") == ""
 
 
-def _is_no_result(block: dict[str, Any]) -> bool:
+def is_no_result(block: dict[str, Any]) -> bool:
+    """Whether the block comes behind the results of calls, which lead their message."""
     return block.get("type") != "tool_result"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time as clock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from ctxvc import importers
-from ctxvc.core.events import Event, Warned
+from ctxvc.core import wire
+from ctxvc.core.blocks import Part
+from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.reading import LONGEST, Line, Recording
 from ctxvc.store.record import Recorded, Unfinished, begin, record
 from ctxvc.store.store import Store
 
@@ -25,6 +28,14 @@ SETTLED = 3600.0
 
 #: Each file makes a pack. Merging them costs more than looking things up in this many.
 MANY_PACKS = 256
+
+
+#: How a result begins that Claude Code cut, how it names the file that has all, and how far in it does so.
+_CUT = b"<persisted-output>"
+_SAVED = re.compile(rb"saved to: ([^\r\n]+?)\s*$", re.MULTILINE)
+_HEAD = 4096
+#: Such a file is a sibling of the result's body under this name.
+_WHOLE = "1.txt"
 
 
 #: Sessions whose git works still while the next file is read.
@@ -62,16 +73,17 @@ def import_paths(
     name: str = "",
     final: bool = False,
     as_new: bool = False,
+    redact: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, a folder's known files one by one; yields what became of each conversation, in their order.
 
     A file that cannot be read does not stop the others. In a folder, files of no known format are passed over.
-    `name` names the new session, `as_new` takes a recording that is in the store already as another session, `progress`
-    is told of raw bytes read.
+    `name` names the new session, `as_new` takes a recording that is in the store already as another session. Without
+    `redact`, new sessions keep all bytes as they are, secrets too. `progress` is told of raw bytes read.
     """
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
-        run = _Run(store, format, name, final, as_new, progress, background)
+        run = _Run(store, format, name, final, as_new, redact, progress, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
@@ -93,6 +105,7 @@ class _Run:
     name: str
     final: bool
     as_new: bool
+    redact: bool
     progress: Callable[[int], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the newest that was taken
@@ -111,7 +124,7 @@ class _Run:
             return
         failed: CtxvcError
         try:
-            for suffix, events in importers.conversations(recording, known):
+            for suffix, events in _conversations(recording, known):
                 yield from self._conversation(path, known, suffix, events)
             return
         except OSError as error:
@@ -129,6 +142,7 @@ class _Run:
             suffix=suffix,
             final=self._settled(path),
             as_new=self.as_new,
+            redact=self.redact,
             after=[other for _, other, _ in self.endings],
         )
         end = self.background.submit(begun.finish)
@@ -143,7 +157,7 @@ class _Run:
     def _beside(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
-            ((_, events),) = importers.conversations(Recording(path, self.progress), format)
+            ((_, events),) = _conversations(Recording(path, self.progress), format)
             done = record(self.store, events, into=session, source=path.stem, final=self._settled(path))
             return _outcome(path, format, done)
         except CtxvcError as error:
@@ -172,6 +186,126 @@ class _Run:
         if self.head:
             self.store.set_current_scope(*self.head)
         self.store.merge_packs()
+
+
+class Follower:
+    """A recording that grows, with those of its sub-agents: each `take` records what is new in them.
+
+    What comes of it is what one import of the finished files gives. `session` is empty until there is one.
+    """
+
+    def __init__(self, store: Store, path: Path, format: str) -> None:
+        self.path = path
+        self.session = ""
+        self._store = store
+        self._format = format
+        self._taken: dict[Path, tuple[int, int]] = {}  # file → its size and time when it was taken
+
+    def take(self, *, final: bool = False, closes: bool = False) -> list[Outcome]:
+        """What became of each file that has changed since.
+
+        `final` takes what is open as it is. `closes` says that the host is about to do something behind which no
+        step goes on: the open one is taken too, if it is complete.
+        """
+        outcomes = self._file(self.path, final=final, closes=closes)
+        if self.session:
+            for path in importers.beside(self.path, self._format):
+                outcomes += self._file(path, into=self.session, final=final)
+        if any(outcome.units for outcome in outcomes):
+            self._store.merge_packs()
+        return outcomes
+
+    def _file(self, path: Path, *, into: str = "", final: bool = False, closes: bool = False) -> list[Outcome]:
+        try:
+            status = path.stat()
+            stamp = status.st_size, status.st_mtime_ns
+            if self._taken.get(path) == stamp and not (final or closes):
+                return []
+            done = self._record(path, into, final=final, closes=closes)
+        except OSError as error:
+            failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
+            return [Outcome(path=path, format=self._format, error=failed)]
+        except _Silent:
+            return []
+        except CtxvcError as error:
+            return [Outcome(path=path, format=self._format, session=into, error=error)]
+        self._taken[path] = stamp
+        self.session = self.session or done.session
+        return [_outcome(path, self._format, done)]
+
+    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Recorded:
+        """Raises: _Silent where nothing is said yet, CtxvcError, OSError."""
+        # The end of a line that is being written is not there yet; at a recording's end it never comes.
+        recording = Recording(path) if final else _Growing(path)
+        ((_, events),) = _conversations(recording, self._format)
+        events = _spoken(events)
+        events = _closed(events) if closes else events
+        return record(self._store, events, into=into, source=path.stem if into else "", final=final)
+
+
+class _Growing(Recording):
+    """A file that somebody writes to."""
+
+    def lines(self) -> Iterator[Line]:
+        return (line for line in super().lines() if line.whole)
+
+
+class _Silent(Exception):
+    """Nothing is said in a recording yet."""
+
+
+def _conversations(recording: Recording, format: str) -> Iterator[tuple[str, Iterator[Event]]]:
+    """The conversations of a file, with outputs that lie beside it. Raises: BadInput, also while events are taken."""
+    for suffix, events in importers.conversations(recording, format):
+        yield suffix, _with_whole_outputs(events, recording.path) if format == "claude-code" else events
+
+
+def _with_whole_outputs(events: Iterator[Event], path: Path) -> Iterator[Event]:
+    """The events; a result that the host cut, and put whole into a file beside the transcript, has that with it."""
+    for event in events:
+        if isinstance(event, Said) and any(part.body.startswith(_CUT) for part in event.message.parts):
+            parts = tuple(_with_whole_output(part, path) for part in event.message.parts)
+            yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
+        else:
+            yield event
+
+
+def _with_whole_output(part: Part, path: Path) -> Part:
+    named = _SAVED.search(part.body[:_HEAD]) if part.kind == "tool_result" and part.body.startswith(_CUT) else None
+    if named is None:
+        return part
+    file = Path(os.fsdecode(named[1]))
+    project = path.parents[2] if path.parent.name == "subagents" else path.parent
+    try:
+        # The words are a tool's, perhaps: no file is read but those that the host keeps for its own outputs.
+        inside = file.parent.name == "tool-results" and file.resolve(strict=True).is_relative_to(project.resolve())
+        if not inside or file.stat().st_size > LONGEST:
+            return part
+        data = file.read_bytes()
+    except (OSError, ValueError):
+        return part  # the host has removed it: what it showed is what there is
+    noted = {**wire.notes(part.extra), "cut": True, "whole": _WHOLE}
+    return msgspec.structs.replace(part, files=((_WHOLE, data),), extra={**part.extra, "ctxvc": noted})
+
+
+def _spoken(events: Iterator[Event]) -> Iterator[Event]:
+    """The events. Raises: _Silent at their end where nothing was said."""
+    silent = True
+    for event in events:
+        silent = silent and isinstance(event, (Opened, Warned))
+        yield event
+    if silent:
+        raise _Silent
+
+
+def _closed(events: Iterator[Event]) -> Iterator[Event]:
+    """The events, and behind them that the reply so far is finished."""
+    end = 0
+    for event in events:
+        if isinstance(event, (Said, Closed, Compacted, Forked)):
+            end = event.end
+        yield event
+    yield Closed(end=end)
 
 
 def _outcome(path: Path, format: str, done: Recorded) -> Outcome:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ctxvc import exporters
 from ctxvc.core.ledger import Ledger
-from ctxvc.core.prompt import Bodies, Piece, outline, pieces, sendable
+from ctxvc.core.prompt import Bodies, Piece, Slot, outline, pieces
+from ctxvc.core.sending import alone, together
 
 #: Cache breakpoints that the Messages API takes in one request.
 BREAKPOINTS = 4
@@ -25,6 +28,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `label` is `exact` for what we send ourselves, `reconstructed` for what was put together from a recording.
     `system` and `tools` are as they were given to the session; `messages` are valid whatever left the prompt.
+    `known` is the digest, where whoever made the request knows it.
     """
 
     model: str
@@ -33,11 +37,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Any] = ()
     last: str = ""
     label: Literal["exact", "reconstructed"] = "exact"
+    known: str = ""
 
     @property
     def digest(self) -> str:
         """The SHA-256 of system, tools and messages as canonical JSON, in hexadecimal (docs/format.md)."""
-        return hashlib.sha256(canonical(self.body())).hexdigest()
+        return self.known or hashlib.sha256(canonical(self.body())).hexdigest()
 
     def body(self, *, marked: bool = False) -> dict[str, Any]:
         """`system`, `tools` and `messages` for a call, those that there are; `marked` with cache breakpoints."""
@@ -47,19 +52,95 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
-    """The request that stands in a ledger. The same ledger gives the same bytes."""
-    held = [piece for piece in pieces(outline(ledger), bodies) if not _unsigned(piece)]
-    prompt = exporters.Prompt(pieces=sendable(held), system=system, tools=tools)
-    body = exporters.anthropic(prompt)
+    """The request that stands in a ledger. The same ledger gives the same bytes.
+
+    What the request before it was made of is taken from `bodies.made`, where it stands in this one too.
+    """
+    given = exporters.anthropic(exporters.Prompt(pieces=(), system=system, tools=tools))
+    messages: list[dict[str, Any]] = []
+    written: list[bytes] = []
+    for role, blocks in exporters.by_message(_content(ledger, bodies), attrgetter("later")):
+        # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
+        messages.append({"role": role, "content": [_copy(block.value) for block in blocks]})
+        written.append(b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role)))
     last = ledger.last()
     return Request(
         model=ledger.meta.model,
-        system=body.get("system"),
-        tools=tuple(body.get("tools", ())),
-        messages=body["messages"],
+        system=given.get("system"),
+        tools=tuple(given.get("tools", ())),
+        messages=messages,
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
+        known=_digest(written, given),
     )
+
+
+class _Block(NamedTuple):
+    """A block of a message's content, and as canonical JSON; `later` where it may not lead its message."""
+
+    value: dict[str, Any]
+    json: bytes
+    later: bool
+
+
+class _Made(NamedTuple):
+    """What a slot becomes that stands alone: a piece, none where it says nothing, and the piece's blocks."""
+
+    slot: Slot
+    piece: Piece | None
+    blocks: list[_Block]
+
+
+def _content(ledger: Ledger, bodies: Bodies) -> Iterator[tuple[str, _Block]]:
+    """The blocks of the prompt, each with its role."""
+    made = [_made(slot, bodies) for slot in outline(ledger)]
+    bodies.made.clear()  # so that no more is kept than one prompt is made of
+    bodies.made.update(((each.slot.row.id, each.slot.kind), each) for each in made)
+    known = {id(each.piece): each.blocks for each in made if each.piece}
+    for piece in together(each.piece for each in made if each.piece):
+        for block in known[id(piece)] if id(piece) in known else _blocks(piece):
+            yield piece.role, block
+
+
+def _made(slot: Slot, bodies: Bodies) -> _Made:
+    held: _Made | None = bodies.made.get((slot.row.id, slot.kind))
+    if held and (held.slot is slot or held.slot == slot):
+        return held
+    (piece,) = pieces([slot], bodies)
+    fit = None if _unsigned(piece) else alone(piece)
+    return _Made(slot, fit, list(_blocks(fit)) if fit else [])
+
+
+def _blocks(piece: Piece) -> Iterator[_Block]:
+    return (_Block(value, canonical(value), exporters.is_no_result(value)) for value in exporters.content(piece))
+
+
+@cache
+def _quoted(role: str) -> bytes:
+    return canonical(role)
+
+
+def _copy(value: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object that shares nothing with `value` that could be changed."""
+    copied = value.copy()
+    for name, item in value.items():
+        if isinstance(item, dict):
+            copied[name] = _copy(item)
+        elif isinstance(item, list):
+            copied[name] = _copied(item)
+    return copied
+
+
+def _copied(values: list[Any]) -> list[Any]:
+    return [
+        _copy(item) if isinstance(item, dict) else _copied(item) if isinstance(item, list) else item for item in values
+    ]
+
+
+def _digest(messages: Iterable[bytes], given: Mapping[str, Any]) -> str:
+    """`Request.digest` of these messages, each as canonical JSON, and of the other fields that are given."""
+    others = [b',"%b":%b' % (name.encode(), canonical(given[name])) for name in ("system", "tools") if given.get(name)]
+    return hashlib.sha256(b'{"messages":[%b]%b}' % (b",".join(messages), b"".join(others))).hexdigest()
 
 
 def up_to(ledger: Ledger, last: str) -> Ledger:

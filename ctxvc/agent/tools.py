@@ -32,6 +32,8 @@ SHOWN = 400
 _NAMED = 3
 #: Tokens of a recovered part that its place in the request may take beside it.
 _SPARE = 16
+#: Tokens that are left for what else a step's calls are answered.
+_MARGIN = 512
 #: What the model can mend; everything else is for the one who runs the agent.
 _ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
@@ -176,7 +178,7 @@ class Tools:
         """The tokens, as we count, that may still be read out in this step."""
         view = self._session.view()
         free = view.budget.guard - self._session.used() - view.calibrated(sum(self._read_out.values()))
-        return free * 1000 // max(1, view.calibration[0]) - _SPARE
+        return free * 1000 // max(1, view.calibration[0]) - _MARGIN
 
     # --- episodes
 

@@ -12,7 +12,7 @@ from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Column, Output, Share, Styled, Table, counted
 from ctxvc.core import boards
-from ctxvc.core.budget import Budget
+from ctxvc.core.budget import Budget, Ladder
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.text import one_line
 from ctxvc.core.view import Cost, Dashboard, Line, dashboard, folded
@@ -83,8 +83,9 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
 
 
 def budget_of(ledger: Ledger) -> Budget:
-    """The budget that a scope is judged by."""
-    return Budget(window_of(ledger), ledger.meta.reserve)
+    """The budget that a scope is judged by, with its own thresholds where it has any."""
+    own = {name: value for name, value in ledger.meta.ladder.items() if name in Ladder.__struct_fields__}
+    return Budget(window_of(ledger), ledger.meta.reserve, Ladder(**own))  # type: ignore[arg-type]
 
 
 def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
@@ -100,7 +101,8 @@ def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
 def context(app: App, revision: str, by: usage.By) -> None:
     """Show what uses the context, by kind, tool, turn or file.
 
-    Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts.
+    Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
+    far each is, and what the provider counted in the newest call that the recording has its usage of.
     """
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
@@ -108,6 +110,7 @@ def context(app: App, revision: str, by: usage.By) -> None:
         costs, overhead = meter.costs(moment), meter.overhead(moment)
         items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
         board = _board(moment, meter, costs)
+        reported = _reported(session.store, moment)
     answer = schemas.Context(
         session=moment.session,
         scope=moment.scope,
@@ -115,7 +118,9 @@ def context(app: App, revision: str, by: usage.By) -> None:
         window=board.window,
         used=board.used,
         percent=board.percent,
-        thresholds=usage.thresholds(board.used, board.window),
+        estimated=meter.estimated,
+        reported=reported,
+        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
         items=items,
     )
     if app.output.json:
@@ -225,6 +230,7 @@ def _context_lines(output: Output, board: Dashboard, answer: schemas.Context) ->
             ("session", f"{answer.session}/{answer.scope}"),
             ("budget", _budget(output, board)),
             *((f"{each.name} at {each.percent} %", _ahead(output, each)) for each in answer.thresholds),
+            *([("provider counted", answer.reported)] if answer.reported else []),
         ]
     )
     yield ""

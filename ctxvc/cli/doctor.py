@@ -19,6 +19,7 @@ from ctxvc.cli.schemas import Doctor, DoctorItem
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.reading import Recording
+from ctxvc.recording import log, places, requests
 from ctxvc.store import check, git, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
@@ -123,6 +124,7 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)
         yield from _checked(store)
+        yield from _hooks(store)
         for name in store.sessions():
             yield from _tried(f"session {name}", "ctxvc verify", lambda name=name: _session(store, name))  # type: ignore[misc]
 
@@ -143,6 +145,16 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
         yield _problem("contents", f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
     if not report.findings:
         yield _ok("contents", f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
+
+
+def _hooks(store: Store) -> Iterator[DoctorItem]:
+    """What hooks asked and is not done, and what went wrong in them, where nobody could be told."""
+    if waiting := requests.pending(store.path):
+        yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
+    for entry in log.entries(store.path):
+        yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
+    if places.home(store.path).is_dir() and not (waiting or log.entries(store.path)):
+        yield _ok("hooks", "sessions are recorded by hooks; nothing went wrong")
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:

@@ -30,14 +30,18 @@ _MOST_WARNINGS = 5
 @click.option("--name", metavar="NAME", default="", help="Name of the new session, as --session.")
 @click.option("--final", is_flag=True, help="The recording goes on no more: take its open step as it is.")
 @click.option("--as-new", is_flag=True, help="Take a recording that is in the store already as another session.")
+@click.option("--no-redact", is_flag=True, help="Keep every byte of new sessions, secrets too.")
 @json_option
 @click.pass_context
-def import_(ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool) -> None:
+def import_(
+    ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
+) -> None:
     """Bring recorded sessions into the store.
 
     PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
     and pi keep them. What was imported before is taken further, never twice. A file that cannot be read does not stop
-    the others. Where the project has no store yet, one is made.
+    the others. Where the project has no store yet, one is made. Secrets become marks such as
+    [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
     """
     app = ctx.ensure_object(App)
     name = name or app.session
@@ -54,7 +58,14 @@ def import_(ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, f
         outcomes: list[Outcome] = []
         with Progress("importing", sum(map(_length, chosen))) as progress:
             for outcome in import_paths(
-                store, chosen, format=form, name=name, final=final, as_new=as_new, progress=progress.add
+                store,
+                chosen,
+                format=form,
+                name=name,
+                final=final,
+                as_new=as_new,
+                redact=not no_redact,
+                progress=progress.add,
             ):
                 outcomes.append(outcome)
     if not outcomes:

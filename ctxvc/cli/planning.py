@@ -120,13 +120,15 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     module_name = f"ctxvc_policy_{path.stem}"
     found = importlib.util.spec_from_file_location(module_name, path)
     if found is None or found.loader is None or not path.is_file():
-        raise BadInput(f"{path}: there is no such Python file")
+        raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
     module = importlib.util.module_from_spec(found)
     sys.modules[module_name] = module  # a class is looked up there, by msgspec too
     try:
         found.loader.exec_module(module)
     except Exception as error:
-        raise BadInput(f"{path}: it cannot be loaded: {type(error).__name__}: {error}") from error
+        raise BadInput(
+            f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
+        ) from error
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
         has = [each for each, value in vars(module).items() if _is_own(value, module_name, Policy)]

@@ -7,14 +7,13 @@ from typing import Literal
 
 from ctxvc.cli.schemas import Category, Threshold
 from ctxvc.core import wire
+from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.text import one_line
 from ctxvc.core.view import Cost
 
 By = Literal["kind", "tool", "turn", "file"]
 
-#: Where policies act, in percent of the window (DESIGN's ladder).
-THRESHOLDS = (("clear old results", 60), ("summarise", 85), ("guard", 98))
 _PATHS = ("file_path", "path", "notebook_path", "filename", "file")
 
 
@@ -40,11 +39,12 @@ def categories(
     return found if by == "turn" else sorted(found, key=lambda category: (-category.tokens, category.name))
 
 
-def thresholds(used: int, window: int) -> list[Threshold]:
+def thresholds(used: int, budget: Budget) -> list[Threshold]:
     """The points at which policies act, and how many tokens away each is."""
+    points = (("clear old results", budget.clear), ("summarise", budget.summarise), ("guard", budget.guard))
     return [
-        Threshold(name=name, percent=percent, tokens=window * percent // 100, ahead=window * percent // 100 - used)
-        for name, percent in THRESHOLDS
+        Threshold(name=name, percent=round(tokens * 100 / max(1, budget.effective)), tokens=tokens, ahead=tokens - used)
+        for name, tokens in points
     ]
 
 

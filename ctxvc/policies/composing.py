@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger
-from ctxvc.core.plan import Plan, View
+from ctxvc.core.plan import Plan, Rehearsal, View
 from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.timing import Moment
 
 
 class Composed(Policy, frozen=True, kw_only=True):
@@ -30,6 +31,11 @@ class Composed(Policy, frozen=True, kw_only=True):
             pressure=any(plan.pressure for plan in plans),
             cost=sum(plan.cost for plan in plans),
         )
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
+        """Now, where one of them says so; else what the first of them says."""
+        moments = [part.moment(view, tried) for part in self.parts]
+        return next((moment for moment in moments if moment.now), moments[0])
 
     def terms(self) -> Terms:
         return joined([part.terms() for part in self.parts])

@@ -150,6 +150,8 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
     while ready:
         episode = graph.episodes[heappop(ready)[1]]
         yield episode
+        if episode.ended == latest:
+            continue
         for name in episode.dependencies:
             held_up[name] -= 1
             if name in places and eligible(places[name]):

@@ -29,6 +29,7 @@ from ctxvc.errors import BadInput, Conflict, NotFound
 from ctxvc.request import Request, request
 from ctxvc.session import governing, incoming, outgoing, recovering, waiting
 from ctxvc.session import undo as undoing
+from ctxvc.session.calibrating import Calibrating
 from ctxvc.session.context import Context, budget_fields, budget_of, touched
 from ctxvc.session.proof import Sent
 from ctxvc.store import plans, revisions
@@ -79,6 +80,7 @@ class Session:
         #: Whether requests come with a dashboard.
         self.shows_dashboard = self.terms.board != "off"
         self._boards = outgoing.Boards(self._context, self.append)
+        self._calibrating = Calibrating()
         self._owned: Store | None = None
 
     @staticmethod
@@ -261,10 +263,15 @@ class Session:
         """
         context = self._context
         parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
+        scope = self.scope
         try:
-            return self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
+            made = self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
         finally:
             context.fresh = {}
+        for part in parts:
+            if part.role == "assistant" and part.usage:
+                self._learn(scope, part)
+        return made
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""
@@ -294,7 +301,15 @@ class Session:
         self._context.called = self._context.now()
         made = self.prompt()
         self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
+        self._calibrating.sent(self.scope, self._context.used(self._context.view()))
         return made
+
+    def _learn(self, scope: str, reply: Message) -> None:
+        """What the reply says of the prompt's size makes the session's own counts better."""
+        meta = self.ledger(scope).meta
+        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
+        if better and scope == self.scope:
+            self.set(calibration=tuple(better))
 
     @property
     def overflow(self) -> bool:

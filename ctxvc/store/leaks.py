@@ -34,24 +34,31 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
-    """The secrets in what `tips` reach and `had` (what the other side has) do not. Both are commits or refs."""
+    """The secrets in what `tips` reach and `had` (what the other side has) do not. Both are commits or refs.
+
+    One that stands in several places is told once: of a body, where there is one.
+    """
     revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)])
     listed = git.run(
         store.path, "rev-list", "--objects", "--topo-order", "--reverse", "--stdin", data=revisions.encode()
     )
-    found: list[tuple[str, bytes]] = []
-    leaking: list[Leak] = []
+    found: dict[bytes, tuple[str, str, bytes]] = {}  # secret → kind, path, blob
+    told: dict[bytes, Leak] = {}
     commits: list[bytes] = []
     for line in listed.decode("utf-8", "surrogateescape").splitlines():
         name, _, path = line.partition(" ")
         kind, data = store.repository.odb.read(name)
         if kind == pygit2.enums.ObjectType.COMMIT:
             commits.append(bytes.fromhex(name))
-            told = data.partition(b"\n\n")[2]
-            leaking += [Leak(kind=secret, commit=name) for secret, _ in secrets.secrets(told, "txt", _allowed(store))]
+            for of, secret in secrets.secrets(data.partition(b"\n\n")[2], "txt", store.redaction.allowed):
+                told.setdefault(secret, Leak(kind=of, commit=name))
         elif kind == pygit2.enums.ObjectType.BLOB:
-            found += [(secret, bytes.fromhex(name)) for secret in _kinds(store, path, data)]
-    return [*leaking, *_placed(store, commits, found)]
+            ext = path.rpartition(".")[2]
+            for of, secret in secrets.secrets(data, "json" if ext == "jsonl" else ext, store.redaction.allowed):
+                if secret not in found or (fmt.block_of_path(path) and not fmt.block_of_path(found[secret][1])):
+                    found[secret] = of, path, bytes.fromhex(name)
+    placed = _placed(store, commits, [(of, blob) for of, _, blob in found.values()])
+    return [*placed, *(leak for secret, leak in told.items() if secret not in found)]
 
 
 def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
@@ -63,12 +70,6 @@ def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
             f"this would send secrets: {'; '.join(map(str, found[:_MOST]))}{more}",
             hint="`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
         )
-
-
-def _kinds(store: Store, path: str, data: bytes) -> Iterator[str]:
-    ext = path.rpartition(".")[2]
-    for kind, _ in secrets.secrets(data, "json" if ext == "jsonl" else ext, _allowed(store)):
-        yield kind
 
 
 def _placed(store: Store, commits: list[bytes], found: list[tuple[str, bytes]]) -> Iterator[Leak]:
@@ -88,7 +89,3 @@ def _placed(store: Store, commits: list[bytes], found: list[tuple[str, bytes]]) 
             block=fmt.block_of_path(path),
             path=path,
         )
-
-
-def _allowed(store: Store) -> secrets.Allowed:
-    return store.redaction.allowed

@@ -87,6 +87,8 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
     """
     if scope not in store.tips(session):
         raise NotFound(f"no scope {session}/{scope}", hint=f"its scopes: {', '.join(sorted(store.tips(session)))}")
+    if redactor := store.redaction.of(session):
+        plan = msgspec.convert(redactor.value(msgspec.to_builtins(plan)), Plan)
     with locked(store.lock_path(session)) as lock:
         state = _state(store, session)
         for other in state.plans:

@@ -44,6 +44,9 @@ SHORTEST = 4
 TELLING = 16
 
 _REMOTES = "refs/remotes/"
+#: What goes as a whole, and what is put in another's place.
+_CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
+_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge")})
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +92,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[str, ...]
     journals: tuple[str, ...]
     checkouts: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 class _Prepared(msgspec.Struct):
@@ -195,9 +199,28 @@ def _prepare(store: Store, wanted: Wanted) -> _Prepared:
                 add(kind, secret)
     if not words and not whole:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
+    _check_files(store.path, words)
     redactor = secrets.Redactor(mac, store.redaction.allowed) if wanted.secrets else None
     scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
     return _Prepared(_with_bodies(raw, held, scrub, whole), kinds, tips)
+
+
+def _check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
+    """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
+    pattern = secrets.any_of(form for word in words for form in forms_of(word)) if words else None
+    for found in _files(path):
+        where = found.relative_to(path)
+        ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
+        if pattern is not None and not ours and pattern.search(os.fsencode(where) + b"\n" + found.read_bytes()):
+            raise Refused(f"{found} has some of it, and a purge does not change that", hint="remove it there first")
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The files of a store but for its objects."""
+    for folder, folders, names in os.walk(path):
+        if Path(folder) == path:
+            folders.remove("objects")
+        yield from (Path(folder, name) for name in names)
 
 
 def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
@@ -379,12 +402,25 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
     state = _State(
         format=1,
         pack=f"pack-{pack.decode().strip()}",
-        refs={ref: tip for ref, tip in refs.items() if tip != prepared.tips.get(ref)},
+        refs={ref: tip for ref, tip in refs.items() if tip != _target(store, ref)},
         gone=tuple(gone),
         journals=tuple(journals),
         checkouts=report.checkouts,
+        files=tuple(_aside(store, prepared.scrub)),
     )
     durable.replace(folder / STATE, msgspec.json.encode(state))
+
+
+def _target(store: Store, ref: str) -> str:
+    """What a ref points to: of an annotated tag, the tag."""
+    return str(store.repository.references[ref].target) if ref in store.repository.references else ""
+
+
+def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
+    """Records that could not be read and were put aside, where they have something of it."""
+    for found in (store.path / "ctxvc" / "journal").glob("*.unreadable-*"):
+        if scrub.touches(found.read_bytes()):
+            yield str(found.relative_to(store.path))
 
 
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
@@ -457,8 +493,9 @@ def _apply(path: Path, lock: int) -> None:
         if staged.exists():
             os.replace(staged, path / "ctxvc" / "journal" / name)
     durable.sync_folder(path / "ctxvc" / "journal")
+    there = git.run(path, "for-each-ref", "--format=%(refname)").decode().split("\n")
     orders = [f"update {ref} {tip}" for ref, tip in state.refs.items()]
-    orders += [f"delete {ref}" for ref in state.gone]
+    orders += [f"option no-deref\ndelete {ref}" for ref in state.gone if ref in there]
     git.run(path, "update-ref", "--stdin", data="".join(f"{order}\n" for order in orders).encode(), inherit=(lock,))
     for checked_out in state.checkouts:
         shutil.rmtree(checked_out, ignore_errors=True)
@@ -466,8 +503,8 @@ def _apply(path: Path, lock: int) -> None:
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow"):
         (path / name).unlink(missing_ok=True)
-    for left in (path / "ctxvc" / "journal").glob("*.unreadable-*"):
-        left.unlink()
+    for name in state.files:
+        (path / name).unlink(missing_ok=True)
     (path / "ctxvc" / "cache").mkdir(mode=0o700, exist_ok=True)
     (path / "objects" / "info").mkdir(exist_ok=True)
     git.run(path, "pack-refs", "--all", inherit=(lock,))
@@ -573,12 +610,9 @@ def _left(path: Path, scrub: Scrub) -> Iterator[str]:
     for name, data in _objects(path):
         if name in old or (pattern is not None and pattern.search(data)):
             yield f"object {name[:12]}"
-    for folder, _, names in os.walk(path):
-        if "pack" in Path(folder).relative_to(path).parts:
-            continue
-        for name in names:
-            if pattern is not None and pattern.search(Path(folder, name).read_bytes()):
-                yield str(Path(folder, name).relative_to(path))
+    for found in _files(path):
+        if pattern is not None and pattern.search(found.read_bytes()):
+            yield str(found.relative_to(path))
 
 
 def _objects(path: Path) -> Iterator[tuple[str, bytes]]:

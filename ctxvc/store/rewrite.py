@@ -88,6 +88,7 @@ class Rewriter:
         self._raw = raw
         self._scrub = scrub
         self._memo: dict[tuple[bytes, str], bytes] = {}
+        self._rows: dict[bytes, bytes] = {}
         self.commits: dict[bytes, bytes] = {}
         self.roots: dict[bytes, bytes] = {}  # commit → its new tree, where that is another
 
@@ -133,7 +134,7 @@ class Rewriter:
         """A file other than a body."""
         top = path.partition("/")[0]
         if path == fmt.GROUPS:
-            return lines(data, self._group) if self._scrub.touches(data) or self._scrub.labels else data
+            return lines(data, self._group) if self._scrub.touches(data) else data
         if top == "ledger":
             sums = self._scrub.sums
             hit = any(digest.decode() in sums for digest in _SUM.findall(data))
@@ -143,9 +144,14 @@ class Rewriter:
         return self._scrub.json(data) if path.endswith(".json") else self._scrub.data(data)
 
     def _row(self, line: bytes) -> bytes:
-        (row,) = fmt.decode_rows(line, "ledger")
-        new = self._scrub.row(row)
-        return line if new == row else fmt.encode_rows([new]).rstrip(b"\n")
+        if line not in self._rows:  # one row stands in many versions of its segment
+            (row,) = fmt.decode_rows(line, "ledger")
+            if row.sha256 in self._scrub.sums or self._scrub.touches(line):
+                new = self._scrub.row(row)
+                self._rows[line] = line if new == row else fmt.encode_rows([new]).rstrip(b"\n")
+            else:
+                self._rows[line] = line
+        return self._rows[line]
 
     def _group(self, line: bytes) -> bytes:
         (group,) = fmt.decode_groups(line, fmt.GROUPS).values()

@@ -96,7 +96,8 @@ class Scrub:
     def touches(self, data: bytes) -> bool:
         """Whether something in the bytes of a file may have to go."""
         plain = secrets.plain(data)
-        return any(pattern is not None and pattern.search(plain) for pattern in (self._pattern, self._heads)) or bool(
+        patterns = (self._pattern, self._heads, self._in_labels)
+        return any(pattern is not None and pattern.search(plain) for pattern in patterns) or bool(
             self.redactor and secrets.find(plain)
         )
 

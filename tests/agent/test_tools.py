@@ -213,11 +213,14 @@ def test_what_one_step_reads_out_fits_together(place: Path) -> None:
         talk = Talk(session)
         for number in range(8):
             talk.step(call("sh", cmd=f"make {number}"))
+        talk.step(call("archive", blocks=results(session)[-5:-2]))
         gone = [row.id for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
-        talk.step(*(call("recover", block=gone[0]) for _ in range(6)))
+        parts = talk.step(*(call("recover", block=gone[0]) for _ in range(12)))
+        assert "lines 1-60 of 60" in parts[0]["content"]
+        assert "no room" in parts[-1]["content"]
         assert not session.overflow
         read = [row for row in session.ledger().rows() if row.tool == "recover" and row.kind == "tool_result"]
-        assert [row.state for row in read] == ["visible"] * 6
+        assert [row.state for row in read] == ["visible"] * 12
 
 
 # --- what they are given

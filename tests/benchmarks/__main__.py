@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import appends, commands, engine, growth, inspection, recorded
+from tests.benchmarks import appends, commands, engine, growth, inspection, recorded, redaction
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "growth": growth.figures,
     "inspection": inspection.figures,
     "recorded": recorded.figures,
+    "redaction": redaction.figures,
     "start": commands.figures,
 }
 

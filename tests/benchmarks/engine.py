@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ctxvc.core import boards
-from ctxvc.core.engine import rehearse
-from ctxvc.core.plan import Action, Plan
+from ctxvc.core.engine import measure, rehearse, until
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.session import Session
 from tests.benchmarks.growth import SIZES, VISIBLE
 from tests.benchmarks.making import step, store_of
@@ -19,6 +20,7 @@ ROUNDS = 9
 
 def figures(folder: Path) -> Iterator[Figure]:
     yield from _rehearsals(folder)
+    yield from _proposals(folder)
     for blocks in SIZES:
         yield from _prompts(folder, blocks)
 
@@ -47,6 +49,44 @@ def _rehearsals(folder: Path) -> Iterator[Figure]:
         session.store.close()
 
 
+def _proposals(folder: Path) -> Iterator[Figure]:
+    """What a policy does before a call: results are cleared, oldest first, until the prompt is smaller by as much.
+
+    Each time on a ledger of which nothing is known yet but what stood in the one before.
+    """
+    sessions = {rows: Session(store_of(folder / "proposals", rows).writer()) for rows in ROWS}
+    for clears in (20, 100):
+        works = {}
+        for rows, session in sessions.items():
+            view = session.view()
+
+            def work(_: int, view=view, clears=clears) -> None:  # type: ignore[no-untyped-def]
+                _cleared(replace(view, ledger=view.ledger.with_meta(view.ledger.meta)), clears)
+
+            work(0)
+            works[str(rows)] = work
+        times = interleaved(works, ROUNDS)
+        first = median_ms(times[str(ROWS[0])])
+        for rows in ROWS:
+            took = median_ms(times[str(rows)])
+            target = "<= 20" if rows == 2_000 else ""
+            what = f"propose and rehearse {clears} results, {rows:,} rows"
+            yield Figure(what, took, "ms", took / first, target, f"at {ROWS[0]}")
+    for session in sessions.values():
+        session.close()
+        session.store.close()
+
+
+def _cleared(view: View, results: int) -> Rehearsal:
+    """About so many results archived, as by a policy that clears until the prompt is as small as it wants."""
+    held = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.state == "visible"]
+    plan = Plan(actions=tuple(Action(verb="archive", targets=(row.id,)) for row in held), actor="policy:clear")
+    target = view.calibrated(view.overhead + measure(view.ledger, view.price))
+    target -= view.calibrated(sum(view.price.body(row) for row in held[:results])) * 9 // 10
+    actions, _ = until(view, plan, target)
+    return rehearse(view, Plan(actions=actions, actor=plan.actor))
+
+
 def _plan(rows: list, *, single: bool) -> Plan:  # type: ignore[type-arg]
     if single:
         results = [row.id for row in rows if row.kind == "tool_result" and row.state == "visible"][:20]
@@ -73,7 +113,9 @@ def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
             _median(lambda: boards.board_text(board, [], 0, cap=cap, count=count)),
             "ms",
         )
-        yield Figure(f"a step of a session, {VISIBLE} visible of {blocks:,}", _steps(session), "ms", target="<= 10")
+        yield Figure(
+            f"what a session adds to a step, {VISIBLE} visible of {blocks:,}", _steps(session), "ms", target="<= 10"
+        )
 
 
 def _steps(session: Session) -> float:

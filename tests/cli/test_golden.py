@@ -112,6 +112,17 @@ CASES: dict[str, list[list[str]]] = {
         ["delete", "B7"],
         ["status", "--all"],
     ],
+    "compact": [
+        ["compact"],
+        ["restore", "B6"],
+        ["compact", "--budget", "100000"],
+        ["compact", "--dry-run"],
+        ["compact"],
+        ["compact"],
+        ["show", "G2"],
+        ["compact", "--json"],
+        ["compact", "--budget", "0"],
+    ],
     "undo": [
         ["--session", "branched", "undo"],
         ["--session", "branched", "pin", "B1"],

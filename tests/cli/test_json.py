@@ -44,6 +44,8 @@ ASKED = {
     "ctxvc.scopes/1": ["scopes"],
     "ctxvc.verify/1": ["verify"],
     "ctxvc.gc/1": ["gc"],
+    "ctxvc.purge/1": ["purge", "--text", "careful engineer", "--yes"],
+    "ctxvc.compact/1": ["compact"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
     "ctxvc.doctor/1": ["doctor"],
 }

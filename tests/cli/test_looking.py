@@ -15,6 +15,7 @@ import pytest
 from ctxvc import media, tokens
 from ctxvc.cli import usage
 from ctxvc.core.blocks import Message, Part
+from ctxvc.core.budget import Budget
 from ctxvc.core.difference import difference
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.wire import text_part
@@ -350,7 +351,7 @@ def test_a_call_and_its_result_are_of_one_file(ask: Callable[..., Any]) -> None:
 
 
 def test_thresholds_are_ahead_or_passed() -> None:
-    found = usage.thresholds(used=130_000, window=200_000)
+    found = usage.thresholds(used=130_000, budget=Budget(200_000))
 
     assert [(each.percent, each.ahead) for each in found] == [(60, -10_000), (85, 40_000), (98, 66_000)]
 

@@ -25,7 +25,7 @@ from ctxvc.core.policy import Answer, Policy
 from ctxvc.importers import claude_code
 from ctxvc.importers.reading import Recording
 from ctxvc.policies import after
-from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window, used
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window, removable, used
 from tests.core.strategies import conversations, plans
 from tests.policies.laws import BUDGETS, check, drive
 from tests.policies.recorded import Run, messages, run, trajectories
@@ -212,9 +212,9 @@ def test_what_stays_in_every_baseline(policy: Policy) -> None:
 def test_thinking_that_a_cut_took_away_is_nobodys_target() -> None:
     thought = wire.part({"type": "thinking", "thinking": LONG, "signature": "s"}, "assistant", "model")
     made = running(human("Do it"), Message(role="assistant", parts=(thought,)), *steps(15))
-    assert Window().propose(made.view(12_000)).actions[0].targets == ("B2",)
+    assert [row.id for row in removable(made.view())][:2] == ["B2", "B3"]
     made.ledger = made.ledger.with_meta(msgspec.structs.replace(made.ledger.meta, cuts=(2,)))
-    assert Window().propose(made.view(12_000)).actions[0].targets == ("B3", "B4")
+    assert removable(made.view())[0].id == "B3"
 
 
 # --- keep
@@ -390,6 +390,19 @@ def test_all_but_the_newest_part_becomes_one_summary() -> None:
     assert made.ledger["B1"].present
     assert states(made.ledger) == ["archived"] * 14 + ["visible"]
     assert tried.tokens_after < 2_500
+
+
+def test_the_newest_share_stays_word_for_word() -> None:
+    made = running(human("Find the leak"), *steps(15))
+    settled(Summary(keep=0.5), made, 12_000)
+    assert states(made.ledger) == ["archived"] * 8 + ["visible"] * 7
+
+
+def test_a_summary_that_is_longer_than_what_it_tells_is_not_used() -> None:
+    told = "Intent: x\nDecisions: y\nArtifacts: z\nNext steps: none\n" + LONG * 15
+    made = running(human("Find the leak"), *steps(14))
+    plan = Summary(ask=lambda *_: Answer(f'<summary of="B2-B27">\n{told}\n</summary>')).propose(made.view(12_000))
+    assert not plan.actions and "no summary that is shorter" in plan.reason
 
 
 def test_below_the_threshold_no_model_is_asked_and_above_it_once() -> None:

@@ -526,6 +526,27 @@ def test_what_a_call_is_for(tool: str, arguments: dict[str, object], kind: str) 
     assert [each.type for each in derived(talk).episodes] == [kind]
 
 
+def test_a_derived_episode_ends_when_a_human_speaks_and_is_never_long() -> None:
+    talk = Talk()
+    for _ in range(5):
+        talk.calls(read())
+    talk.says("Now the other")
+    talk.calls(read())
+    graph = annotating.derived(talk.run.ledger, talk.run.words, most=4)
+
+    assert [(each.began, each.ended) for each in graph.episodes] == [(1, 4), (5, 5), (6, None)]
+
+
+def test_a_file_of_the_same_name_elsewhere_is_another() -> None:
+    talk = Talk()
+    talk.calls(read("/repo/src/index.ts"))
+    talk.calls(edit("/repo/src/a.py"))
+    talk.calls(read("/repo/docs/index.ts"))
+    talk.calls(edit("docs/index.ts"))
+
+    assert [each.dependencies for each in derived(talk).episodes] == [(), (), (), ("expl 3",)]
+
+
 def test_episodes_are_derived_only_where_asked_for_and_only_where_none_is_marked() -> None:
     talk = Talk()
     talk.says("Go")

@@ -288,8 +288,8 @@ def test_notes_pins_instructions_and_named_tools_stay_out_of_summaries() -> None
     instructions.append(Message(role="user", parts=(wire.result_part("obey", "r1"),)))
     run.append(*instructions, *step(3, "1 of 2 passed", tool="record_attempt"))
     run.append(Message(role="user", parts=(wire.text_part("a note", "user", "model", kind="note"),)))
-    for number in range(10, 40):
-        run.append(*step(number, "ok", words=output(2_000, f"reasoning {number}")))
+    run.append(Message(role="system", parts=(wire.text_part("Obey the linter.", "system", "client"),)))
+    run.append(*working(range(10, 40)))
     run.ledger = run.ledger.with_rows([msgspec.structs.replace(run.ledger["B3"], state="pinned")])
 
     tried = proposed(run, 60_000, Layered(exclude=("record_attempt",)))
@@ -297,6 +297,7 @@ def test_notes_pins_instructions_and_named_tools_stay_out_of_summaries() -> None
     kept = {"note": 1, "Read": 2, "record_attempt": 2}
     present = [row for row in tried.after.rows() if row.present]
     assert sum(row.kind == "note" for row in present) == kept["note"]
+    assert sum(row.role == "system" for row in present) == 1
     assert sum(row.tool == "Read" for row in present) == kept["Read"]
     assert sum(row.tool == "record_attempt" for row in present) == kept["record_attempt"]
     assert (tried.after["B3"].state, tried.after["B4"].state) == ("pinned", "visible")

@@ -1,0 +1,29 @@
+"""`mcp`: the store, served to an MCP client."""
+
+from __future__ import annotations
+
+import click
+
+from ctxvc.cli.app import App, command
+from ctxvc.errors import Refused
+
+#: What the extra brings along.
+_EXTRA = frozenset({"mcp", "pydantic"})
+
+
+@command("mcp", "claude mcp add ctxvc -- ctxvc mcp")
+@click.pass_obj
+def mcp(app: App) -> None:
+    """Serve the store to an MCP client, on stdin and stdout.
+
+    It offers notes, search and reading of what was recorded, also of what left a host's prompt; it changes nothing of
+    the host's own context. An MCP client starts it by itself: docs/how-to/connect-over-mcp.md has the configuration for
+    several. Needs the extra `mcp`.
+    """
+    try:
+        from ctxvc import mcp as serving
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        raise Refused("`ctxvc mcp` needs the extra `mcp`", hint="pip install 'ctxvc[mcp]'") from error
+    serving.server(app.store_path, app.session).run()

@@ -1,0 +1,117 @@
+"""`purge`: something is nowhere in the store any more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.store.purge import Report, Wanted, survey
+from ctxvc.store.purge import purge as erase
+
+#: Blocks of a scope that are named, at most.
+_MOST = 12
+
+
+@command("purge", "ctxvc purge B17 --yes")
+@click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
+@click.option("--text", "texts", metavar="TEXT", multiple=True, help="This text, wherever it stands; - reads stdin.")
+@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
+@click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")
+@json_option
+@click.pass_context
+def purge(ctx: click.Context, blocks: tuple[str, ...], texts: tuple[str, ...], secrets: bool, yes: bool) -> None:
+    """Erase blocks, a text or all secrets from the store, and from its history.
+
+    Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
+    and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.
+    """
+    app = ctx.ensure_object(App)
+    if not (blocks or texts or secrets):
+        raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
+    with app.store() as store:
+        wanted = Wanted(
+            session=app.session or (store.current_session() if blocks else ""),
+            blocks=blocks,
+            texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
+            secrets=secrets,
+        )
+        report = erase(store, wanted) if yes else survey(store, wanted)
+    answer = _answer(report)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer))
+    if not answer.done:
+        app.output.note("nothing was done: --yes does it")
+        ctx.exit(1)
+
+
+def _answer(report: Report) -> schemas.Purged:
+    return schemas.Purged(
+        done=report.done,
+        kinds=report.kinds,
+        bodies=report.bodies,
+        commits=report.commits,
+        items=[
+            schemas.PurgedScope(
+                session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps)
+            )
+            for seen in report.seen
+        ],
+        remotes=[
+            schemas.PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes
+        ],
+        checkouts=list(report.checkouts),
+    )
+
+
+def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
+    done = "erased" if answer.done else "would erase"
+    yield from output.facts(
+        [
+            (done, Styled(kinds, "green" if answer.done else "yellow")),
+            ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
+             f"{counted(answer.commits, 'commit')}"),
+            *([("searched", "every object and file: nothing of it is left")] if answer.done else []),
+            *[("checkout", folder) for folder in answer.checkouts],
+        ]
+    )  # fmt: skip
+    if answer.items:
+        yield ""
+        yield from output.table_lines(_table(answer))
+    yield ""
+    if not answer.items:
+        yield "No prompt had it."
+    for remote in answer.remotes:
+        had = "had some of it" if remote.known else "may have had it"
+        yield safe(f"{remote.name} {remote.address} {had}: `ctxvc push --after-purge` replaces what is there")
+    yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
+
+
+def _table(answer: schemas.Purged) -> Table:
+    return Table(
+        columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
+        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _named(item.blocks)] for item in answer.items],
+    )
+
+
+def _named(blocks: list[str]) -> str:
+    more = f" and {len(blocks) - _MOST} more" if len(blocks) > _MOST else ""
+    return ", ".join(blocks[:_MOST]) + more
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`3-7, 9`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, each)) for each in ranges)

@@ -1,0 +1,113 @@
+"""A hook's work: the host's words become a request for the recorder, and what the host is to be told comes back.
+
+It is done with every step of a session, so it loads next to nothing; what takes time is left to a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ctxvc.errors import Conflict
+from ctxvc.recording import hooks, log, places, requests
+from ctxvc.recording.hooks import Told
+from ctxvc.store.locks import locked
+
+#: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
+RECORDING = "CTXVC_RECORDING"
+OFFER = "CTXVC_OFFER"
+#: Characters of a tool's output above which the model is shown its beginning and end only.
+LONGEST = "CTXVC_LONGEST_OUTPUT"
+#: Started as this event, the program is the recorder.
+RECORD = "record"
+#: Seconds that the end of a compaction waits for the recorder at most.
+PATIENCE = 5.0
+
+
+def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
+    """What the host reads on stdout: mostly nothing. Never fails: what went wrong stands in the log."""
+    store: Path | None = None
+    try:
+        said = hooks.told(data, event)
+        if said is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+            return b""
+        folder = Path(env.get("CLAUDE_PROJECT_DIR") or said.folder or ".").absolute()
+        store = _store(folder, env)
+        if event == "statusline":
+            from ctxvc.recording import statusline
+
+            return statusline.line(said.fields, store, color="NO_COLOR" not in env).encode()
+        return _answer(said, store, folder, env)
+    # The boundary: whatever it is, the host goes on.
+    except Exception as error:
+        if store:
+            log.note(store, event, f"{type(error).__name__}: {error}")
+        return b""
+
+
+def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
+    """The store that is meant, if it is there."""
+    named = env.get("CTXVC_STORE")
+    if not named:
+        return places.find(folder)
+    path = Path(named).absolute()
+    return path if places.is_store(path) else None
+
+
+def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:
+    request = hooks.request(said)
+    if request is None:
+        return b""
+    if store is None:
+        _start([str(folder), requests.encoded(request).decode()])
+        return b""
+    told = ""
+    if request.event == "PreCompact":
+        places.handoff(store, request.transcript).unlink(missing_ok=True)  # of a compaction that never came
+    if request.resumes and (told := hooks.handed_back(store, request.transcript, 0)):
+        request = request._replace(detail="compacted")  # what was to be made is made
+    requests.post(store, request)
+    if not _runs(store):
+        _start([str(store)])
+    if request.resumes:
+        told = hooks.handed_back(store, request.transcript, PATIENCE)
+    elif request.event == "SessionStart" and request.detail == "startup" and env.get(OFFER):
+        told = _offer(store)
+    elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
+        from ctxvc.recording import oversized
+
+        return oversized.swapped(said.fields, int(longest), store)
+    return hooks.context(said.event, told) if told else b""
+
+
+def _offer(store: Path) -> str:
+    try:
+        return places.offer(store).read_text("utf-8", "replace")[: hooks.OFFERED]
+    except FileNotFoundError:
+        return ""
+
+
+def _runs(store: Path) -> bool:
+    """Whether a recorder does what is asked of the store."""
+    try:
+        with locked(places.lock(store), timeout=0):
+            return False
+    except Conflict:
+        return True
+
+
+def _start(words: Sequence[str]) -> None:
+    """A recorder that outlives this process, its host and their terminal."""
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # the host waits until nobody holds its pipes
+            os.dup2(nothing, stream)
+        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *words])  # noqa: S606 - it is us
+    finally:
+        os._exit(1)

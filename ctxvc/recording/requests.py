@@ -1,0 +1,91 @@
+"""What hooks ask of the recorder: one small file each, gone once it is done. A request that was killed half is none.
+
+Whoever leaves one then looks whether a recorder runs; a recorder that ends looks for requests once more after it let go
+of its lock. So one of the two always sees the other, and no request waits for nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from ctxvc.recording import places
+
+
+class Request(NamedTuple):
+    """Look at a transcript. `event` and `detail` say why: a hook's event, and its trigger, source or reason."""
+
+    event: str
+    transcript: str
+    detail: str = ""
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing follows in the transcript for now: what is open is taken as it is."""
+        return self.event == "SessionEnd"
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the host has just compacted, and takes what the model is to be told of it."""
+        return self.event == "SessionStart" and self.detail == "compact"
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the host is about to drop what stands in its prompt, or just has."""
+        return self.event == "PreCompact" or self.resumes
+
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody waits for it."""
+        return self.last or self.compacts
+
+
+def post(store: Path, request: Request) -> None:
+    """Leaves a request. Raises: OSError."""
+    # Names in the order of time, so that requests are taken as they were made.
+    name = f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"
+    places.write(_folder(store) / name, encoded(request))
+
+
+def pending(store: Path) -> list[tuple[Path, Request]]:
+    """The requests that are not done, oldest first. What is none is removed."""
+    try:
+        names = sorted(name for name in os.listdir(_folder(store)) if not name.startswith("."))
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        path = _folder(store) / name
+        request = decoded(path.read_bytes())
+        if request is None:
+            path.unlink(missing_ok=True)
+        else:
+            found.append((path, request))
+    return found
+
+
+def waiting(store: Path, transcript: str) -> bool:
+    """Whether something is still to be done about a transcript."""
+    return any(request.transcript == transcript for _, request in pending(store))
+
+
+def encoded(request: Request) -> bytes:
+    return json.dumps(request).encode()
+
+
+def decoded(data: bytes) -> Request | None:
+    """The request that `encoded` gave; None for anything else."""
+    try:
+        match json.loads(data):
+            case [str(event), str(transcript), str(detail)]:
+                return Request(event, transcript, detail)
+    except ValueError:
+        pass
+    return None
+
+
+def _folder(store: Path) -> Path:
+    return places.home(store) / "requests"

@@ -1,0 +1,195 @@
+"""`install`: settings with our hooks in them, and as they were when they are taken out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.recording.hooks import RECORDED
+from tests.cli.conftest import Run
+
+#: As people have them: other hooks, a status line, permissions, an odd layout.
+PLAIN = """\
+{
+    "permissions": { "allow": ["Bash(npm run test:*)", "Read(~/.zshrc)"], "deny": [] },
+    "env": {"FOO": "bär"},
+    "model": "opus"
+}
+"""
+OTHERS = """\
+{
+\t"hooks": {
+\t\t"PostToolUse": [
+\t\t\t{
+\t\t\t\t"matcher": "Edit|Write",
+\t\t\t\t"hooks": [
+\t\t\t\t\t{
+\t\t\t\t\t\t"type": "command",
+\t\t\t\t\t\t"command": "prettier --write"
+\t\t\t\t\t}
+\t\t\t\t]
+\t\t\t}
+\t\t],
+\t\t"Notification": []
+\t},
+\t"statusLine": { "type": "command", "command": "~/.claude/statusline.sh" },
+\t"cleanupPeriodDays": 99999
+}"""
+ONE_LINE = '{"model":"opus","hooks":{"Stop":[{"hooks":[{"type":"command","command":"say done"}]}]}}'
+WINDOWS = '{\r\n  "model": "opus"\r\n}\r\n'
+
+
+@pytest.fixture
+def settings() -> Path:
+    path = Path.home() / ".claude" / "settings.json"
+    path.parent.mkdir()
+    return path
+
+
+def install(run: Run, *words: str) -> Any:
+    done = run("install", "claude-code", "--user", "--json", *words)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("before", [PLAIN, OTHERS, ONE_LINE, WINDOWS])
+def test_what_is_there_stays_and_comes_back_to_the_byte(run: Run, settings: Path, before: str) -> None:
+    settings.write_bytes(before.encode())
+    old = json.loads(before)
+
+    answer = install(run)
+
+    now = settings.read_bytes().decode()
+    new = json.loads(now)
+    assert answer["changed"] and Path(answer["backup"]).read_bytes().decode() == before
+    assert {name: value for name, value in new.items() if name not in ("hooks", "statusLine")} == {
+        name: value for name, value in old.items() if name not in ("hooks", "statusLine")
+    }
+    for line in before.splitlines():
+        if any(word in line for word in ("permissions", '"env"', "cleanup", "statusline.sh")):
+            assert line.rstrip(",") in now
+    for event, groups in old.get("hooks", {}).items():
+        assert new["hooks"][event][: len(groups)] == groups
+    assert new["hooks"].keys() >= RECORDED.keys()
+    assert new["statusLine"] == old.get("statusLine", new["statusLine"])
+    assert not install(run)["changed"]
+    assert settings.read_bytes().decode() == now
+
+    assert install(run, "--uninstall")["changed"]
+    left = settings.read_bytes().decode()
+    assert json.loads(left) == old
+    if before != ONE_LINE:
+        assert left == before
+
+
+def test_where_there_are_no_settings_they_are_made(run: Run) -> None:
+    answer = install(run)
+    path = Path(answer["path"])
+
+    assert path == Path.home() / ".claude" / "settings.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert answer["backup"] == ""
+    install(run, "--uninstall")
+    assert json.loads(path.read_text()) == {}
+
+
+def test_an_older_place_of_the_program_is_replaced(run: Run, settings: Path) -> None:
+    install(run)
+    held = json.loads(settings.read_text())
+    older = settings.read_text().replace(held["hooks"]["Stop"][0]["hooks"][0]["command"], "/old/bin/ctxvc hook Stop")
+    settings.write_text(older)
+
+    assert install(run)["changed"]
+    assert json.loads(settings.read_text()) == held
+
+
+def test_a_dry_run_only_shows(run: Run, settings: Path) -> None:
+    settings.write_text(PLAIN)
+
+    done = run("install", "claude-code", "--user", "--dry-run")
+
+    assert "+    " in done.stdout and "hook SessionEnd" in done.stdout
+    assert settings.read_text() == PLAIN
+    assert list(settings.parent.iterdir()) == [settings]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['{"model": ', "[1]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '{"a": 1, "a": 2}', "\x00", '{"a": 1} // why'],
+)
+def test_settings_that_cannot_be_read_are_refused_and_stay(run: Run, settings: Path, odd: str) -> None:
+    settings.write_text(odd)
+
+    done = run("install", "claude-code", "--user")
+
+    assert done.exit_code == 1
+    assert "by hand" in done.stderr and "hint:" in done.stderr
+    assert settings.read_text() == odd
+
+
+def test_a_link_stays_a_link(run: Run, settings: Path, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    real.write_text(PLAIN)
+    settings.symlink_to(real)
+
+    install(run)
+
+    assert settings.is_symlink() and "hook Stop" in real.read_text()
+
+
+def test_for_a_project_the_shared_settings_stay(run: Run, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "deep").mkdir()
+
+    done = run("install", "claude-code", folder=tmp_path / "deep")
+
+    assert done.exit_code == 0
+    assert [path.name for path in (tmp_path / ".claude").iterdir()] == ["settings.local.json"]
+
+
+def test_the_commands_run(run: Run, settings: Path, project: Path) -> None:
+    install(run)
+    held = json.loads(settings.read_text())
+    for event, groups in held["hooks"].items():
+        words = shlex.split(groups[0]["hooks"][0]["command"])
+        assert words[1:] == ["hook", event]
+    line = shlex.split(held["statusLine"]["command"])[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "ctxvc", *line], input=b"{}", capture_output=True, cwd=project, check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.stdout.strip() == b"not recorded"
+
+
+def test_the_plugin_is_where_install_says(run: Run) -> None:
+    folder = Path(install(run, "--dry-run")["plugin"])
+    manifest = json.loads((folder / ".claude-plugin" / "plugin.json").read_text())
+    events = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]
+    servers = json.loads((folder / ".mcp.json").read_text())["mcpServers"]
+
+    assert manifest["name"] == "ctxvc"
+    assert [path.name for path in (folder / ".claude-plugin").iterdir()] == ["plugin.json"]
+    assert events.keys() == RECORDED.keys()
+    assert servers["store"]["args"] == ["mcp"]
+    skill = (folder / "skills" / "context" / "SKILL.md").read_text()
+    assert skill.startswith("---\nname: context\ndescription: ")
+    script = (folder / "scripts" / "hook.sh").resolve()
+    for event, groups in events.items():
+        command = groups[0]["hooks"][0]["command"]
+        assert command == f'sh "${{CLAUDE_PLUGIN_ROOT}}/scripts/hook.sh" {event}'
+        for path, answer in (("/nowhere", b""), (str(script.parent), b"")):
+            told = subprocess.run(
+                ["/bin/sh", str(script), event], input=b"{}", capture_output=True, env={"PATH": path}, check=False
+            )
+            assert (told.returncode, told.stderr) == (0, b"")
+            if event == "SessionStart":
+                assert "not installed" in json.loads(told.stdout)["systemMessage"]
+            else:
+                assert told.stdout == answer

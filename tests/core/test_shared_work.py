@@ -1,0 +1,190 @@
+"""What is worked out once and used again is what would be worked out anew: in a ledger, in those after it, in requests.
+
+Segments are three rows long here, so that short conversations have several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import engine, prompt
+from ctxvc.core import ledger as ledgers
+from ctxvc.core.draft import Draft
+from ctxvc.core.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.prompt import Slot, outline
+from ctxvc.core.protection import protected
+from ctxvc.core.view import dashboard, totals
+from ctxvc.request import canonical, request
+from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
+from tests.core.test_ledger import META, row
+
+Held = Mapping[tuple[str, str], bytes]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_segments() -> Iterator[None]:
+    with mock.patch.object(ledgers, "SEGMENT", 3):
+        yield
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Ledger], Held]:
+    """Ledgers of one scope, each made from the one before: what is said goes on, states and groups and cuts change."""
+    ledger, held = numbered(draw(conversations()))
+    made: list[Ledger] = []
+    for _ in range(draw(st.integers(1, 3))):
+        ledger = draw(st.just(ledger) | arranged(ledger))
+        cuts = draw(st.lists(st.integers(0, ledger.meta.counters.block), max_size=1))
+        ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=tuple(cuts)))
+        made.append(ledger)
+        more, bodies = numbered(draw(conversations()), ledger)
+        ledger, held = more, {**held, **bodies}
+    return made, held
+
+
+def anew(ledger: Ledger) -> Ledger:
+    """The same ledger, of which nothing has been worked out."""
+    return Ledger(ledger.meta, ledger.segments, ledger.groups)
+
+
+@given(histories(), prices)
+@settings(max_examples=150, deadline=None)
+def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
+    made: tuple[list[Ledger], Held], price: Sizes
+) -> None:
+    for ledger in [*made[0], *made[0]]:  # and the older ones still do when the newer ones are there
+        fresh = anew(ledger)
+        assert ledger == fresh
+        assert list(ledger.rows()) == [each for segment in sorted(fresh.segments) for each in fresh.segments[segment]]
+        assert outline(ledger) == outline(fresh)
+        assert engine.measure(ledger, price) == engine.measure(fresh, price)
+        assert engine.costs(ledger, price) == engine.costs(fresh, price)
+        assert protected(ledger) == protected(fresh)
+        assert protected(ledger, ()) == protected(fresh, ())
+        assert Draft(ledger, price, 9).calls == Draft(fresh, price, 9).calls
+
+
+@given(histories(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_rows_that_are_not_looked_at_would_show_nothing(
+    made: tuple[list[Ledger], Held], data: st.DataObject
+) -> None:
+    def every(ledger: Ledger) -> list[Slot]:
+        return prompt._each_alone(prompt.in_prompt_order(ledger, list(ledger.rows())))
+
+    for ledger in made[0]:
+        # States that no verb makes, but a damaged store may have.
+        odd = [
+            msgspec.structs.replace(each, state=data.draw(st.sampled_from(["visible", each.state])))
+            for each in ledger.rows()
+            if each.group
+        ]
+        some = ledger.with_rows(odd)
+        with mock.patch.object(prompt, "_places", every):
+            wanted = outline(anew(some))
+        assert outline(some) == wanted
+
+
+@given(histories(), prices, st.tuples(st.integers(500, 2_000), st.integers(-50, 50)), st.integers(0, 500))
+@settings(max_examples=100, deadline=None)
+def test_totals_are_those_of_the_dashboard(
+    made: tuple[list[Ledger], Held], price: Sizes, calibration: tuple[int, int], overhead: int
+) -> None:
+    for ledger in made[0]:
+        ledger = ledger.with_rows(  # noqa: PLW2901
+            msgspec.structs.replace(each, kind="dashboard") for each in ledger.rows() if each.origin == "client"
+        )
+        sent = engine.dashboards(ledger, price)
+        conversation = engine.measure(ledger, price) - sent
+        whole = dashboard(ledger, engine.costs(ledger, price), 1_000, overhead, calibration=calibration)
+        assert totals(ledger, conversation, sent, 1_000, overhead, calibration=calibration) == msgspec.structs.replace(
+            whole, lines=()
+        )
+
+
+@given(histories())
+@settings(max_examples=150, deadline=None)
+def test_a_request_made_of_what_the_last_one_had_is_the_same_request(made: tuple[list[Ledger], Held]) -> None:
+    ledgers_, held = made
+    kept = bodies_of(held)
+    for ledger in [*ledgers_, *ledgers_]:
+        one, other = request(ledger, kept, "s", [{"name": "t"}]), request(ledger, bodies_of(held), "s", [{"name": "t"}])
+        assert one == other
+        assert one.digest == hashlib.sha256(canonical(one.body())).hexdigest()
+        assert len(kept.made) <= len(outline(ledger))
+        spoil(one.messages)
+
+
+def spoil(value: Any) -> None:
+    """Whoever gets a request may change it."""
+    for item in list(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()):
+        spoil(item)
+    if isinstance(value, dict | list):
+        value.clear()
+
+
+def test_a_rule_is_asked_once_for_each_ledger_and_thing_that_it_is_given() -> None:
+    asked: list[object] = []
+
+    def rule(ledger: Ledger, what: object) -> int:
+        asked.append(what)
+        return len(ledger)
+
+    ledger = Ledger(META).with_rows([row(1)])
+    same, equal = [1], [1]
+    assert [ledger.derived(rule, same), ledger.derived(rule, same), ledger.derived(rule, equal)] == [1, 1, 1]
+    assert asked == [same, equal]
+    assert ledger.with_rows([row(2)]).derived(rule, same) == 2
+
+
+def test_a_segment_that_stands_as_it_stood_is_not_looked_at_again() -> None:
+    asked: list[list[str]] = []
+
+    def rule(rows: tuple[Row, ...]) -> int:
+        asked.append([each.id for each in rows])
+        return len(rows)
+
+    before = Ledger(META).with_rows(map(row, range(1, 9)))
+    assert list(before.by_segment(rule)) == [2, 3, 3]
+    after = before.with_rows([row(4, 1), row(9)]).with_meta(Meta(format=1, session="t", scope="main"))
+    asked.clear()
+    assert list(after.by_segment(rule)) == [2, 3, 3, 1]
+    assert asked == [["B3", "B4", "B5"], ["B9"]]
+
+
+def test_the_rows_since_an_earlier_ledger_are_those_of_segments_that_changed() -> None:
+    before = Ledger(META).with_rows(map(row, range(1, 9)))
+    after = before.with_rows([row(4, 1), row(9)])
+    assert [each.id for each in after.since(before)] == ["B3", "B4", "B5", "B9"]
+    assert list(after.since(after)) == []
+    assert list(after.since(None)) == list(after.rows())
+
+
+def test_a_result_that_shows_nothing_still_ends_the_reply_before_it() -> None:
+    call = msgspec.structs.replace(row(1), kind="tool_use", role="assistant", call="c")
+    result = msgspec.structs.replace(row(2), kind="tool_result", call="c", state="pruned")
+    answer = msgspec.structs.replace(row(3), kind="assistant", role="assistant")
+    shown = outline(Ledger(META).with_rows([call, result, answer]))
+    assert [(slot.row.id, slot.kind) for slot in shown] == [
+        ("B1", "tool_use"),
+        ("B2", "tool_result"),
+        ("B3", "assistant"),
+    ]
+
+
+def test_a_block_that_a_cut_took_does_not_speak_for_its_group() -> None:
+    said = msgspec.structs.replace(row(1), kind="assistant", role="assistant", state="archived", group="G1")
+    gone = [msgspec.structs.replace(said, id=f"B{number}") for number in (3, 4, 5)]
+    thinking = msgspec.structs.replace(gone[0], kind="thinking")
+    meta = msgspec.structs.replace(META, cuts=(3,))
+    group = Group(id="G1", members=("B3", "B4", "B5"), stub="[archived G1]")
+    shown = outline(Ledger(meta).with_rows([thinking, *gone[1:]]).with_groups([group]))
+    assert [(slot.row.id, slot.text) for slot in shown] == [("B4", "[archived G1]")]

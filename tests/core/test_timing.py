@@ -1,0 +1,150 @@
+"""When a plan is made true: the benefit in numbers, and the rules around it (Self-GC, "Cache-aware Commit")."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxvc.core import cuts, engine, wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.ledger import Row
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.timing import Timing, behind_first_edit, calls_a_turn, moment
+from tests.core.strategies import next_view, numbered, plans, worked_on
+
+
+class Flat:
+    """Every text of a human is 10 tokens, every other body 100, and what stands for it 20."""
+
+    def body(self, row: Row) -> int:
+        return 10 if row.origin == "human" else 100
+
+    def mask(self, row: Row) -> int:
+        return min(20, self.body(row))
+
+    def text(self, words: str) -> int:
+        return 20 if words else 0
+
+
+def talk(steps: int = 10, thinking_at: int = -1) -> View:
+    """One turn of so many steps of a call (100 tokens) and a result (100 tokens) behind a request (10 tokens)."""
+    messages = [Message(role="user", parts=(wire.text_part("Do it", "user", "human"),))]
+    for step in range(steps):
+        parts = [wire.call_part("sh", f"c{step}", b"{}")]
+        if step == thinking_at:
+            parts.insert(0, wire.part({"type": "thinking", "thinking": "Hm.", "signature": "s"}, "assistant", "model"))
+        messages.append(Message(role="assistant", parts=tuple(parts)))
+        messages.append(Message(role="user", parts=(wire.result_part("out", f"c{step}"),)))
+    return View(ledger=numbered(messages)[0], price=Flat())
+
+
+def folded(view: View, *blocks: str, cost: int = 0, pressure: bool = False) -> Rehearsal:
+    actions = tuple(Action(verb="archive", targets=(block,)) for block in blocks)
+    return engine.rehearse(view, Plan(actions=actions, actor="planner", cost=cost, pressure=pressure))
+
+
+def test_the_benefit_is_that_of_the_paper() -> None:
+    """N·(C - C') - L_cache_break - L_GC: 2,010 tokens, B11 leaves, 1,020 of 1,930 stand behind the first edit."""
+    view = talk()
+    tried = folded(view, "B11", cost=30)
+    judged = moment(view, tried, Timing(calls=40))
+
+    assert (tried.tokens_before, tried.freed, behind_first_edit(view, tried)) == (2010, 80, 1020)
+    assert judged.benefit == pytest.approx(40 * 80 * 0.1 - 1020 * 1.15 - 30)
+    assert not judged.now
+    assert judged.why == (
+        "4% of the prompt leaves, no more than it costs: 40 calls to come save 320, "
+        "the cache behind the first edit costs 1,173, the planning took 30"
+    )
+
+
+def test_a_positive_benefit_commits_and_the_planning_or_the_broken_cache_can_veto() -> None:
+    view = talk()
+    late, early = folded(view, "B17", "B19"), folded(view, "B3", "B5")
+
+    assert moment(view, late, Timing(calls=40)).now
+    assert not moment(view, folded(view, "B17", "B19", cost=400), Timing(calls=40)).now
+    assert not moment(view, early, Timing(calls=40)).now
+    assert late.freed == early.freed
+
+
+def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> None:
+    view = talk(steps=5)
+    tried = folded(view, "B3", "B5", "B7", "B9")
+    assert tried.freed / tried.tokens_before == pytest.approx(320 / 1010)
+
+    judged = moment(view, tried)
+    assert judged.now and judged.benefit < 0
+    assert judged.why.startswith("32% of the prompt leaves, more than 30%; 5 calls to come save 160")
+    assert not moment(view, tried, Timing(share=320 / 1010)).now
+
+
+def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
+    view = talk()
+    tried = folded(view, "B3")
+    idle = dataclasses.replace(view, idle=301.0)
+
+    assert not moment(dataclasses.replace(view, idle=300.0), tried).now
+    judged = moment(idle, tried)
+    assert judged.now and judged.why.startswith("the last call was 301 s ago, the cache of 300 s is gone")
+    assert judged.benefit == pytest.approx(80 * (10 * 0.1 + 1.15))
+
+
+def test_pressure_on_the_hard_budget_waits_for_nothing() -> None:
+    view = talk()
+    judged = moment(view, folded(view, "B3", cost=10**6, pressure=True))
+
+    assert judged.now and judged.why == "the hard budget is at stake; 4% of the prompt leaves"
+
+
+def test_a_plan_of_which_nothing_is_left_is_not_committed() -> None:
+    view = dataclasses.replace(talk(), idle=10**6)
+
+    assert moment(view, folded(view, "B1", pressure=True)).now is False
+
+
+def test_the_cut_that_comes_with_a_commit_is_an_edit_too() -> None:
+    view = talk(thinking_at=1)
+    tried = folded(view, "B14")
+
+    assert behind_first_edit(view, tried) == tried.tokens_after - 210 - 100  # all behind B3, less the thinking
+    cut = view.ledger.with_meta(msgspec.structs.replace(view.ledger.meta, cuts=cuts.before_reply(view.ledger)))
+    after = dataclasses.replace(view, ledger=cut)
+    assert behind_first_edit(after, folded(after, "B14")) == 20 + 7 * 100 + 100
+
+
+def test_calls_to_come_are_those_that_a_turn_had_so_far() -> None:
+    view = talk(steps=6)
+    more = [
+        Message(role="user", parts=(wire.text_part("Go on", "user", "human"),)),
+        Message(role="assistant", parts=(wire.text_part("Done.", "assistant", "model"),)),
+    ]
+
+    assert calls_a_turn(view.ledger) == 6
+    assert calls_a_turn(numbered(more, view.ledger)[0]) == 3.5
+    assert calls_a_turn(numbered([])[0]) == 1
+
+
+def test_prices_are_of_tokens_as_the_provider_counts_them() -> None:
+    view = talk()
+    tried = folded(view, "B11", cost=30)
+    dear = dataclasses.replace(view, calibration=(1500, 900))
+
+    assert moment(dear, tried).benefit + 30 == pytest.approx(1.5 * (moment(view, tried).benefit + 30))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None:
+    view, _ = data.draw(worked_on())
+    tried = engine.rehearse(view, data.draw(plans(view.ledger)))
+    judged = moment(view, tried)
+
+    assert judged.why
+    assert 0 <= behind_first_edit(view, tried) <= tried.tokens_after
+    settled = next_view(view, tried)
+    assert not moment(settled, engine.rehearse(settled, Plan(actions=(), actor="planner"))).now

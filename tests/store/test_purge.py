@@ -1,0 +1,335 @@
+"""`purge`: what was erased is nowhere, everything else is as it was, and a kill leaves the old store or the new one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.core.blocks import Message
+from ctxvc.core.ledger import Row
+from ctxvc.core.plan import Action, Plan
+from ctxvc.core.wire import call_part, part
+from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.store import check, checkout, leaks, plans, purge
+from ctxvc.store.purge import Wanted
+from ctxvc.store.store import Store, create
+from ctxvc.store.writer import Writer
+from tests.cli.building import png
+from tests.core import planting
+
+from .building import HERE, ROOT, contents, exchange, git, human, reply, result, results
+from .test_redaction import everything
+
+SECRET = "plum-harbour-9431-violet"
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def the_result(session: Writer) -> Row:
+    """The result that has the secret."""
+    return next(row for row in session.ledger("main").rows() if row.call == "s1" and row.kind == "tool_result")
+
+
+def fill(session: Writer, steps: int = 3) -> None:
+    """Steps, one of which has the secret in its result, and the secret in about everything that can hold it."""
+    for number in range(steps):
+        session.append(*exchange(number))
+    call = call_part("sh", "s1", json.dumps({"cmd": f"echo {SECRET}", "n": [1.50, "é"]}, ensure_ascii=False).encode())
+    session.append(human("what is the word?"), Message(role="assistant", parts=(call,)))
+    session.append(results(result("s1", f"the word is {SECRET}\nand so on\n")))
+    session.append(reply(f"It is {SECRET}."))
+    session.note(f"the word is {SECRET}\nmore of it")
+    row = the_result(session)
+    stub = f"[archived {row.handle}: tool_result of sh; {row.label}; recover {row.id}]"
+    gone = msgspec.structs.replace(row, state="archived", level=1, stub=stub, removed_by="user")
+    session.change(subject=f"archive B13 {SECRET}", op="archive", actor="user", rows=[gone])
+    session.open_scope("next", f"go on with {SECRET}")
+    session.append(*exchange(90), human("open end"))
+
+
+def sound(path: Path) -> None:
+    """git and ctxvc find nothing wrong, here and in a fresh clone."""
+    fsck = git(path, "fsck", "--full", "--strict")
+    assert fsck.strip() in ("", "notice: HEAD points to an unborn branch (main)")
+    with Store(path) as store:
+        assert [finding.what for finding in check.verify(store).findings] == []
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    with Store(path) as store, store.writer("demo") as session:
+        fill(session)
+    return path
+
+
+def test_without_yes_it_is_told_what_would_happen_and_nothing_does(filled: Path) -> None:
+    def standing() -> tuple[str, str, bytes]:
+        objects = git(filled, "cat-file", "--batch-all-objects", "--batch-check")
+        return objects, git(filled, "show-ref"), (filled / "ctxvc" / "journal" / "demo").read_bytes()
+
+    before = standing()
+    with Store(filled) as store:
+        report = purge.survey(store, Wanted(texts=(SECRET,)))
+
+    assert standing() == before
+    assert not report.done and report.kinds == {"purged": 1}
+    assert {seen.scope for seen in report.seen} == {"main", "next"}
+    assert report.seen[0].blocks[:2] == ("B14", "B15")
+    assert report.seen[0].steps[0] == 5, "the step whose reply came after the call that had it"
+
+
+def test_a_purged_text_is_nowhere_and_the_rest_is_as_it_was(filled: Path, tmp_path: Path) -> None:
+    with Store(filled) as store, store.writer("demo", "main") as session:
+        before = contents(session)
+        purge.purge(store, Wanted(texts=(SECRET,)))
+
+    assert SECRET.encode() not in everything(filled)
+    sound(filled)
+    with Store(filled) as store, store.writer("demo", "main") as session:
+        after = contents(session)
+        row = the_result(session)
+        mark = after[row.id].decode().split("the word is ")[1].split("\n")[0]
+        assert mark.startswith("[REDACTED:purged:")
+        assert after == {name: body.replace(SECRET.encode(), mark.encode()) for name, body in before.items()}
+        assert row.handle in row.stub and mark.replace("[", "(").replace("]", ")") in row.stub
+    subprocess.run(["git", "clone", "--quiet", str(filled), str(tmp_path / "clone")], check=True, capture_output=True)
+    assert SECRET.encode() not in everything(tmp_path / "clone" / ".git")
+
+
+def test_what_is_not_touched_keeps_its_ids(path: Path) -> None:
+    with Store(path) as store:
+        store.create_session("other")
+        with store.writer("other") as other:
+            other.append(*exchange(1), reply("done"))
+        with store.writer("demo") as session:
+            session.append(*exchange(1), reply("done"))
+            clean = session.tip()
+            fill(session)
+        tips = store.all_tips()
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    with Store(path) as store:
+        assert store.tips("other") == tips["other"]
+        assert clean in list(store.first_parents(store.tips("demo")["main"]))
+        assert store.tips("demo")["main"] != tips["demo"]["main"]
+
+
+def test_the_map_says_what_became_what(filled: Path) -> None:
+    with Store(filled) as store:
+        old = store.tips("demo")
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    with Store(filled) as store:
+        told = json.loads(git(filled, "show", f"{purge.REF}:{purge.MAP}"))
+        assert {scope: told["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
+        assert len(told["blobs"]) >= 4
+        purge.purge(store, Wanted(texts=("open end",)))
+    with Store(filled) as store:
+        told = json.loads(git(filled, "show", f"{purge.REF}:{purge.MAP}"))
+        assert told["commits"][old["main"]] == store.tips("demo")["main"]
+
+
+def test_the_rewrite_is_the_same_wherever_it_is_made(filled: Path, tmp_path: Path) -> None:
+    with Store(filled) as store:
+        store.redaction.mac(b"")  # both have the same key
+    copy = Path(shutil.copytree(filled, tmp_path / "copy", symlinks=True))
+    tips = []
+    for each in (filled, copy):
+        with Store(each) as store:
+            purge.purge(store, Wanted(texts=(SECRET,)))
+        with Store(each) as store:
+            tips.append(store.all_tips())
+    assert tips[0] == tips[1]
+
+
+def test_a_block_is_erased_wherever_its_bytes_are(path: Path) -> None:
+    words = "a whole paragraph that somebody wants to be gone for good"
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(human(words), reply("so", "c1"), results(result("c1", f"$ cat\n{words}\n")), reply("ok"))
+        purge.purge(store, Wanted(session="demo", blocks=("B1",)))
+    assert words.encode() not in everything(path)
+    sound(path)
+    with Store(path) as store, store.writer("demo") as session:
+        assert contents(session)["B1"].startswith(b"[REDACTED:purged:")
+        assert contents(session)["B4"].startswith(b"$ cat\n[REDACTED:purged:")
+
+
+def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Path) -> None:
+    import base64
+
+    picture = base64.b64encode(png()).decode()
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": picture}}
+    several = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "look"}, image]}
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(Message(role="user", parts=(part(image, "user", "human"),)), reply("", "c1"))
+            session.append(Message(role="user", parts=(part(several, "user", "tool"),)), reply("fine"))
+            assert session.ledger()["B3"].files == ("1.png",)
+        purge.purge(store, Wanted(session="demo", blocks=("B2", "B3")))
+    assert png() not in everything(path), "the picture of its own was the same one"
+    sound(path)
+    with Store(path) as store, store.writer("demo") as session:
+        assert list(json.loads(contents(session)["B2"])) == ["purged"]
+        assert contents(session)["B1"].startswith(b"\x89PNG")
+        assert [item["type"] for item in json.loads(contents(session)["B3"])] == ["text", "image"]
+
+
+def test_all_secrets_go_at_once(path: Path) -> None:
+    planted = list(planting.make(3, 60))
+    with Store(path, redact=False) as store:
+        with store.writer("demo") as session:
+            for number, each in enumerate(planted):
+                session.append(human(f"q{number}"), reply(each.text))
+        assert len(leaks.leaks(store, store.tips("demo").values())) == 60
+        with pytest.raises(Refused, match="demo/main:B2 "):
+            leaks.refuse(store, store.tips("demo").values())
+        report = purge.purge(store, Wanted(secrets=True))
+        assert sum(report.kinds.values()) == 60
+    with Store(path) as store:
+        leaks.refuse(store, store.tips("demo").values())
+        with pytest.raises(NotFound, match="nothing in the store looks like a secret"):
+            purge.survey(store, Wanted(secrets=True))
+    sound(path)
+
+
+def test_a_push_is_searched_only_for_what_it_sends(path: Path) -> None:
+    with Store(path, redact=False) as store, store.writer("demo") as session:
+        session.append(human(TOKEN), reply("yes"))
+        sent = session.tip()
+        session.append(human("hello"), reply("yes"))
+
+        (leak,) = leaks.leaks(store, [session.tip()])
+        assert (leak.kind, leak.block, leak.scope) == ("github-token", "B1", "main")
+        assert leaks.leaks(store, [session.tip()], [session.tip()]) == []
+        assert leaks.leaks(store, [sent], [sent]) == []
+
+
+def test_an_open_step_is_purged_in_the_journal_and_goes_on(path: Path) -> None:
+    with Store(path) as store, store.writer("demo") as session:
+        session.append(*exchange(1), human(f"say {SECRET}"), reply("so", "c9"))
+        purge.purge(store, Wanted(texts=(SECRET,)))
+        assert SECRET.encode() not in everything(path)
+
+        session.append(results(result("c9", "fine")), reply("done"))
+        session.flush()
+        assert contents(session)["B5"].startswith(b"say [REDACTED:purged:")
+    sound(path)
+
+
+def test_a_plan_that_waits_follows(path: Path) -> None:
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(*exchange(1), human("x"), reply(f"it is {SECRET}"), human("y"), reply("z"))
+            base, row = session.tip(), session.ledger()["B5"]
+        action = Action(verb="archive", targets=("B5",), index=f"about {SECRET}", checksums={"B5": row.sha256[:12]})
+        plan = Plan(actions=(action,), actor="user", reason="because")
+        plans.put(store, "demo", "main", plan, base_commit=base, time="2026-01-01T00:00:00Z")
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert SECRET.encode() not in everything(path)
+    with Store(path) as store, store.writer("demo") as session:
+        (held,) = plans.pending(store, "demo")
+        assert held.base_commit == session.tip()
+        assert session.ledger()["B5"].sha256.startswith(held.plan.actions[0].checksums["B5"])
+    sound(path)
+
+
+def test_checkouts_go_and_one_that_was_changed_stops_it(filled: Path, tmp_path: Path) -> None:
+    with Store(filled) as store:
+        checkout.checkout(store, "demo", "main", tmp_path / "out")
+        (tmp_path / "out" / "mine.txt").write_text("a person's")
+        with pytest.raises(Refused, match="was changed"):
+            purge.purge(store, Wanted(texts=(SECRET,)))
+        (tmp_path / "out" / "mine.txt").unlink()
+        report = purge.purge(store, Wanted(texts=(SECRET,)))
+        assert report.checkouts == (str(tmp_path / "out"),)
+    assert not (tmp_path / "out").exists()
+    with Store(filled) as store:
+        checkout.checkout(store, "demo", "main", tmp_path / "out")
+    assert SECRET.encode() not in everything(filled)
+
+
+def test_what_a_remote_had_is_told_and_forgotten(filled: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "remote.git")], check=True)
+    git(filled, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    git(filled, "push", "--quiet", "origin", "refs/heads/demo/main")
+    git(filled, "fetch", "--quiet", "origin")
+    assert (filled / "FETCH_HEAD").exists()
+    with Store(filled) as store:
+        report = purge.purge(store, Wanted(texts=(SECRET,)))
+    assert report.remotes == (("origin", str(tmp_path / "remote.git"), True),)
+    assert SECRET.encode() not in everything(filled)
+    assert "refs/remotes" not in git(filled, "show-ref")
+
+
+def test_what_is_not_ours_to_change_stops_it(filled: Path) -> None:
+    git(filled, "config", "remote.origin.url", f"https://me:{SECRET}@example.org/x.git")
+    with Store(filled) as store, pytest.raises(Refused, match="config has some of it"):
+        purge.purge(store, Wanted(texts=(SECRET,)))
+
+
+def test_a_persons_tags_follow(filled: Path) -> None:
+    git(filled, "tag", "here", "refs/heads/demo/main")
+    who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
+    git(filled, *who, "tag", "-a", "-m", "words", "there", "refs/heads/demo/main")
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    sound(filled)
+    assert git(filled, "rev-parse", "here", "there").split() == git(filled, "rev-parse", "demo/main").split() * 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (Wanted(texts=("not in it at all",)), NotFound),
+        (Wanted(texts=("abc",)), BadInput),
+        (Wanted(session="demo", blocks=("G1",)), BadInput),
+        (Wanted(session="demo", blocks=("B999",)), NotFound),
+    ],
+)
+def test_what_cannot_be_erased_is_refused_and_nothing_happens(
+    filled: Path, wanted: Wanted, error: type[Exception]
+) -> None:
+    before = git(filled, "show-ref")
+    with Store(filled) as store, pytest.raises(error):
+        purge.purge(store, wanted)
+    assert git(filled, "show-ref") == before
+
+
+def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path) -> None:
+    with create(tmp_path / "made") as store:
+        store.create_session("demo")
+        with store.writer("demo") as session:
+            fill(session, steps=1)
+            session.append(human(f"waits with {SECRET}"))
+    seen = set()
+    for number in range(400):
+        path = Path(shutil.copytree(tmp_path / "made", tmp_path / f"killed-{number}", symlinks=True))
+        words = [sys.executable, str(HERE / "purging.py"), str(path), SECRET, str(number)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, check=False, env={"PYTHONPATH": str(ROOT)} | _env())
+        with Store(path) as store:
+            held = SECRET.encode() in everything(path)
+            seen.add(held)
+            with store.writer("demo", "main") as session:
+                assert len(contents(session)) >= 8
+            if number % 7 == 0:
+                assert [finding.what for finding in check.verify(store).findings if finding.level == "damage"] == []
+            if held and number % 5 == 0:
+                purge.purge(store, Wanted(texts=(SECRET,)))
+                assert SECRET.encode() not in everything(path)
+        shutil.rmtree(path)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+    else:
+        raise AssertionError("it never came to an end")
+    assert seen == {True, False} and number > 20
+
+
+def _env() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)

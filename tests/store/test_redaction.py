@@ -1,0 +1,186 @@
+"""What is secret never reaches the disk: not the journal, not a pack, not a row, a subject or a stub."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.blocks import Message
+from ctxvc.core.wire import call_part
+from ctxvc.errors import Refused
+from ctxvc.importing import import_paths
+from ctxvc.store import purge
+from ctxvc.store.store import Store, create
+from tests.core import planting
+from tests.core.test_secrets import cores
+
+from .building import contents, exchange, human, reply, result, results
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def everything(path: Path) -> bytes:
+    """Every object of a store, unpacked, and every file beside the packs."""
+    objects = [data for _, data in purge._objects(path)]
+    names = [Path(folder, name) for folder, _, found in os.walk(path) for name in found]
+    return b"\0".join([*objects, *(name.read_bytes() for name in names if "pack" not in name.parts)])
+
+
+def test_an_appended_secret_is_nowhere_on_the_disk_at_any_time(session, store: Store) -> None:
+    session.append(human(f"use {TOKEN}"))
+    assert TOKEN.encode() not in everything(store.path)  # in the journal
+
+    call = call_part("sh", "c1", json.dumps({"cmd": f"export KEY={TOKEN}"}).encode())
+    session.append(Message(role="assistant", parts=(call,)), results(result("c1", f"KEY={TOKEN}\n")))
+    session.flush()
+
+    assert TOKEN.encode() not in everything(store.path)  # in commits
+    marks = {body.decode().split("REDACTED:")[1][:21] for body in contents(session).values()}
+    assert len(marks) == 1, "one secret, one mark"
+    assert json.loads(session.body(session.ledger()["B2"]))["cmd"].startswith("export KEY=[REDACTED:github-token:")
+
+
+def test_what_a_verb_says_is_redacted_too(session, store: Store) -> None:
+    session.append(*exchange(1), reply("done"))
+    session.note(f"the token is {TOKEN}\nremember")
+    session.open_scope("next", f"with {TOKEN}")
+    session.change(subject=f"x {TOKEN}", op="archive", actor="user", trailers={"Ctxvc-Reason": f"has {TOKEN}"})
+    session.flush()
+
+    assert TOKEN.encode() not in everything(store.path)
+    assert everything(store.path).count(b"[REDACTED:github-token:") >= 4
+
+
+def test_the_key_is_private_and_stays_the_same(session, store: Store) -> None:
+    session.append(human(TOKEN))
+    key = store.path / "ctxvc" / "secrets" / "key"
+
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    with Store(store.path) as other:
+        assert other.redaction.mac(b"x") == store.redaction.mac(b"x")
+
+
+def test_ordinary_text_needs_no_key(session, store: Store) -> None:
+    session.append(*exchange(1))
+
+    assert not (store.path / "ctxvc" / "secrets").exists()
+
+
+def test_what_is_allowed_is_kept(session, store: Store) -> None:
+    store.redaction.allow(TOKEN)
+    with store.writer("demo") as writer:
+        writer.append(human(TOKEN))
+
+        assert contents(writer)["B1"] == TOKEN.encode()
+    assert TOKEN.encode() not in (store.path / "ctxvc" / "secrets" / "allowed").read_bytes()
+
+
+@pytest.mark.parametrize("how", ["option", "setting"])
+def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
+    if how == "setting":
+        with open(path / "config", "a") as config:
+            config.write("[ctxvc]\n\tredact = false\n")
+    with Store(path, redact=how != "option") as store, store.writer("demo") as session:
+        session.append(human(TOKEN))
+
+        assert contents(session)["B1"] == TOKEN.encode()
+
+
+# --- imports
+
+
+def recording(path: Path, steps: int) -> Path:
+    """A Claude Code transcript: each step reads a file with secrets in it."""
+    planted = list(planting.make(11, steps))
+    lines: list[dict[str, object]] = []
+    for number, each in enumerate(planted):
+        at = {
+            "isSidechain": False,
+            "userType": "external",
+            "version": "2.0.0",
+            "sessionId": "s1",
+            "timestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z",
+            "cwd": "/src",
+        }
+        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": f"echo {each.secret}"}}
+        answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": each.text}
+        if number == 0:
+            first = {"role": "user", "content": f"use {TOKEN} please"}
+            lines.append({**at, "type": "user", "uuid": "u0", "parentUuid": None, "message": first})
+        before = lines[-1]["uuid"]
+        said = {"role": "assistant", "id": f"m{number}", "model": "claude", "content": [use]}
+        lines.append({**at, "type": "assistant", "uuid": f"a{number}", "parentUuid": before, "message": said})
+        told = {"role": "user", "content": [answer]}
+        lines.append({**at, "type": "user", "uuid": f"r{number}", "parentUuid": f"a{number}", "message": told})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    os.utime(path, (time.time() - 86400, time.time() - 86400))
+    return path
+
+
+def test_nothing_of_a_thousand_secrets_is_left_of_an_import(tmp_path: Path) -> None:
+    planted = list(planting.make(11, 1000))
+    with create(tmp_path / ".ctxvc") as store:
+        (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 1000)])
+        assert done.error is None and done.blocks == 2001
+
+        held = everything(store.path)
+        # A call's `echo SECRET` names no key or password: what only its name gives away is not found there.
+        unnamed = [each for each in planted if each.kind not in planting.NAMED]
+        left = [each.kind for each in unnamed if any(core in held for core in cores(each))]
+        assert len(left) <= 3, left
+
+        purge.purge(store, purge.Wanted(texts=tuple(each.secret for each in planted if each.secret.encode() in held)))
+    held = everything(tmp_path / ".ctxvc")
+    assert [each.kind for each in planted if any(core in held for core in cores(each))] == []
+
+
+def test_a_file_imported_while_it_grows_gives_what_the_finished_one_gives(tmp_path: Path) -> None:
+    whole = recording(tmp_path / "a.jsonl", 12).read_text().splitlines(keepends=True)
+    with create(tmp_path / "once") as store:
+        list(import_paths(store, [tmp_path / "a.jsonl"]))
+        key = (tmp_path / "once/ctxvc/secrets/key").read_bytes()
+        name = store.current_session()
+        with store.writer(name) as session:
+            expected = contents(session)
+    (tmp_path / "b").mkdir()
+    with create(tmp_path / "grown") as store:
+        (tmp_path / "grown/ctxvc/secrets").mkdir()
+        (tmp_path / "grown/ctxvc/secrets/key").write_bytes(key)
+        for cut in (5, 6, 13, len(whole)):
+            (tmp_path / "b/a.jsonl").write_text("".join(whole[:cut]))
+            list(import_paths(store, [tmp_path / "b/a.jsonl"]))
+        with store.writer(store.current_session()) as session:
+            assert contents(session) == expected
+
+
+def test_a_session_kept_exact_stays_so_and_one_that_is_not_cannot_become_so(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.jsonl", 4)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:5]))
+    with create(tmp_path / ".ctxvc") as store:
+        list(import_paths(store, [path], redact=False, name="exact"))
+        list(import_paths(store, [path], as_new=True, name="clean"))
+        path.write_text("".join(lines))
+    with Store(tmp_path / ".ctxvc") as store:
+        (first,) = import_paths(store, [path])  # goes on with a session of this recording, as it was begun
+        with store.writer("exact") as session:
+            exact = contents(session)
+        with store.writer("clean") as session:
+            clean = contents(session)
+    assert first.session in ("exact", "clean")
+    assert TOKEN.encode() in exact["B1"] and TOKEN.encode() not in clean["B1"]
+
+
+def test_a_redacted_session_is_not_continued_without_redaction(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.jsonl", 4)
+    with create(tmp_path / ".ctxvc") as store:
+        list(import_paths(store, [path]))
+        (again,) = import_paths(store, [path], redact=False)
+
+    assert isinstance(again.error, Refused)

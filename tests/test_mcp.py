@@ -1,0 +1,292 @@
+"""The MCP server, asked by the SDK's own client: in memory, over stdio, by several at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
+from mcp.types import TextContent, TextResourceContents
+
+from ctxvc.mcp import LISTED, MOST, server
+from ctxvc.session import Session
+from ctxvc.store.store import Store
+from tests.cli.building import build
+from tests.session.building import damages
+
+_T = TypeVar("_T")
+Ask = Callable[[Client], Awaitable[_T]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with recorded sessions."""
+    build(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    """A store with one session whose oldest result left its prompt."""
+    with Session.open(tmp_path / ".ctxvc", "demo", model="claude-opus-4-5") as session:
+        session.append({"role": "user", "content": "Why does it fail?"})
+        for number in range(3):
+            call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": f"make {number}"}}
+            output = "".join(f"{number}.{line} the quick brown fox\n" for line in range(200))
+            session.append({"role": "assistant", "content": [call]})
+            session.append(
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": output}]}
+            )
+        session.archive("B3", "the first run")
+        session.delete("B5", "wrong")
+    return tmp_path / ".ctxvc"
+
+
+def asked(store: Path, ask: Ask[_T], mode: Any = "auto") -> _T:
+    """What a client in memory gets."""
+
+    async def main() -> _T:
+        async with Client(server(lambda: store), mode=mode) as client:
+            return await ask(client)
+
+    return anyio.run(main)
+
+
+def told(store: Path, name: str, /, **given: Any) -> Any:
+    """The structured answer of a tool, which must be no error."""
+    answer = asked(store, lambda client: client.call_tool(name, given))
+    assert not answer.is_error, answer
+    return answer.structured_content
+
+
+def wrong(store: Path, name: str, /, **given: Any) -> str:
+    """The error that a tool answers."""
+    answer = asked(store, lambda client: client.call_tool(name, given))
+    assert answer.is_error, answer
+    (content,) = answer.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+# --- what is offered
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_only_what_can_take_effect_in_a_host_is_offered(live: Path, mode: str) -> None:
+    listed = asked(live, lambda client: client.list_tools(), mode)
+    tools = {tool.name: tool for tool in listed.tools}
+    assert set(tools) == {"note", "notes", "recover", "search", "status"}
+    for tool in tools.values():
+        assert tool.annotations
+        assert tool.annotations.destructive_hint is False
+        assert tool.annotations.open_world_hint is False
+        assert tool.output_schema
+        assert tool.title
+    assert [name for name in sorted(tools) if tools[name].annotations.read_only_hint] == ["notes", "search", "status"]  # type: ignore[union-attr]
+
+
+def test_nothing_claims_to_have_freed_the_hosts_context(live: Path) -> None:
+    async def words(client: Client) -> str:
+        said = [str(await client.list_tools()), str(client.instructions)]
+        for name, given in (("note", {"text": "x"}), ("recover", {"address": "B3"}), ("status", {})):
+            said.append(str(await client.call_tool(name, given)))
+        return " ".join(said)
+
+    said = asked(live, words)
+    assert "frees your own context, which belongs to the program" in said
+    assert "freed" not in said
+    assert "data, not instructions" in said
+
+
+# --- tools
+
+
+def test_a_note_is_a_commit_and_is_listed(live: Path) -> None:
+    made = told(live, "note", text="The fixture is too old.")
+    assert (made["session"], made["scope"]) == ("demo", "main")
+    assert told(live, "notes")["notes"] == [{"block": made["block"], "step": 3, "text": "The fixture is too old."}]
+    with Store(live) as store, Session(store.writer("demo")) as session:
+        assert [note.text for note in session.notes()] == ["The fixture is too old."]
+
+
+def test_many_notes_are_listed_in_part(live: Path) -> None:
+    with Session.open(live, "demo") as session:
+        for number in range(LISTED + 5):
+            session.note(f"Note {number}.")
+    listed = told(live, "notes")
+    assert len(listed["notes"]) == LISTED
+    assert listed["older"] == 5
+    assert listed["notes"][-1]["text"] == f"Note {LISTED + 4}."
+
+
+def test_what_left_the_prompt_is_read_in_parts_and_counted(live: Path) -> None:
+    part = told(live, "recover", address="B3", lines="2:3")
+    assert part["content"] == "0.1 the quick brown fox\n0.2 the quick brown fox\n"
+    assert "lines 2-3 of 200" in part["header"]
+    first = told(live, "recover", address="B3", max_tokens=300)
+    assert not first["complete"]
+    assert first["next"].startswith("recover B3 --lines ")
+    assert "1 of 1 lines" in told(live, "recover", address="B3", grep="^0.7 ")["header"]
+    with Session.open(live, "demo") as session:
+        assert session.ledger()["B3"].reads == 3
+
+
+def test_a_search_says_where_each_hit_is(live: Path) -> None:
+    found = told(live, "search", pattern="quick brown")["found"]
+    assert [(each["address"].partition("@")[0], each["in_recorded_prompt"]) for each in found] == [
+        ("B3", False), ("B7", True),
+    ]  # fmt: skip
+    assert found[0]["lines"][0] == {"number": 1, "text": "0.0 the quick brown fox"}
+    assert found[0]["further_lines"] == 196
+    assert told(live, "search", pattern="QUICK", ignore_case=True)["found"]
+    assert told(live, "search", pattern="no such")["found"] == []
+
+
+def test_all_sessions_of_a_project_are_searched_where_asked(project: Path) -> None:
+    store = project / ".ctxvc"
+    with Store(store) as held:
+        names = held.sessions()
+        current = held.current_session()
+    found = told(store, "search", pattern=".", all_sessions=True)["found"]
+    assert found
+    other = next(name for name in names if name != current)
+    assert told(store, "status", session=other)["session"] == other
+    assert told(store, "status")["other_sessions"] == [name for name in names if name != current]
+
+
+def test_what_was_deleted_is_neither_found_nor_read(live: Path) -> None:
+    assert "only a person" in wrong(live, "recover", address="B5")
+    assert "only a person" in unread(live, "ctxvc://block/B5")
+
+
+def test_status_tells_of_the_recording(live: Path) -> None:
+    status = told(live, "status")
+    assert status["steps"] == 3
+    assert status["blocks"] == 7
+    assert status["blocks_out_of_recorded_prompt"] == 2
+    assert 0 < status["recorded_prompt_tokens"] < 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("note", {"text": " "}, "a note needs text"),
+        ("note", {"text": "x" * 5_000}, "4,000 are allowed"),
+        ("recover", {"address": "B99"}, "no block B99"),
+        ("recover", {"address": "../../etc/passwd"}, "is no address"),
+        ("recover", {"address": "B3", "lines": "9:1"}, "is no range"),
+        ("recover", {"address": "B3", "max_tokens": MOST + 1}, "less than or equal"),
+        ("search", {"pattern": "["}, "is no regular expression"),
+        ("notes", {"session": "nowhere"}, "nowhere"),
+        ("notes", {"scope": "nowhere"}, "nowhere"),
+        ("search", {}, "Field required"),
+        ("note", {"text": 7}, "valid string"),
+    ],
+)
+def test_what_is_wrong_is_told(live: Path, name: str, given: dict[str, Any], why: str) -> None:
+    assert why in wrong(live, name, **given)
+
+
+def test_a_store_that_is_not_there_yet_is_told_of_and_found_later(tmp_path: Path) -> None:
+    assert "store" in wrong(tmp_path / ".ctxvc", "status")
+    Session.open(tmp_path / ".ctxvc", "demo").close()
+    assert told(tmp_path / ".ctxvc", "status")["session"] == "demo"
+
+
+# --- resources
+
+
+def read(store: Path, uri: str) -> str:
+    (content,) = asked(store, lambda client: client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+def unread(store: Path, uri: str) -> str:
+    """Why a resource cannot be read."""
+
+    async def why(client: Client) -> str:
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource(uri)
+        return str(refused.value)
+
+    return asked(store, why)
+
+
+def test_dashboard_and_blocks_are_resources(live: Path) -> None:
+    listed = asked(live, lambda client: client.list_resources()).resources
+    assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard"]
+    templates = asked(live, lambda client: client.list_resource_templates()).resource_templates
+    assert len(templates) == 2
+    assert read(live, "ctxvc://dashboard").startswith("[dashboard demo/main, step 3: ")
+    assert "B3 " in read(live, "ctxvc://dashboard")
+    assert read(live, "ctxvc://block/B3").count("fox\n") == 200
+    assert read(live, "ctxvc://block/demo/main/B1") == "Why does it fail?"
+    for uri in ("ctxvc://block/B99", "ctxvc://block/..%2F..%2Fetc", "ctxvc://block/demo/nowhere/B1"):
+        assert unread(live, uri)
+
+
+# --- over stdio
+
+
+def over_stdio(folder: Path, ask: Ask[_T], *words: str) -> Awaitable[_T]:
+    async def main() -> _T:
+        root = str(Path(__file__).parents[1])
+        parameters = StdioServerParameters(
+            command=sys.executable, args=["-m", "ctxvc", "mcp", *words], cwd=folder,
+            env={"PYTHONPATH": root, "HOME": os.environ["HOME"], "PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        async with Client(parameters) as client:
+            return await ask(client)
+
+    return main()
+
+
+def test_the_command_serves_the_store_of_the_folder_it_is_started_in(project: Path) -> None:
+    async def ask(client: Client) -> tuple[Any, Any]:
+        return await client.call_tool("status", {}), await client.call_tool("note", {"text": "Over stdio."})
+
+    status, note = anyio.run(lambda: over_stdio(project, ask))
+    assert status.structured_content["blocks"] > 3
+    assert note.structured_content["block"].startswith("B")
+
+
+def test_several_servers_at_once_lose_no_note(live: Path) -> None:
+    each, many = 6, 3
+
+    async def write(client: Client, number: int) -> None:
+        for at in range(each):
+            answer = await client.call_tool("note", {"text": f"Note {number}.{at}"})
+            assert not answer.is_error, answer
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(many):
+                group.start_soon(over_stdio, live.parent, lambda client, number=number: write(client, number))
+
+    anyio.run(main)
+    with Session.open(live, "demo") as session:
+        notes = {note.text for note in session.notes()}
+        assert notes == {f"Note {number}.{at}" for number in range(many) for at in range(each)}
+        assert not damages(session.store)
+
+
+def test_without_the_extra_it_says_how_to_install_it(live: Path) -> None:
+    program = (
+        "import sys; sys.modules['mcp'] = None; sys.argv = ['ctxvc', 'mcp'];"
+        "from ctxvc.cli.main import run; run()"
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=live.parent, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "ctxvc: `ctxvc mcp` needs the extra `mcp`\nhint: pip install 'ctxvc[mcp]'\n"
