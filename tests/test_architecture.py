@@ -32,36 +32,17 @@ LAYERS: dict[str, frozenset[str]] = {
     "request": frozenset({"exporters", "core", "errors"}),
     "inspection": frozenset({"request", "measure", "tokens", "models", "exporters", "store", "core", "errors"}),
     "session": frozenset({"policies", "request", "measure", "models", "store", "core", "errors"}),
+    "recording": frozenset({"importing", "importers", "store", "core", "errors"}),
+    "agent": frozenset({"session", "policies", "inspection", "request", "models", "store", "core", "errors"}),
+    "mcp": frozenset({"agent", "session", "measure", "store", "core", "errors"}),
     "cli": frozenset(
-        {
-            "policies",
-            "session",
-            "inspection",
-            "request",
-            "measure",
-            "importing",
-            "importers",
-            "exporters",
-            "tokens",
-            "media",
-        }
-        | {"models", "store", "core", "errors", "ctxvc"}
+        {"mcp", "agent", "recording", "policies", "session", "inspection", "request", "measure", "importing"}
+        | {"importers", "exporters", "tokens", "media", "models", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {
-            "policies",
-            "session",
-            "inspection",
-            "request",
-            "measure",
-            "importing",
-            "importers",
-            "exporters",
-            "tokens",
-            "media",
-        }
-        | {"models", "store", "core", "errors"}
+        {"agent", "policies", "session", "inspection", "request", "measure", "importing", "importers", "exporters"}
+        | {"tokens", "media", "models", "store", "core", "errors"}
     ),
 }
 
@@ -75,7 +56,7 @@ CORE_MAY_IMPORT = frozenset(
 #: A library → the only parts of the package that may import it.
 ONLY_IN: dict[str, frozenset[str]] = {
     "pygit2": frozenset({"store"}),
-    "subprocess": frozenset({"store", "cli"}),
+    "subprocess": frozenset({"store", "agent", "cli"}),
     "fcntl": frozenset({"store"}),
     "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
@@ -83,8 +64,8 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "sqlite3": frozenset({"tokens"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "anthropic": frozenset(),
-    "mcp": frozenset(),
+    "anthropic": frozenset({"agent"}),
+    "mcp": frozenset({"mcp"}),
     "socket": frozenset(),
     "urllib": frozenset(),
     "http": frozenset(),

@@ -114,8 +114,10 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         table = {name.lower(): INTERMEDIATE for name in self.intermediate}
         table |= {name.lower(): BULK for name in self.bulk}
 
+        names: dict[str, str] = {}
+
         def level(call: Row) -> int:
-            name = plain(call.tool)
+            name = names.get(call.tool) or names.setdefault(call.tool, plain(call.tool))
             if name in table:
                 return table[name]
             word = call.label.removeprefix(f"{call.tool}: ").partition(" ")[0].lower()
@@ -148,7 +150,9 @@ def plain(tool: str) -> str:
 
 def is_mark(row: Row) -> bool:
     """Whether a block is a call of `delimiter`, also where an agent with a tool of that name calls ours otherwise."""
-    return row.kind == "tool_use" and plain(row.tool).removeprefix("context_") == TOOL
+    if row.kind != "tool_use" or not row.tool.endswith(TOOL):
+        return False
+    return plain(row.tool).removeprefix("context_") == TOOL
 
 
 def known(ledger: Ledger, words: Words) -> dict[str, Declared]:

@@ -115,7 +115,8 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
         if making is None and kind:
             number += 1
             making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
-            first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
+            if number == 1:  # what came in before it is the prologue
+                first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
         places.update((row.id, span if at >= first else None) for at, row in enumerate(step))
         if making:

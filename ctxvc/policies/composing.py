@@ -53,7 +53,7 @@ def joined(terms: list[Terms]) -> Terms:
         ladder.update(each.ladder)
     return Terms(
         tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
-        protocol="\n\n".join(each.protocol for each in terms if each.protocol),
+        protocol="\n\n".join(dict.fromkeys(part for each in terms for part in each.protocol.split("\n\n") if part)),
         board="off" if "off" in boards else "status" if "status" in boards else "full",
         handles=all(each.handles for each in terms),
         ladder=ladder,

@@ -89,10 +89,9 @@ class Episodes(Policy, frozen=True, kw_only=True):
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
         tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
-        graph = episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
-        if self.derive and all(episode.made == "implicit" for episode in graph.episodes):
+        if self.derive and not episodes.known(view.ledger, view.words):
             return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
-        return graph
+        return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 
     def propose(self, view: View) -> Plan:
         ceiling = min(self.ceiling or view.budget.ceiling, view.budget.guard)

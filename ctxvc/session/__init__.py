@@ -140,7 +140,7 @@ class Session:
 
     def begin(self) -> None:
         """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
-        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy)):
+        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(told))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from ctxvc.core import wire
 from ctxvc.core.blocks import Message, Part
+from ctxvc.core.budget import Budget
 from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.plan import Plan, Rehearsal, View
@@ -48,11 +49,12 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     return tried or None
 
 
-def protocol_message(ledger: Ledger, policy: Policy) -> Message | None:
+def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
     """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
     words = policy.terms().protocol
     if not words or any(_is_protocol(row.extra) and row.present for row in ledger.rows()):
         return None
+    words += f"\n\nThe budget is {budget.effective:,} tokens."
     part: Part = wire.text_part(words, "user", "client", ctxvc={PROTOCOL: True})
     return Message(role="user", parts=(part,))
 

@@ -44,9 +44,6 @@ SHORTEST = 4
 TELLING = 16
 
 _REMOTES = "refs/remotes/"
-#: What goes as a whole, and what is put in another's place.
-_CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
-_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge")})
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,43 +53,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     secrets: bool = False
-
-
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of a scope that have something of it, and the steps whose replies saw one of them in their prompt."""
-
-    session: str
-    scope: str
-    blocks: tuple[str, ...]
-    steps: tuple[int, ...]
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
-
-    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
-    folders that go. `commits` counts those written anew.
-    """
-
-    kinds: dict[str, int]
-    seen: tuple[Seen, ...]
-    bodies: int
-    commits: int
-    remotes: tuple[tuple[str, str, bool], ...]
-    checkouts: tuple[str, ...]
-    done: bool = False
-
-
-class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left to do once everything new is on the disk. All of it can be done twice."""
-
-    format: int
-    pack: str
-    refs: dict[str, str]
-    gone: tuple[str, ...]
-    journals: tuple[str, ...]
-    checkouts: tuple[str, ...]
-    files: tuple[str, ...]
 
 
 class _Prepared(msgspec.Struct):
@@ -130,17 +90,6 @@ def purge(store: Store, wanted: Wanted) -> Report:
     if left:
         raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
     return report
-
-
-def complete(path: Path) -> None:
-    """Finishes a purge that was killed. Raises: CtxvcError."""
-    names = sorted(path.name for path in (path / "ctxvc" / "lock").glob("[!.]*"))
-    with ExitStack() as held:
-        for name in names:
-            held.enter_context(locked(path / "ctxvc" / "lock" / name))
-        lock = held.enter_context(locked(path / "ctxvc" / "store.lock"))
-        if (path / FOLDER / STATE).exists():
-            _apply(path, lock)
 
 
 # --- finding
@@ -203,24 +152,6 @@ def _prepare(store: Store, wanted: Wanted) -> _Prepared:
     redactor = secrets.Redactor(mac, store.redaction.allowed) if wanted.secrets else None
     scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
     return _Prepared(_with_bodies(raw, held, scrub, whole), kinds, tips)
-
-
-def _check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
-    """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
-    pattern = secrets.any_of(form for word in words for form in forms_of(word)) if words else None
-    for found in _files(path):
-        where = found.relative_to(path)
-        ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
-        if pattern is not None and not ours and pattern.search(os.fsencode(where) + b"\n" + found.read_bytes()):
-            raise Refused(f"{found} has some of it, and a purge does not change that", hint="remove it there first")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """The files of a store but for its objects."""
-    for folder, folders, names in os.walk(path):
-        if Path(folder) == path:
-            folders.remove("objects")
-        yield from (Path(folder, name) for name in names)
 
 
 def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
@@ -480,52 +411,6 @@ def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
     )
 
 
-# --- making it true
-
-
-def _apply(path: Path, lock: int) -> None:
-    """What is written down as decided is done. Whoever calls it holds all locks."""
-    folder = path / FOLDER
-    state = msgspec.json.decode((folder / STATE).read_bytes(), type=_State)
-    cleanup.remove(path)
-    for name in state.journals:
-        staged = folder / "journal" / name
-        if staged.exists():
-            os.replace(staged, path / "ctxvc" / "journal" / name)
-    durable.sync_folder(path / "ctxvc" / "journal")
-    there = git.run(path, "for-each-ref", "--format=%(refname)").decode().split("\n")
-    orders = [f"update {ref} {tip}" for ref, tip in state.refs.items()]
-    orders += [f"option no-deref\ndelete {ref}" for ref in state.gone if ref in there]
-    git.run(path, "update-ref", "--stdin", data="".join(f"{order}\n" for order in orders).encode(), inherit=(lock,))
-    for checked_out in state.checkouts:
-        shutil.rmtree(checked_out, ignore_errors=True)
-    for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout"):
-        shutil.rmtree(path / name, ignore_errors=True)
-    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow"):
-        (path / name).unlink(missing_ok=True)
-    for name in state.files:
-        (path / name).unlink(missing_ok=True)
-    (path / "ctxvc" / "cache").mkdir(mode=0o700, exist_ok=True)
-    (path / "objects" / "info").mkdir(exist_ok=True)
-    git.run(path, "pack-refs", "--all", inherit=(lock,))
-    _only(path / "objects", state.pack)
-    durable.sync_folder(path / "objects" / "pack")
-    (folder / STATE).unlink()
-    durable.sync_folder(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _only(objects: Path, pack: str) -> None:
-    """One pack is left of all objects."""
-    if not (objects / "pack" / f"{pack}.pack").exists():
-        raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
-    for found in (objects / "pack").iterdir():
-        if not found.name.startswith(f"{pack}."):
-            found.unlink()
-    for loose in objects.glob("[0-9a-f][0-9a-f]"):
-        shutil.rmtree(loose)
-
-
 # --- telling
 
 
@@ -541,85 +426,3 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         checkouts=tuple(_checkouts(store)),
         done=done,
     )
-
-
-def _seen(store: Store, prepared: _Prepared, rewriter: Rewriter) -> Iterator[Seen]:
-    sums = prepared.scrub.sums
-    for ref, tip in sorted(prepared.tips.items()):
-        named = scope_of(ref)
-        if named is None:
-            continue
-        blocks: dict[str, None] = {}
-        steps: list[int] = []
-        before: dict[str, Row] = {}
-        for commit in reversed(list(store.first_parents(tip))):
-            if bytes.fromhex(commit) not in rewriter.roots:
-                before = {}
-                continue
-            ledger = store.reader.ledger(commit)
-            hit = {row.id: row for row in ledger.rows() if row.sha256 in sums}
-            blocks.update(dict.fromkeys(hit))
-            if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
-                step = ledger.meta.counters.step
-                came = [
-                    row for row in hit.values() if row.step == step and row.role == "user" and row.kind != "tool_result"
-                ]
-                if came or any(row.present for row in before.values()):
-                    steps.append(step)
-            before = hit
-        if blocks:
-            yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
-
-
-def _remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
-    """Name, address and whether it is known to have a commit that was written anew."""
-    tracked: dict[str, list[str]] = {}
-    for reference in store.repository.references.iterator():
-        if reference.name.startswith(_REMOTES) and isinstance(reference.target, pygit2.Oid):
-            tracked.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
-    for name, value in sorted(git.config(store.repository).items()):
-        found = re.fullmatch(r"remote\.(.+)\.url", name)
-        if found:
-            tips = tracked.pop(found[1], [])
-            had = any(each in rewriter.commits for each in (_commits(store, tips) if tips else []))
-            yield found[1], re.sub(r"//[^/@]*@", "//", value), had
-    for name, tips in sorted(tracked.items()):
-        yield name, "", any(each in rewriter.commits for each in _commits(store, tips))
-
-
-def _checkouts(store: Store) -> Iterator[str]:
-    """The folders that are worktrees of the store. Raises: Refused where a person changed something in one."""
-    for pointer in sorted((store.path / "worktrees").glob("*/gitdir")):
-        folder = Path(pointer.read_text().strip()).parent
-        if folder.exists():
-            if checkout.person_changes(store, folder):
-                raise Refused(
-                    f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
-                )
-            yield str(folder)
-
-
-# --- proof
-
-
-def _left(path: Path, scrub: Scrub) -> Iterator[str]:
-    """Where something of it still is: every object is unpacked, every other file read."""
-    forms = [form for word in scrub.words for form in forms_of(word)]
-    pattern = secrets.any_of(forms) if forms else None
-    old = {blob.hex() for blob in scrub.bodies}
-    for name, data in _objects(path):
-        if name in old or (pattern is not None and pattern.search(data)):
-            yield f"object {name[:12]}"
-    for found in _files(path):
-        if pattern is not None and pattern.search(found.read_bytes()):
-            yield str(found.relative_to(path))
-
-
-def _objects(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Id and bytes of every object, reachable or not."""
-    words = ("cat-file", "--batch-all-objects", "--batch", "--buffer", "--unordered")
-    with subprocess.Popen(git.command(path, *words), stdout=subprocess.PIPE, env=git.environment()) as process:
-        assert process.stdout is not None
-        while line := process.stdout.readline():
-            name, _, size = line.split()
-            yield name.decode(), process.stdout.read(int(size) + 1)[:-1]

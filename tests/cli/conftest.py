@@ -17,10 +17,6 @@ from tests.cli.building import build
 Run = Callable[..., Result]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write what commands print into tests/cli/golden")
-
-
 @pytest.fixture(autouse=True)
 def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal of which nobody wants anything."""

@@ -6,11 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ctxvc.policies import POLICIES
 from tests.cli.conftest import Run
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"
-OLD = "clear:trigger=0.01,keep=1"
+SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
+OLD = "clear:trigger=0.1,keep=1"
+
+
+@pytest.fixture
+def project(run: Run, tmp_path: Path) -> Path:
+    """A project with a recorded session of some 8,000 tokens."""
+    done = run("import", SESSION, "--name", "demo", "--final", folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    return tmp_path
 
 
 def answer(run: Run, project: Path, *words: str) -> Any:
@@ -25,10 +36,10 @@ def states(run: Run, project: Path) -> dict[str, str]:
 
 def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None:
     before = states(run, project)
-    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "1000")
+    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "20000")
 
     assert planned["policy"] == OLD
-    assert planned["window"] == 1_000
+    assert planned["window"] == 20_000
     assert planned["items"]
     assert planned["tokens_after"] < planned["tokens_before"]
     assert sum(item["freed"] for item in planned["items"]) == planned["tokens_before"] - planned["tokens_after"]
@@ -36,24 +47,24 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
     assert planned["moment"]
     assert states(run, project) == before
 
-    shown = run("plan", "--policy", OLD, "--budget", "1000", folder=project)
+    shown = run("plan", "--policy", OLD, "--budget", "20000", folder=project)
     assert "nothing was changed: --commit makes it true" in shown.stdout
 
 
 def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) -> None:
-    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "1000", "--commit")
+    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "20000", "--commit")
 
     assert planned["committed"]
     newest = answer(run, project, "log", "-n", "1")["items"][0]
     assert newest["actor"] == "policy:clear"
     assert newest["trailers"]["Ctxvc-Reason"] == planned["reason"]
-    assert run("plan", "--policy", OLD, "--budget", "1000", folder=project).stdout.count("nothing to do") == 1
+    assert run("plan", "--policy", OLD, "--budget", "20000", folder=project).stdout.count("nothing to do") == 1
     assert run("undo", folder=project).exit_code == 0
 
 
 def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
     before = states(run, project)
-    waits = answer(run, project, "plan", "--policy", OLD, "--budget", "1000", "--wait")["waits"]
+    waits = answer(run, project, "plan", "--policy", OLD, "--budget", "20000", "--wait")["waits"]
 
     (held,) = answer(run, project, "plan", "--pending")["items"]
     assert (held["id"], held["actor"]) == (waits, "policy:clear")

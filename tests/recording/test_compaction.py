@@ -12,8 +12,9 @@ import pytest
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.importing import Follower, import_paths
 from ctxvc.recording import handoff, hooks, places
+from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
-from tests.recording.replaying import history, hook, settle, single_import
+from tests.recording.replaying import end_recorder, history, hook, settle, single_import
 from tests.test_importing import CONVERSATION, write
 
 COMPACTED = "transcripts/claude-code/86-9d11344fce-1.compacted.jsonl.gz"
@@ -102,14 +103,16 @@ def test_what_a_compaction_that_never_came_would_have_taken_is_forgotten(place: 
     store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
     hook(place, transcript, "PreCompact", trigger="manual")
     settle(store)
-    assert places.handoff(store, str(transcript)).exists()
+    end_recorder(store)
+    path = places.handoff(store, str(transcript))
+    assert path.exists()
     write(transcript, *CONVERSATION)
-    hook(place, transcript, "PreCompact", trigger="manual")
+    with locked(places.lock(store)):  # nobody records meanwhile
+        hook(place, transcript, "PreCompact", trigger="manual")
+        assert not path.exists()
     told = context(hook(place, transcript, "SessionStart", source="compact"))
 
     assert "took 11 blocks" in told
-    settle(store)
-    assert not places.handoff(store, str(transcript)).exists()
 
 
 def test_a_compaction_of_which_no_hook_told_before(place: Path) -> None:

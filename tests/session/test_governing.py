@@ -133,7 +133,7 @@ def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
         with Session.open(place, "demo", policy=policy, budget=9_000) as session:
             rows = list(session.ledger().rows())
             assert [(row.state, row.origin) for row in rows] == [("pinned", "client")]
-            assert session.body("B1") == b"Archive what you no longer need."
+            assert session.body("B1") == b"Archive what you no longer need.\n\nThe budget is 9,000 tokens."
             assert session.terms.ladder == {"clear": 0.5}
             assert session.view().budget.clear == 4_500
     session = Session.open(place, "demo", policy=policy)

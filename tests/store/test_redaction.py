@@ -95,21 +95,18 @@ def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
 # --- imports
 
 
-def recording(path: Path, steps: int) -> Path:
-    """A Claude Code transcript: each step reads a file with secrets in it."""
-    planted = list(planting.make(11, steps))
+def recording(path: Path, secrets: int, *, each: int = 1) -> Path:
+    """A Claude Code transcript with so many secrets in what its tools print, some in each step."""
+    planted = list(planting.make(11, secrets))
     lines: list[dict[str, object]] = []
-    for number, each in enumerate(planted):
-        at = {
-            "isSidechain": False,
-            "userType": "external",
-            "version": "2.0.0",
-            "sessionId": "s1",
-            "timestamp": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z",
-            "cwd": "/src",
-        }
-        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": f"echo {each.secret}"}}
-        answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": each.text}
+    for number in range(0, secrets, each):
+        some = planted[number : number + each]
+        at = {"isSidechain": False, "userType": "external", "version": "2.0.0", "sessionId": "s1", "cwd": "/src"}
+        at["timestamp"] = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+        command = "; ".join(f"echo {one.secret}" for one in some)
+        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {"command": command}}
+        printed = "\n".join(one.text for one in some)
+        answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": printed}
         if number == 0:
             first = {"role": "user", "content": f"use {TOKEN} please"}
             lines.append({**at, "type": "user", "uuid": "u0", "parentUuid": None, "message": first})
@@ -126,8 +123,8 @@ def recording(path: Path, steps: int) -> Path:
 def test_nothing_of_a_thousand_secrets_is_left_of_an_import(tmp_path: Path) -> None:
     planted = list(planting.make(11, 1000))
     with create(tmp_path / ".ctxvc") as store:
-        (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 1000)])
-        assert done.error is None and done.blocks == 2001
+        (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 1000, each=5)])
+        assert done.error is None and done.blocks == 401
 
         held = everything(store.path)
         # A call's `echo SECRET` names no key or password: what only its name gives away is not found there.
@@ -154,7 +151,7 @@ def test_a_file_imported_while_it_grows_gives_what_the_finished_one_gives(tmp_pa
         (tmp_path / "grown/ctxvc/secrets/key").write_bytes(key)
         for cut in (5, 6, 13, len(whole)):
             (tmp_path / "b/a.jsonl").write_text("".join(whole[:cut]))
-            list(import_paths(store, [tmp_path / "b/a.jsonl"]))
+            list(import_paths(store, [tmp_path / "b/a.jsonl"], final=cut == len(whole)))
         with store.writer(store.current_session()) as session:
             assert contents(session) == expected
 

@@ -1,0 +1,101 @@
+"""Who had what a purge erases: prompts, remotes, checkouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger import Row
+from ctxvc.errors import Refused
+from ctxvc.store import checkout, git
+from ctxvc.store.flush import trailers_of
+from ctxvc.store.refs import scope_of
+from ctxvc.store.rewrite import Rewriter
+from ctxvc.store.store import Store
+
+REMOTES = "refs/remotes/"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of a scope that have something of it, and the steps whose replies saw one of them in their prompt."""
+
+    session: str
+    scope: str
+    blocks: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
+
+    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
+    folders that go. `commits` counts those written anew.
+    """
+
+    kinds: dict[str, int]
+    seen: tuple[Seen, ...]
+    bodies: int
+    commits: int
+    remotes: tuple[tuple[str, str, bool], ...]
+    checkouts: tuple[str, ...]
+    done: bool = False
+
+
+def seen(store: Store, prepared: _Prepared, rewriter: Rewriter) -> Iterator[Seen]:
+    sums = prepared.scrub.sums
+    for ref, tip in sorted(prepared.tips.items()):
+        named = scope_of(ref)
+        if named is None:
+            continue
+        blocks: dict[str, None] = {}
+        steps: list[int] = []
+        before: dict[str, Row] = {}
+        for commit in reversed(list(store.first_parents(tip))):
+            if bytes.fromhex(commit) not in rewriter.roots:
+                before = {}
+                continue
+            ledger = store.reader.ledger(commit)
+            hit = {row.id: row for row in ledger.rows() if row.sha256 in sums}
+            blocks.update(dict.fromkeys(hit))
+            if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
+                step = ledger.meta.counters.step
+                came = [
+                    row for row in hit.values() if row.step == step and row.role == "user" and row.kind != "tool_result"
+                ]
+                if came or any(row.present for row in before.values()):
+                    steps.append(step)
+            before = hit
+        if blocks:
+            yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
+
+
+def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
+    """Name, address and whether it is known to have a commit that was written anew."""
+    tracked: dict[str, list[str]] = {}
+    for reference in store.repository.references.iterator():
+        if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
+            tracked.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    for name, value in sorted(git.config(store.repository).items()):
+        found = re.fullmatch(r"remote\.(.+)\.url", name)
+        if found:
+            tips = tracked.pop(found[1], [])
+            had = any(each in rewriter.commits for each in (commits_of(store, tips) if tips else []))
+            yield found[1], re.sub(r"//[^/@]*@", "//", value), had
+    for name, tips in sorted(tracked.items()):
+        yield name, "", any(each in rewriter.commits for each in commits_of(store, tips))
+
+
+def checkouts(store: Store) -> Iterator[str]:
+    """The folders that are worktrees of the store. Raises: Refused where a person changed something in one."""
+    for pointer in sorted((store.path / "worktrees").glob("*/gitdir")):
+        folder = Path(pointer.read_text().strip()).parent
+        if folder.exists():
+            if checkout.person_changes(store, folder):
+                raise Refused(
+                    f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
+                )
+            yield str(folder)
