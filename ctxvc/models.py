@@ -26,6 +26,7 @@ _PLAUSIBLE = 0.5, 3.0  # a slope outside says that the samples do not fix one
 
 # Claude 4.7 came with a tokenizer that makes about a third more of the same text; all 5.x have it.
 _NEW_TOKENIZER = (4, 7)
+_BINDING = (5, 1)
 _CLAUDE = re.compile(r"claude|^(?:opus|sonnet|haiku|fable|mythos)")
 _CLAUDE_VERSION = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 
@@ -84,6 +85,12 @@ def _least_squares(
 def _median(values: Sequence[float]) -> float:
     """The upper median."""
     return sorted(values)[len(values) // 2]
+
+
+def binds_thinking(model: str) -> bool:
+    """Whether its thinking is bound to every message before it: the Claude models from 5.1 on."""
+    version = _CLAUDE_VERSION.search(model.lower())
+    return version is not None and (int(version[1]), int(version[2] or 0)) >= _BINDING
 
 
 def is_older_claude(model: str) -> bool:
@@ -228,6 +235,11 @@ def dollars(model: str, usage: Usage) -> float | None:
         rates = above
     weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read
     return (weighed * rates.prompt + usage.reply * rates.reply) / 1_000_000
+
+
+def is_same(left: str, right: str) -> bool:
+    """Whether two names are of one model: a provider answers with a dated one."""
+    return _plain_name(left) == _plain_name(right)
 
 
 def _plain_name(model: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ctxvc.agent import calls
 from ctxvc.agent.calls import BROKEN, Reply, Stop, result
-from ctxvc.agent.tools import FREEING, Tools, failed
+from ctxvc.agent.tools import BY_MODEL, FREEING, Tools, failed
 from ctxvc.core.blocks import Message, Origin
 from ctxvc.core.guard import guard
 from ctxvc.errors import Conflict
@@ -90,7 +90,7 @@ class Adapter:
             if self._final:
                 return result(asked, _FINAL, error=True)
             name = self._tools.names.get(str(asked.get("name")), "")
-            if self.session.overflow and name not in FREEING:
+            if self.session.overflow and name not in FREEING and not self._relieved():
                 return self._refuse(asked)
             if not name:
                 return None
@@ -126,6 +126,10 @@ class Adapter:
             spare = view.budget.guard - int(min(view.budget.effective, self.session.used()) * RELIEVED)
             tried = guard(view, max(0, spare))
             return self.session.commit(tried.plan, roll_up=True).freed if tried else 0
+
+    def _relieved(self) -> bool:
+        """Whether the guard made the room that the model has no tool to make."""
+        return BY_MODEL.isdisjoint(self._tools.names.values()) and self.relieve() > 0
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Overflow mode's answer. Who goes on all the same has one more turn, without tools, after the guard acted."""

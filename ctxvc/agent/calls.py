@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ctxvc import models
 from ctxvc.errors import BadInput
 from ctxvc.request import Request
 
@@ -34,7 +35,6 @@ MOST_WHOLE = 21_333
 #: With it, thinking that an edit took out of its place is dropped by the provider instead of refused.
 BINDING = "thinking-binding-controls-2026-08-01"
 _DROP = {"prefix_mismatch_behavior": "drop_block"}
-_BOUND = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 #: What a request is made of: it stands in the session.
 _PROMPT = ("messages", "system", "tools")
@@ -70,17 +70,11 @@ def arguments(request: Request, more: Mapping[str, Any], *, reserve: int, final:
     }
     if not made["model"]:
         raise BadInput("no model is named", hint="give one to Session.open, or to request")
-    if binds_thinking(made["model"]):
+    if models.binds_thinking(made["model"]):
         _bind(made)
     if final and request.tools:
         made["tool_choice"] = {"type": "none"}
     return made
-
-
-def binds_thinking(model: str) -> bool:
-    """Whether its thinking is bound to every message before it: the Claude models from 5.1 on."""
-    version = _BOUND.search(model.lower())
-    return version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 1)
 
 
 def plain(given: object) -> Mapping[str, Any]:

@@ -18,8 +18,10 @@ from ctxvc.session import Note, Session
 from ctxvc.store import addresses, revisions
 from ctxvc.store.writer import Writer
 
-#: Tools that are answered while the context is too full for anything else.
-FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter"})
+#: Tools that are answered while the context is too full for anything else: those by which a model makes room itself,
+#: and the marks by which a policy does.
+BY_MODEL = frozenset({"scope", "goto", "note", "archive", "delete"})
+FREEING = BY_MODEL | {"delimiter"}
 
 #: Characters of an error, of a list of notes, and of a note.
 ERROR = 380

@@ -1,4 +1,4 @@
-"""`install`: lets a program record its sessions by itself."""
+"""`install`: puts hooks in place, so that sessions are recorded and code is linked without anybody's doing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing import Any
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import githooks, schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput
 from ctxvc.recording import json_text, places, settings
 
+CLAUDE_CODE = "claude-code"
+
 
 @command("install", "ctxvc install claude-code --user")
-@click.argument("program", metavar="claude-code", type=click.Choice(["claude-code"]))
+@click.argument("what", metavar="WHAT", type=click.Choice(["claude-code", githooks.PROJECT, githooks.STORE]))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
               help="For this project, in .claude/settings.local.json, which is not shared (the default).")  # fmt: skip
@@ -30,13 +32,42 @@ from ctxvc.recording import json_text, places, settings
 @click.option("--uninstall", is_flag=True, help="Take it out again.")
 @json_option
 @click.pass_obj
-def install(app: App, program: str, where: str, dry_run: bool, uninstall: bool) -> None:  # noqa: ARG001 - the only one
-    """Let a program record its sessions by itself.
+def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> None:
+    """Put hooks in place: a program's, the project's or the store's.
 
-    Adds hooks, and a status line where there is none, to the settings of Claude Code. What is there stays as it is, and
-    the file as it was is kept beside it. Doing it again changes nothing. Instead of this, Claude Code can load the
-    plugin: it lies in the folder that `ctxvc install claude-code --dry-run --json` names as `plugin`.
+    WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
+    settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this project
+    are linked to the session and step that they came from, for `ctxvc why`. Or `git-hooks`, for this store: it is looked
+    at before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+
+    What is there stays as it is, and doing it again changes nothing.
     """
+    if what != CLAUDE_CODE and where == "user":
+        raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
+    if what == githooks.PROJECT:
+        app.store_path()  # without a store there is nothing to link to
+        done = [githooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
+    elif what == githooks.STORE:
+        done = githooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
+    else:
+        _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
+        return
+    answer = schemas.InstalledHooks(items=[schemas.InstalledHook(path=str(path), changed=new) for path, new in done])
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
+
+
+def _hook_lines(answer: schemas.InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
+    would = "would be " if dry_run else ""
+    done = f"{would}taken out" if uninstall else f"{would}put in place"
+    for item in answer.items:
+        yield f"{done if item.changed else 'nothing to change'}: {safe(item.path)}"
+
+
+def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> None:
     path = _settings_file(app, where)
     before = _text(path)
     held = _parsed(before, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import click
 
 from ctxvc import exporters
-from ctxvc.cli import schemas
+from ctxvc.cli import resuming, schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, safe, spread, words_of
+from ctxvc.cli.resuming import CLAUDE_CODE
+from ctxvc.cli.writing import write
 from ctxvc.core import text
 from ctxvc.core.prompt import Piece, Show, outline, pieces, sendable
-from ctxvc.errors import CtxvcError
 from ctxvc.session import proof
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
@@ -45,24 +45,30 @@ def prompt(app: App, revision: str, sent: bool) -> None:
 
 @command("export", "ctxvc export --format openai -o request.json")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--format", "form", type=click.Choice(list(_FORMATS)), default="anthropic", help="Whose API (anthropic).")
+@click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
+              help="Whose form (anthropic).")  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
+@click.option("--install", is_flag=True, help="claude-code: put it where `claude --resume` finds it for this project.")
+@click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
+              help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.pass_obj
-def export(app: App, revision: str, form: str, target: Path | None) -> None:
-    """Write the prompt as a request of a provider's API.
+def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
+    """Write the prompt as a request of a provider's API, or as a session that Claude Code goes on with.
 
-    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
+    anthropic and openai: the body of the Messages API or of chat completions: model, system prompt, tools and
+    messages, as JSON. claude-code: a session file for `claude --resume`, of any revision, also of one from before a
+    compaction. The transcript that it was recorded from gives its own lines as far as they come to the same prompt.
     """
+    if form == CLAUDE_CODE:
+        resuming.export(app, revision, target, install=install, recorded=recorded)
+        return
+    if install or recorded:
+        raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
         data = exporters.dumps(_FORMATS[form](_request(moment, pieces(outline(moment.ledger), moment.bodies))))
-    if target is None:
-        app.output.raw(data)
-        return
-    path = app.path(target)
-    _write(path, data)
-    app.output.note(f"wrote {text.human_bytes(len(data))} to {safe(str(path))}")
+    write(app, target, data)
 
 
 def _request(moment: Snapshot, content: list[Piece]) -> exporters.Prompt:
@@ -123,15 +129,3 @@ def _heading(piece: Piece, show: Show) -> str:
 def _words(piece: Piece) -> str:
     words = words_of(piece.body, piece.ext)
     return f"[{piece.ext}, {text.human_bytes(len(piece.body))}]" if words is None else words
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The file holds `data`, whole; a failure leaves what was there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_bytes(data)
-        temporary.chmod(0o600)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error

@@ -10,7 +10,8 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
-from ctxvc.store.purge import Report, Wanted, survey
+from ctxvc.store.exposure import Report
+from ctxvc.store.purge import Wanted, survey
 from ctxvc.store.purge import purge as erase
 
 #: Blocks of a scope that are named, at most.

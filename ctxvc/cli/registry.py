@@ -23,9 +23,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "demo": Entry("setup:demo", "Show on a recorded session what ctxvc does."),
     },
     "Record": {
-        "install": Entry("install:install", "Let a program record its sessions by itself."),
+        "install": Entry("install:install", "Put hooks in place: a program's, the project's or the store's."),
         "watch": Entry("watch:watch", "Record sessions as they are written, by looking again and again."),
-        "hook": Entry("hook:hook", "Take in an event of Claude Code, for its hooks and its status line."),
+        "hook": Entry("hook:hook", "Take in an event of Claude Code or of git, for hooks and the status line."),
     },
     "Look": {
         "sessions": Entry("sessions:sessions", "List the sessions of the store, newest first."),
@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "grep": Entry("inspection:grep", "Search all blocks, and say where each hit is now."),
         "bisect": Entry("bisecting:bisect", "Find the commit at which something entered the prompt, or left it."),
         "blame": Entry("inspection:blame", "Show what became of a block or a group, who did it and why."),
+        "why": Entry("why:why", "Show the conversation that a code commit, or a line of code, came from."),
     },
     "Change": {
         "archive": Entry("acting:archive", "Take blocks out of the prompt; a stub with their address stays."),
@@ -73,7 +74,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Keep": {
         "verify": Entry("upkeep:verify", "Check that every block is what was recorded."),
         "gc": Entry("upkeep:gc", "Pack the store tightly."),
-        "purge": Entry("purge:purge", "Erase a block, a text or all secrets from the store, and from its history."),
+        "purge": Entry("purge:purge", "Erase blocks, a text or all secrets from the store, and from its history."),
         "doctor": Entry("doctor:doctor", "Look for what is wrong, and say what mends it."),
         "completion": Entry("setup:completion", "Print the script that completes commands in a shell."),
     },

@@ -737,6 +737,44 @@ class RecoveredBytes(Answer, frozen=True, kw_only=True, tag="ctxvc.recover_bytes
     items: list[RecoveredBody]
 
 
+class WhyBlock(Item, frozen=True, kw_only=True):
+    """A block of the conversation that code came from."""
+
+    address: Annotated[str, _field("as `show` takes it")]
+    step: int
+    text: Annotated[str, _field("whole")]
+
+
+class WhyCall(Item, frozen=True, kw_only=True):
+    """A call that wrote a file."""
+
+    address: Annotated[str, _field("as `show` takes it")]
+    step: int
+    tool: str
+    path: Annotated[str, _field("as the call names it; empty where it does not")]
+    lines: Annotated[int, _field("how many of the commit's added lines it wrote, or 1 if it wrote the line")]
+
+
+class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/1"):
+    """`why`"""
+
+    commit: Annotated[str, _field("full id of the project's commit; empty where the line is not committed")]
+    subject: Annotated[str, _field("of that commit; empty where the project has it no more")]
+    file: Annotated[str, _field("of FILE:LINE, the file as the commit names it; else empty")]
+    line: Annotated[str, _field("of FILE:LINE, the line's text")]
+    found: Annotated[str, _field("`link` or `text`: how the step was found")]
+    basis: Annotated[str, _field("in words, what that rests on")]
+    session: Session
+    scope: Scope
+    step: int
+    turn: int
+    revision: Annotated[Commit, _field("the step's commit in the store; empty where it has none yet")]
+    asked: Annotated[list[WhyBlock], _field("what a person said in the turn, up to the step")]
+    replied: Annotated[list[WhyBlock], _field("what the model said in the step, or last before it")]
+    notes: Annotated[list[WhyBlock], _field("notes of the turn")]
+    calls: Annotated[list[WhyCall], _field("calls that wrote the commit's files, oldest first")]
+
+
 class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):
     """`checkout`"""
 
@@ -776,6 +814,19 @@ class Installed(Answer, frozen=True, kw_only=True, tag="ctxvc.install/1"):
     backup: Annotated[str, _field("where the settings as they were are kept; empty where none were written")]
     plugin: Annotated[str, _field("folder of the plugin, which Claude Code can load instead")]
     diff: Annotated[list[str], _field("lines of the difference")]
+
+
+class InstalledHook(Item, frozen=True, kw_only=True):
+    """A file that has a hook of ours, or a setting."""
+
+    path: str
+    changed: Annotated[bool, _field("whether there is, or with --dry-run would be, a difference")]
+
+
+class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks/1"):
+    """`install post-commit`, `install git-hooks`"""
+
+    items: list[InstalledHook]
 
 
 class DoctorItem(Item, frozen=True, kw_only=True):

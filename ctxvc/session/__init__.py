@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc import policies
+from ctxvc import models, policies
 from ctxvc.core import ids, scoping, text
 from ctxvc.core.actions import Verb
 from ctxvc.core.blocks import Message, Origin
@@ -107,13 +107,14 @@ class Session:
         store = Store(place) if (place / "HEAD").exists() else create(place)
         try:
             name = name or (store.current_session() if store.sessions() else "session")
-            if name not in store.sessions():
+            if made := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
             writer = store.writer(name, scope)
             chosen = policy if isinstance(policy, Policy) else _policy(policy or writer.ledger().meta.policy)
             session = Session(writer, actor=actor, policy=chosen)
             wanted = budget if isinstance(budget, Budget) else Budget(budget)
             session.set(
+                **({"calibration": tuple(models.initial(model))} if made else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(wanted) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
@@ -231,7 +232,10 @@ class Session:
         return self._context.dashboard(every=every)
 
     def set(self, **fields: Any) -> None:
-        """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit."""
+        """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit.
+
+        Another model's window and thresholds hold from the next request on, and its calibration begins anew.
+        """
         self._context.set(fields)
 
     def prompt(self) -> Request:

@@ -50,7 +50,7 @@ class Context:
         self.terms = Terms()
         #: Bodies that are on their way in, while an append goes on.
         self.fresh: Mapping[tuple[str, str], bytes] = {}
-        self._prices: dict[str, Prices] = {}
+        self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and what blocks cost it
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
         self._overhead: dict[str, int] = {}
@@ -143,10 +143,12 @@ class Context:
 
     def prices(self, scope: str = "") -> Prices:
         scope = scope or self.scope
-        if scope not in self._prices:
+        model = self.ledger().meta.model
+        if scope not in self._prices or self._prices[scope][0] != model:
             bodies = Bodies(lambda row: self._read(row, "", scope), lambda row, suffix: self._read(row, suffix, scope))
-            self._prices[scope] = Prices(self.meter, bodies, self.ledger().meta.model)
-        return self._prices[scope]
+            self._prices[scope] = model, Prices(self.meter, bodies, model)
+            self._counted.pop(scope, None)
+        return self._prices[scope][1]
 
     def _read(self, row: Row, suffix: str, scope: str) -> bytes:
         if (row.id, suffix) in self.fresh:
@@ -201,13 +203,19 @@ class Context:
             self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", meta={"cuts": made})
 
     def set(self, fields: Mapping[str, Any]) -> None:
-        """Sets fields of `ctxvc.json`, where they are not so already. Another model cannot read this one's thinking."""
+        """Sets fields of `ctxvc.json`, where they are not so already.
+
+        Another model counts in its own way, and cannot read this one's thinking.
+        """
         ledger = self.ledger()
-        new = {name: value for name, value in fields.items() if value != getattr(ledger.meta, name)}
+        model = fields.get("model", ledger.meta.model)
+        another = not models.is_same(model, ledger.meta.model)
+        wanted = {"calibration": tuple(models.initial(model)), **fields} if another else fields
+        new = {name: value for name, value in wanted.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
         words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
-        if "model" in new and ledger.meta.model and not _alike(new["model"], ledger.meta.model):
+        if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
         self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
 
@@ -234,11 +242,6 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
 
 def _same(left: Row | None, right: Row) -> bool:
     return left is not None and left.sha256 == right.sha256
-
-
-def _alike(left: str, right: str) -> bool:
-    """Whether two names are of one model: a provider answers with a dated one."""
-    return left.startswith(right) or right.startswith(left)
 
 
 def _op(tried: Rehearsal) -> str:

@@ -32,7 +32,7 @@ def newest(ledger: Ledger) -> Slot:
 
 
 def keep_below(context: Context, spare: int = 0) -> None:
-    """The guard acts where the prompt would pass the budget, `spare` tokens more than it has counted in.
+    """The guard acts where the prompt would pass the budget with `spare` more tokens, as the provider counts them.
 
     Raises: OverBudget where that does not help.
     """
@@ -86,12 +86,13 @@ class Boards:
         context.changed = False
 
     def room(self) -> int:
-        """The tokens that the dashboard may cost which is due now; 0 where none is."""
+        """The tokens, as the provider counts them, that the dashboard may cost which is due now; 0 where none is."""
         view, shown = self._looked()
         form = self._due(view, shown)
         if form == "none":
             return 0
-        return boards.room("full" if form == "cut" else form, 0, view.budget.board_cap)
+        most = boards.room("full" if form == "cut" else form, 0, view.budget.board_cap)
+        return -(-most * view.calibration[0] // 1000)
 
     def _show(self) -> bool:
         """Whether what is due was shown; False where a cut must be made first."""

@@ -14,7 +14,7 @@ from ctxvc.errors import Refused
 from ctxvc.store import checkout, git
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.refs import scope_of
-from ctxvc.store.rewrite import Rewriter
+from ctxvc.store.rewrite import Rewriter, commits_of
 from ctxvc.store.store import Store
 
 REMOTES = "refs/remotes/"
@@ -45,9 +45,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-def seen(store: Store, prepared: _Prepared, rewriter: Rewriter) -> Iterator[Seen]:
-    sums = prepared.scrub.sums
-    for ref, tip in sorted(prepared.tips.items()):
+def seen(store: Store, tips: Mapping[str, str], sums: Collection[str], rewriter: Rewriter) -> Iterator[Seen]:
+    """The scopes at these tips that have bodies with these checksums."""
+    for ref, tip in sorted(tips.items()):
         named = scope_of(ref)
         if named is None:
             continue
@@ -83,10 +83,10 @@ def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]
         found = re.fullmatch(r"remote\.(.+)\.url", name)
         if found:
             tips = tracked.pop(found[1], [])
-            had = any(each in rewriter.commits for each in (commits_of(store, tips) if tips else []))
+            had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
             yield found[1], re.sub(r"//[^/@]*@", "//", value), had
     for name, tips in sorted(tracked.items()):
-        yield name, "", any(each in rewriter.commits for each in commits_of(store, tips))
+        yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
 
 
 def checkouts(store: Store) -> Iterator[str]:

@@ -8,13 +8,9 @@ Killed before, the store is the old one; killed after, the new one. At the end e
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import msgspec
 import pygit2
@@ -22,19 +18,18 @@ import pygit2
 from ctxvc.core import scoping, secrets, text, wire
 from ctxvc.core.labels import WIDTH
 from ctxvc.core.ledger import Row
-from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
-from ctxvc.store import addresses, checkout, cleanup, durable, git, upkeep
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound
+from ctxvc.store import addresses, cleanup, decided, durable, exposure, git, searching, upkeep
 from ctxvc.store import format as fmt
-from ctxvc.store.flush import message, trailers_of
-from ctxvc.store.journal import Change, Journal, Record, encode_head, encode_record
+from ctxvc.store.decided import Decided
+from ctxvc.store.exposure import Report
+from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
-from ctxvc.store.refs import HEADS, scope_of
-from ctxvc.store.rewrite import Raw, Rewriter, files, links
-from ctxvc.store.scrub import KIND, Scrub, emptied, forms_of
+from ctxvc.store.refs import HEADS
+from ctxvc.store.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
+from ctxvc.store.scrub import KIND, Scrub, emptied
 from ctxvc.store.store import Store
 
-FOLDER = Path("ctxvc", "purge")
-STATE = "state.json"
 REF = "refs/ctxvc/purged"
 MAP = "purged.json"
 
@@ -42,8 +37,6 @@ MAP = "purged.json"
 SHORTEST = 4
 #: Of a purged block, what it says is looked for elsewhere too if it has so many bytes.
 TELLING = 16
-
-_REMOTES = "refs/remotes/"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +78,8 @@ def purge(store: Store, wanted: Wanted) -> Report:
         rewriter = _rewriter(store, prepared)
         report = _report(store, prepared, rewriter, done=True)
         _stage(store, prepared, rewriter, report, lock)
-        _apply(store.path, lock)
-        left = list(_left(store.path, prepared.scrub))
+        decided.apply(store.path, lock)
+        left = list(searching.left(store.path, prepared.scrub))
     if left:
         raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
     return report
@@ -148,7 +141,7 @@ def _prepare(store: Store, wanted: Wanted) -> _Prepared:
                 add(kind, secret)
     if not words and not whole:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
-    _check_files(store.path, words)
+    searching.check_files(store.path, words)
     redactor = secrets.Redactor(mac, store.redaction.allowed) if wanted.secrets else None
     scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
     return _Prepared(_with_bodies(raw, held, scrub, whole), kinds, tips)
@@ -230,7 +223,7 @@ def _id(blob: bytes | _Data) -> bytes:
 def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
     """What waits in the journals, at the paths where it will be."""
     for name in store.sessions():
-        for _, record in _journal(store.journal_path(name))[1]:
+        for _, record in journal_of(store.journal_path(name))[1]:
             for change in record.changes:
                 exts = {row.id: row.ext for row in change.rows}
                 for block, suffix, data in change.bodies:
@@ -249,18 +242,10 @@ def _tips(store: Store) -> dict[str, str]:
     found = {}
     for reference in store.repository.references.iterator():
         name = reference.name
-        if name.startswith(_REMOTES) or name == REF or isinstance(reference.target, str):
+        if name.startswith(exposure.REMOTES) or name == REF or isinstance(reference.target, str):
             continue
         found[name] = str(reference.peel(pygit2.Commit).id)
     return found
-
-
-def _commits(store: Store, tips: Iterable[str]) -> list[bytes]:
-    """All commits that these reach, parents first."""
-    listed = git.run(
-        store.path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n"
-    )
-    return [bytes.fromhex(line.decode()) for line in listed.split()]
 
 
 def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
@@ -279,17 +264,8 @@ def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
 
 def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
     raw = Raw(store.repository)
-    for commit in _commits(store, tips):
+    for commit in commits_of(store.path, tips):
         yield raw.read(commit).partition(b"\n\n")[2]
-
-
-def _journal(path: Path) -> tuple[object, list[tuple[int, Record]]]:
-    journal = Journal(path)
-    try:
-        head, records, _, _ = journal.read()
-    finally:
-        journal.close()
-    return head, records
 
 
 # --- rewriting
@@ -304,10 +280,10 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
         # Plans name commits of scopes: those are known by then.
         plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
-        first = _commits(store, scopes) if scopes else []
+        first = commits_of(store.path, scopes) if scopes else []
         known = set(first)
         rewriter.all(first)
-        rewriter.all([each for each in _commits(store, plans.values()) if each not in known] if plans else [])
+        rewriter.all([each for each in commits_of(store.path, plans.values()) if each not in known] if plans else [])
         return rewriter
     finally:
         pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
@@ -315,7 +291,7 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
 
 def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> None:
     """Everything new is on the disk, and the store is still the old one until the very last line."""
-    folder = store.path / FOLDER
+    folder = store.path / decided.FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "journal").mkdir(mode=0o700, parents=True)
     commits = {old.hex(): new.hex() for old, new in rewriter.commits.items()}
@@ -325,12 +301,12 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
     for name in store.sessions():
         path = store.journal_path(name)
         if path.exists():
-            durable.replace(folder / "journal" / name, _rewritten(path, prepared.scrub, commits))
+            durable.replace(folder / "journal" / name, journal_rewritten(path, prepared.scrub, commits))
             journals.append(name)
-    gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(_REMOTES)]
+    gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
     words = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(store.path / "objects" / "pack" / "pack"))
     pack = git.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
-    state = _State(
+    state = Decided(
         format=1,
         pack=f"pack-{pack.decode().strip()}",
         refs={ref: tip for ref, tip in refs.items() if tip != _target(store, ref)},
@@ -339,7 +315,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
         checkouts=report.checkouts,
         files=tuple(_aside(store, prepared.scrub)),
     )
-    durable.replace(folder / STATE, msgspec.json.encode(state))
+    durable.replace(folder / decided.STATE, msgspec.json.encode(state))
 
 
 def _target(store: Store, ref: str) -> str:
@@ -381,36 +357,6 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
     return {**{old: second.get(new, new) for old, new in first.items()}, **second}
 
 
-def _rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
-    """A journal without what is to go. Its records keep their numbers."""
-    head, records = _journal(path)
-    if head is None:
-        return path.read_bytes()
-    frames = []
-    for seq, record in records:
-        changes = tuple(_change(change, scrub, commits) for change in record.changes)
-        frames.append(encode_record(seq, Record(changes=changes, head=record.head)))
-    return b"".join((encode_head(head), *frames))  # type: ignore[arg-type]
-
-
-def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
-    def fresh(data: bytes) -> bytes:
-        return scrub.sums.get(hashlib.sha256(data).hexdigest(), data)
-
-    return msgspec.structs.replace(
-        change,
-        rows=tuple(map(scrub.row, change.rows)),
-        bodies=tuple((block, suffix, fresh(data)) for block, suffix, data in change.bodies),
-        groups=tuple(map(scrub.group, change.groups)),
-        meta=scrub.value(change.meta),
-        subject=scrub.words_of(change.subject),
-        trailers={name: scrub.words_of(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
-        text=scrub.words_of(change.text),
-        origin=commits.get(change.origin, change.origin),
-        merge=commits.get(change.merge, change.merge),
-    )
-
-
 # --- telling
 
 
@@ -419,10 +365,10 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         raise NotFound("nothing of it is in the store", hint="`ctxvc grep` searches what is recorded")
     return Report(
         kinds=prepared.kinds,
-        seen=tuple(_seen(store, prepared, rewriter)),
+        seen=tuple(exposure.seen(store, prepared.tips, prepared.scrub.sums, rewriter)),
         bodies=len(prepared.scrub.bodies),
         commits=len(rewriter.commits),
-        remotes=tuple(_remotes(store, rewriter)),
-        checkouts=tuple(_checkouts(store)),
+        remotes=tuple(exposure.remotes(store, rewriter)),
+        checkouts=tuple(exposure.checkouts(store)),
         done=done,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 import pygit2
@@ -15,6 +16,8 @@ import pygit2
 from ctxvc.core import wire
 from ctxvc.errors import Damaged
 from ctxvc.store import format as fmt
+from ctxvc.store import git
+from ctxvc.store.journal import Change, Head, Journal, Record, encode_head, encode_record
 from ctxvc.store.scrub import Scrub
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
@@ -206,3 +209,49 @@ def links(data: bytes) -> tuple[bytes, list[bytes]]:
     tree = bytes.fromhex(head[0].removeprefix(b"tree ").decode())
     parents = [bytes.fromhex(line.removeprefix(b"parent ").decode()) for line in head if line.startswith(b"parent ")]
     return tree, parents
+
+
+def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
+    """All commits that these reach, parents first."""
+    listed = git.run(path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n")
+    return [bytes.fromhex(line.decode()) for line in listed.split()]
+
+
+def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
+    """The head of a journal, and its records by their numbers. Raises: Damaged."""
+    journal = Journal(path)
+    try:
+        head, records, _, _ = journal.read()
+    finally:
+        journal.close()
+    return head, records
+
+
+def journal_rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
+    """A journal without what is to go. Its records keep their numbers."""
+    head, records = journal_of(path)
+    if head is None:
+        return path.read_bytes()
+    frames = []
+    for seq, record in records:
+        changes = tuple(_change(change, scrub, commits) for change in record.changes)
+        frames.append(encode_record(seq, Record(changes=changes, head=record.head)))
+    return b"".join((encode_head(head), *frames))
+
+
+def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
+    def fresh(data: bytes) -> bytes:
+        return scrub.sums.get(hashlib.sha256(data).hexdigest(), data)
+
+    return msgspec.structs.replace(
+        change,
+        rows=tuple(map(scrub.row, change.rows)),
+        bodies=tuple((block, suffix, fresh(data)) for block, suffix, data in change.bodies),
+        groups=tuple(map(scrub.group, change.groups)),
+        meta=scrub.value(change.meta),
+        subject=scrub.words_of(change.subject),
+        trailers={name: scrub.words_of(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
+        text=scrub.words_of(change.text),
+        origin=commits.get(change.origin, change.origin),
+        merge=commits.get(change.merge, change.merge),
+    )

@@ -18,7 +18,7 @@ import pygit2
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, durable, git
+from ctxvc.store import cleanup, decided, durable, git
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -54,7 +54,8 @@ class Store:
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
-        _finish_purge(path)
+        if decided.pending(path):
+            decided.complete(path)  # a purge was killed: what it erases must not be read any more
         self.repository = git.open_repository(path)
         settings = git.config(self.repository)
         _check_settings(path, settings)
@@ -405,14 +406,6 @@ def _exclude(path: Path) -> None:
             exclude.write_text(held + ("" if not held or held.endswith("\n") else "\n") + line + "\n")
     except OSError:
         return  # the .gitignore inside does the same
-
-
-def _finish_purge(path: Path) -> None:
-    """A purge that was killed after it was decided is done before anything is read."""
-    if (path / "ctxvc" / "purge" / "state.json").exists():
-        from ctxvc.store import purge
-
-        purge.complete(path)
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from ctxvc.cli.main import cli
 from ctxvc.store.store import FOLDER
 from tests.cli.conftest import Run
 from tests.store.test_redaction import TOKEN, everything, recording
@@ -30,10 +33,6 @@ def test_with_yes_it_is_gone_and_told_who_had_it(run: Run, project: Path) -> Non
 
 
 def test_a_text_may_come_from_stdin_so_that_no_shell_keeps_it(project: Path) -> None:
-    from click.testing import CliRunner
-
-    from ctxvc.cli.main import cli
-
     words = ["-C", str(project), "purge", "--text", "-", "--yes", "--json"]
     done = CliRunner().invoke(cli, words, input="tests/test_app.py\n")
 

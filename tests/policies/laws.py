@@ -82,14 +82,15 @@ def drive(policy: Policy, messages: Sequence[Message], budget: int | Budget, *, 
             continue  # its calls are open
         view = run.view(budget)
         tried = check(policy, view, run) if number % every == 0 else rehearse(view, policy.propose(view))
-        _keep(run, tried)
+        keep(run, tried)
         guarded = guard(run.view(budget))
         if guarded:
-            _keep(run, guarded)
+            keep(run, guarded)
     return run
 
 
-def _keep(run: Run, tried: Rehearsal) -> None:
+def keep(run: Run, tried: Rehearsal) -> None:
+    """The run goes on with what was rehearsed, and with the cut that comes with a committed plan."""
     if not tried:
         return
     run.ledger = tried.after

@@ -27,8 +27,10 @@ TOOLS = [
 
 
 def create(path: Path, *, budget: int = 32_000, name: str = "demo", model: str = MODEL, **fields: Any) -> Session:
-    """A new session of a store at `path`, with a system prompt and tools."""
-    return Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields)
+    """A new session of a store at `path`, with a system prompt and tools; its tokens are counted as they are."""
+    made = Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields)
+    made.set(calibration=(1000, 0))
+    return made
 
 
 def sent(request: Request) -> dict[str, Any]:

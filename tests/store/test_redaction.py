@@ -14,7 +14,7 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.wire import call_part
 from ctxvc.errors import Refused
 from ctxvc.importing import import_paths
-from ctxvc.store import purge
+from ctxvc.store import purge, searching
 from ctxvc.store.store import Store, create
 from tests.core import planting
 from tests.core.test_secrets import cores
@@ -26,7 +26,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 def everything(path: Path) -> bytes:
     """Every object of a store, unpacked, and every file beside the packs."""
-    objects = [data for _, data in purge._objects(path)]
+    objects = [data for _, data in searching.objects(path)]
     names = [Path(folder, name) for folder, _, found in os.walk(path) for name in found]
     return b"\0".join([*objects, *(name.read_bytes() for name in names if "pack" not in name.parts)])
 

@@ -21,8 +21,9 @@ TOOLS = [
 
 
 def opened(path: Path, name: str = "demo", *, budget: int = 100_000, **more: Any) -> Session:
-    """The session, made where it is not there, without dashboards."""
+    """The session, made where it is not there, without dashboards; its tokens are counted as they are."""
     session = Session.open(path, name, model=MODEL, budget=budget, system="Work.", tools=TOOLS, **more)
+    session.set(calibration=(1000, 0))
     session.shows_dashboard = False
     return session
 

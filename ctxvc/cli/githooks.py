@@ -1,0 +1,169 @@
+"""The hooks of git that `install` puts in place, and what a push of a store is looked at for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ctxvc.cli.project import git_says
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.store import check, durable, git, leaks
+from ctxvc.store.exposure import REMOTES
+from ctxvc.store.store import Store
+
+#: What `install` takes: the project's own repository, or the store.
+PROJECT = "post-commit"
+STORE = "git-hooks"
+#: The store's hooks.
+HOOKS = ("pre-push", "post-checkout")
+TEXTCONV = "diff.ctxvc.textconv"
+
+#: A script of ours has this in it.
+_MARK = "# ctxvc: "
+_PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
+#: git appends the file's name to a textconv's command.
+_FUNCTION = "ctxvc() {{ {}; }}; ctxvc"
+_MOST = 5
+
+
+# --- to install
+
+
+def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> tuple[Path, bool]:
+    """The project's `post-commit` hook is in place, or is gone; gives its path and whether that is a change.
+
+    Where git looks for hooks is git's to say. A hook of somebody else's is never touched.
+    Raises: NotFound where there is no repository, Refused.
+    """
+    told = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
+    if not told:
+        raise NotFound(f"{folder} is in no git repository", hint="`git init` makes one; -C DIR names another folder")
+    hooks, common = (Path(line) for line in told.splitlines())
+    top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
+    inside = [common, *([Path(top)] if top else [])]
+    if not any(hooks.resolve().is_relative_to(parent.resolve()) for parent in inside):
+        raise Refused(
+            f"git looks for this project's hooks in {hooks}, which is not the project's own (core.hooksPath)",
+            hint=f"to have it there, add to {hooks / PROJECT}: {_line(program)}",
+        )
+    path = hooks / PROJECT
+    script = None if uninstall else _script(PROJECT, program)
+    return path, _placed(path, script, _line(program), dry_run=dry_run)
+
+
+def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
+    """The store's hooks and its textconv are in place, or are gone; gives each path and whether that is a change.
+
+    Raises: Refused where a hook of somebody else's is there.
+    """
+    done = []
+    for name in HOOKS:
+        script = None if uninstall else _script(name, program)
+        done.append(
+            (path / "hooks" / name, _placed(path / "hooks" / name, script, _line(program, name), dry_run=dry_run))
+        )
+    done.append((path / "config", _textconv(path, uninstall=uninstall, dry_run=dry_run)))
+    return done
+
+
+def scripts() -> Path:
+    """Where the scripts lie: in the installed package, or in the source's `hooks`."""
+    package = Path(__file__).parents[1]
+    inside = package / "hooks" / "git"
+    return inside if inside.is_dir() else package.parent / "hooks" / "git"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a hook is one of these scripts."""
+    try:
+        return _MARK in path.read_text("utf-8", "replace")
+    except OSError:
+        return False
+
+
+def _script(name: str, program: str) -> bytes:
+    # A function, since the program's path may have what a template takes for a group.
+    return _PROGRAM.sub(lambda _: f"program={program}", (scripts() / name).read_text("utf-8")).encode()
+
+
+def _line(program: str, name: str = PROJECT) -> str:
+    """What does the same in a hook of somebody else's."""
+    return {
+        PROJECT: f'{program} hook post-commit "$(git rev-parse HEAD)" || true',
+        "pre-push": f'CTXVC_STORE=$(git rev-parse --absolute-git-dir) {program} hook pre-push "$@" || exit 1',
+        "post-checkout": f"{program} checkout --redraw . || true",
+    }[name]
+
+
+def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
+    """The script is at `path`, or with None no script of ours; gives whether that is a change. Raises: Refused."""
+    there = os.path.lexists(path)
+    if there and not is_ours(path):
+        if script is None:
+            return False
+        raise Refused(f"there is a hook already: {path}", hint=f"it stays as it is; add to it: {line}")
+    if script is None:
+        if there and not dry_run:
+            path.unlink()
+        return there
+    if there and not path.is_symlink() and path.read_bytes() == script and os.access(path, os.X_OK):
+        return False
+    if not dry_run:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            durable.replace(path, script)
+            path.chmod(0o755)
+        except OSError as error:
+            raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
+    return True
+
+
+def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
+    # In the store's own settings word for word: a path to a script would break `git diff` where either is moved.
+    wanted = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
+    held = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
+    ours = held.startswith("ctxvc() { ") or held.endswith("hooks/git/textconv")
+    if (held and not ours) or (not held and uninstall) or (held == wanted and not uninstall):
+        return False
+    if not dry_run:
+        git.run(path, "config", *(("--unset-all", TEXTCONV) if uninstall else (TEXTCONV, wanted)))
+    return True
+
+
+# --- before a push
+
+
+def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
+    """Looks at what git says that it is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
+
+    Raises: Damaged, Refused with where a secret stands; then git pushes nothing.
+    """
+    tips, had = _pushed(store, lines)
+    if not tips:
+        return
+    report = check.verify(store, deep=False)
+    if report.damaged:
+        told = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
+        raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint="`ctxvc verify` tells all")
+    leaks.refuse(store, tips, [*had, *_tracked(store, remote)])
+
+
+def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The commits that would be there, and those that are there already as far as this store knows."""
+    tips, had = [], []
+    for line in lines:
+        words = line.split()
+        if len(words) == 4:
+            tips += [words[1]] if words[1].strip("0") else []
+            had += [words[3]] if words[3].strip("0") and words[3] in store.repository else []
+    return tips, had
+
+
+def _tracked(store: Store, remote: str) -> list[str]:
+    """What this store knows that the remote has."""
+    if not remote:
+        return []
+    told = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
+    return told.decode("ascii", "replace").split()

@@ -1,0 +1,1 @@
+"""Revisions → files that other programs go on from."""

@@ -1,0 +1,262 @@
+"""why: the step of a session that a code commit, or a line of code, came from.
+
+A link says so. Where there is none, it is looked for by its text, in what the calls of all sessions wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+import msgspec
+
+from ctxvc.core.ledger import Row
+from ctxvc.inspection.bodies import Place, bodies, read
+from ctxvc.inspection.written import Write, needle, same_file, writes
+from ctxvc.store import revisions
+from ctxvc.store.links import Link, every
+from ctxvc.store.packs import epoch
+from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
+
+#: A line of fewer characters than this says nothing of where it came from.
+TELLING = 6
+#: Seconds by which the clock of a recording and that of git may differ.
+_SLACK = 60
+_MOST_WANTED = 400
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that wrote a file of the commit. `path` is as it names it, `lines` counts the wanted lines in its text."""
+
+    place: Place
+    path: str
+    lines: int
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step and the conversation around it; each row can be read with the session's `body`.
+
+    `commit` is the step's own in the store, empty where it has none yet. `asked` is what a person said in the turn so
+    far, `replied` what the model said in the step, or last before it, `notes` those of the turn.
+    """
+
+    session: str
+    scope: str
+    step: int
+    turn: int
+    commit: str
+    asked: tuple[Row, ...]
+    replied: tuple[Row, ...]
+    notes: tuple[Row, ...]
+    calls: tuple[Call, ...]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for by its text: lines of some files of the project, all written before `time` (since 1970).
+
+    Without a time, the newest is what is meant.
+    """
+
+    lines: Mapping[str, frozenset[str]]
+    time: int | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.lines.values()))
+
+
+class ByText(NamedTuple):
+    """The step whose calls wrote most of what was wanted: `found` of its lines."""
+
+    step: Step
+    found: int
+
+
+def wanted(lines: Mapping[str, Iterable[str]], time: int | None) -> Wanted:
+    """The lines that say something, white space around them left out; not more than a bounded number."""
+    kept: dict[str, frozenset[str]] = {}
+    room = _MOST_WANTED
+    for file, found in lines.items():
+        telling = dict.fromkeys(line for line in map(str.strip, found) if len(line) >= TELLING and needle(line))
+        if chosen := list(telling)[:room]:
+            kept[file] = frozenset(chosen)
+            room -= len(chosen)
+    return Wanted(lines=kept, time=time)
+
+
+# --- by a link
+
+
+def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Step | None:
+    """What a link tells of, with the calls that wrote these files; None where its session is not in the store.
+
+    `lines` are those of each file whose number a call is told with.
+    """
+    session, scope = _where(store, link)
+    if not session:
+        return None
+    writer = _writer(store, session, scope)
+    others = [each for each in every(store) if each.time < link.time and _where(store, each) == (session, scope)]
+    moments = _Moments(writer, scope, min((each.step for each in (*others, link)), default=0))
+    step = moments.of(link)
+    since: dict[str, int] = {}
+    for each in others:
+        since.update({name: max(since.get(name, 0), moments.of(each)) for name in each.files})
+
+    def belongs(row: Row, name: str) -> bool:
+        # What an earlier commit of the file took is that one's.
+        return since.get(name, 0) < row.step <= step
+
+    return _told(writer, scope, step, list(_calls(writer, scope, lines, belongs)))
+
+
+def _where(store: Store, link: Link) -> tuple[str, str]:
+    """Session and scope, as they are now; a recording may have come into the store after its code commit."""
+    session = link.session if store.tips(link.session) else ""
+    if link.recording:
+        session = store.session_of(link.host, link.recording) or session
+    if not session:
+        return "", ""
+    return session, link.scope if link.scope in store.tips(session) else store.current_scope(session)
+
+
+class _Moments:
+    """The steps of a scope that are committed, from the newest down to one before `lowest`, with their times."""
+
+    def __init__(self, writer: Writer, scope: str, lowest: int) -> None:
+        self._newest = writer.ledger(scope).meta.counters.step
+        self._ends = [(step, time) for step, time, _ in _steps(writer.store, writer.tip(scope), lowest)]
+
+    def of(self, link: Link) -> int:
+        """The step in which a code commit was made.
+
+        What a host recorded comes late: it was the first step that ended after it. Where a person made it, or we ran
+        the model ourselves, the newest step is known.
+        """
+        if not link.recording:
+            return link.step
+        made = epoch(link.time, 0)
+        return min((step for step, end in self._ends if end >= made and step >= link.step), default=self._newest)
+
+
+def _steps(store: Store, tip: str, lowest: int = 0) -> Iterator[tuple[int, int, str]]:
+    """Number, time and commit of the steps below a commit, newest first, down to `lowest`."""
+    for entry in revisions.history(store, tip):
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            step = store.reader.meta(entry.commit).counters.step
+            if step < lowest:
+                return
+            yield step, entry.time, entry.commit
+
+
+def _calls(
+    writer: Writer, scope: str, sought: Mapping[str, frozenset[str]], belongs: Callable[[Row, str], bool]
+) -> Iterator[Call]:
+    for row in writer.ledger(scope).rows():
+        if row.kind != "tool_use" or not any(belongs(row, name) for name in sought):
+            continue
+        hits = [
+            (len(lines), write.path)
+            for name, write, lines in _hits(writes(writer.body(row, scope), row.ext), sought)
+            if write.path and same_file(write.path, name) and belongs(row, name)
+        ]
+        if hits:
+            count, path = max(hits)
+            yield Call(place=Place(writer.name, scope, row), path=path, lines=count)
+
+
+# --- by text
+
+
+def by_text(store: Store, sessions: Sequence[str], sought: Wanted, progress: Callable[[int], None]) -> ByText | None:
+    """The step whose calls wrote what is wanted, among these sessions; None where no call did. Raises: Damaged."""
+    needles = [needle(line) for lines in sought.lines.values() for line in lines]
+    if not needles:
+        return None
+    writers = {name: _writer(store, name) for name in sessions}
+    held = bodies(((each, each.scopes()) for each in writers.values()), lambda row: row.kind == "tool_use")
+    found: dict[tuple[str, str], list[tuple[Call, frozenset[str], bool]]] = {}
+    for each, body in read(store, held):
+        progress(len(body))
+        if not any(part in body for part in needles):
+            continue
+        place = each.places[0]
+        hits = [hit for hit in _hits(writes(body, place.row.ext), sought.lines) if hit[2]]
+        if hits:
+            name, write, _ = max(hits, key=lambda hit: (same_file(hit[1].path, hit[0]), len(hit[2])))
+            lines = frozenset(line for _, _, some in hits for line in some)
+            call = Call(place=place, path=write.path, lines=len(lines))
+            known = found.setdefault((place.session, place.scope), [])
+            known.append((call, lines, same_file(write.path, name)))
+    if not found:
+        return None
+    return _best(store, writers, found, sought)
+
+
+def _best(
+    store: Store,
+    writers: Mapping[str, Writer],
+    found: Mapping[tuple[str, str], Sequence[tuple[Call, frozenset[str], bool]]],
+    sought: Wanted,
+) -> ByText:
+    """The scope in which most was written, to a file of that name if there is one; there the newest step in time."""
+    until = None if sought.time is None else sought.time + _SLACK
+    ranked: list[tuple[tuple[bool, int, bool, int], str, str, int, list[Call]]] = []
+    for (session, scope), known in found.items():
+        named = any(named for _, _, named in known)
+        hits = [hit for hit in known if hit[2] or not named]
+        times = {step: time for step, time, _ in _steps(store, writers[session].tip(scope))}
+        last = max(times.values(), default=0)
+        when = {call.place.row.step: times.get(call.place.row.step, last) for call, _, _ in hits}
+        early = [step for step, time in when.items() if until is None or time <= until]
+        step = max(early) if early else min(when)
+        calls = [call for call, _, _ in hits if call.place.row.step <= step]
+        lines = frozenset(line for call, some, _ in hits if call in calls for line in some)
+        rank = (named, len(lines), bool(early), when[step] if early else -when[step])
+        ranked.append((rank, session, scope, step, calls))
+    rank, session, scope, step, calls = max(ranked, key=lambda each: each[:4])
+    return ByText(_told(writers[session], scope, step, calls), rank[1])
+
+
+def _hits(
+    written: Sequence[Write], sought: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[str, Write, frozenset[str]]]:
+    """Each text that a call wrote, with the file that it can be for, and the lines of it that are sought.
+
+    A file may have moved since: its name is enough.
+    """
+    for write in written:
+        own = write.lines
+        for name, lines in sought.items():
+            if not write.path or PurePath(write.path).name == PurePath(name).name:
+                yield name, write, lines & own
+
+
+# --- the conversation around a step
+
+
+def _told(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
+    rows = [row for row in writer.ledger(scope).rows() if row.step <= step]
+    turn = max((row.turn for row in rows if row.step == step), default=0)
+    here = [row for row in rows if row.turn == turn]
+    said = [row for row in here if row.kind == "assistant"]
+    commit = next((name for number, _, name in _steps(writer.store, writer.tip(scope), step) if number == step), "")
+    return Step(
+        session=writer.name,
+        scope=scope,
+        step=step,
+        turn=turn,
+        commit=commit,
+        asked=tuple(row for row in here if row.origin == "human" and row.kind != "note"),
+        replied=tuple(row for row in said if row.step == said[-1].step),
+        notes=tuple(row for row in here if row.kind == "note"),
+        calls=tuple(calls),
+    )
+
+
+def _writer(store: Store, session: str, scope: str = "") -> Writer:
+    writer = store.writer(session, scope)
+    writer.leave()  # whoever only looks writes nothing
+    return writer

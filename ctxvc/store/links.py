@@ -1,0 +1,227 @@
+"""Links from code commits to the sessions and steps that they came from.
+
+They stand on a branch of their own, `refs/heads/_links`, one small file for each code commit: a clone of the store has
+them, no session can have that name, and nothing is written to the project's history.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pygit2
+
+from ctxvc.core import text
+from ctxvc.core.ledger import Ledger, Meta
+from ctxvc.errors import Conflict
+from ctxvc.store import committed, git, revisions
+from ctxvc.store.committed import Told
+from ctxvc.store.flush import message
+from ctxvc.store.locks import locked
+from ctxvc.store.packs import Commit, epoch
+from ctxvc.store.refs import HEADS, scope_of
+from ctxvc.store.store import Store
+
+FORMAT = 1
+REF = f"{HEADS}_links"
+FOLDER = "links"
+
+#: Seconds for which the current session counts as what a person's commit came from, after its newest step.
+FRESH = 86_400
+#: Files that a link names; of more it has the number only.
+MOST_FILES = 500
+#: A path of more characters is left out.
+_LONGEST = 1_000
+_TRIES = 3
+_HEX = re.compile(r"[0-9a-f]{4,64}")
+#: Commits are written as the difference of two ledgers; these have none.
+_NONE = Ledger(meta=Meta(format=0, session="", scope=""))
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a code commit came from. `time` is when it was made, `files` what it changed, and `more` how many others.
+
+    `host` and `recording` say which session of which program made it; they are empty where nobody said so, and it is
+    only known which session of the store was current. `session` is empty where the store had none of that recording
+    then. `step` is the newest step that the store had then: a recording can be some steps behind.
+    """
+
+    format: int = FORMAT
+    commit: str
+    time: str
+    host: str = ""
+    recording: str = ""
+    session: str = ""
+    scope: str = ""
+    step: int = 0
+    files: tuple[str, ...] = ()
+    more: int = 0
+
+
+_decoder = msgspec.json.Decoder(Link)
+
+
+def take(store: Store) -> int:
+    """Makes links of all code commits that wait; gives how many. Each is made once, whoever else does the same.
+
+    Raises: Conflict, CtxvcError, OSError; then what waits, waits still.
+    """
+    with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
+        waiting = committed.pending(store.path)
+        found = [link for _, told in waiting if told and (link := _link(store, told))]
+        made = _write(store, lock, found)
+        for path, _ in waiting:
+            path.unlink(missing_ok=True)
+    return made
+
+
+def find(store: Store, commit: str) -> list[Link]:
+    """The links of the code commits whose ids begin so: of a full id one at most."""
+    commit = commit.lower()
+    if not _HEX.fullmatch(commit):
+        return []
+    if committed.COMMIT.fullmatch(commit):
+        link = _read(store, commit)
+        return [link] if link else []
+    return [link for link in every(store) if link.commit.startswith(commit)]
+
+
+def every(store: Store) -> list[Link]:
+    """All links, oldest first. A file that is none is passed over: a branch can come from anywhere."""
+    root = _tree(store)
+    found = []
+    for folder in _folders(root[FOLDER] if root and FOLDER in root else None):
+        found += [link for entry in folder if (link := _decoded(entry))]
+    return sorted(found, key=lambda link: (link.time, link.commit))
+
+
+# --- making
+
+
+def _link(store: Store, told: Told) -> Link | None:
+    """None where nothing says whose the commit is."""
+    session, scope = "", ""
+    if told.recording:
+        session = store.session_of(told.host, told.recording)
+    elif named := scope_of(told.head):
+        session, scope = named
+    tips = store.tips(session) if session else {}
+    if tips and scope not in tips:
+        scope = store.current_scope(session)
+    if not told.recording and not (tips and _fresh(store, tips[scope], told.time)):
+        return None
+    files = _changed(Path(told.folder), told.commit)
+    return Link(
+        commit=told.commit,
+        time=told.time,
+        host=told.host,
+        recording=text.one_line(told.recording, 200),
+        session=session if tips else "",
+        scope=scope if tips else "",
+        step=_newest_step(store, session, scope) if tips else 0,
+        files=tuple(files[:MOST_FILES]),
+        more=max(0, len(files) - MOST_FILES),
+    )
+
+
+def _fresh(store: Store, tip: str, time: str) -> bool:
+    return epoch(time, 0) - revisions.entry(store, tip).time < FRESH
+
+
+def _newest_step(store: Store, session: str, scope: str) -> int:
+    writer = store.writer(session, scope)
+    writer.leave()  # whoever only looks writes nothing
+    return writer.ledger().meta.counters.step
+
+
+def _changed(folder: Path, commit: str) -> list[str]:
+    """The files that a commit changed against its first parent, by their paths in the project."""
+    if not folder.is_dir():
+        return []
+    words = ("diff-tree", "-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
+    told = git.run(None, *words, cwd=folder, check=False)
+    paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in told.split(b"\0") if path)
+    return [path for path in paths if len(path) <= _LONGEST]
+
+
+def _write(store: Store, lock: int, found: Sequence[Link]) -> int:
+    """The links are on the branch, in one commit; those that are there already stay as they are."""
+    for attempt in range(_TRIES):
+        new = {link.commit: link for link in found if not _read(store, link.commit)}
+        if not new:
+            return 0
+        try:
+            store.write([_commit(store, list(new.values()))], lock)
+            return len(new)
+        except Conflict:  # a purge has written the branch anew
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _commit(store: Store, new: Sequence[Link]) -> Commit:
+    first, now = new[0], store.now()
+    where = f"{first.session}/{first.scope} step {first.step}" if first.session else f"{first.host} {first.recording}"
+    subject = f"link {first.commit[:12]}: {where}" if len(new) == 1 else f"link {len(new)} code commits"
+    return Commit(
+        ref=REF,
+        before=_NONE,
+        after=_NONE,
+        message=message(subject, {"Ctxvc-Op": "link", "Ctxvc-Actor": "user"}),
+        actor="user",
+        time=epoch(first.time, now),
+        now=now,
+        files=tuple(
+            (_path(link.commit), msgspec.json.format(msgspec.json.encode(link), indent=1) + b"\n") for link in new
+        ),
+        parent=_tip(store),
+    )
+
+
+# --- reading
+
+
+def _path(commit: str) -> str:
+    return f"{FOLDER}/{commit[:2]}/{commit[2:]}.json"
+
+
+def _tip(store: Store) -> str:
+    try:
+        target = store.repository.references[REF].target
+    except KeyError:
+        return ""
+    return str(target)
+
+
+def _tree(store: Store) -> pygit2.Tree | None:
+    tip = _tip(store)
+    return store.reader.tree(tip) if tip else None
+
+
+def _folders(found: Any) -> Iterator[pygit2.Tree]:
+    if isinstance(found, pygit2.Tree):
+        yield from (entry for entry in found if isinstance(entry, pygit2.Tree))
+
+
+def _read(store: Store, commit: str) -> Link | None:
+    root = _tree(store)
+    try:
+        return _decoded(root[_path(commit)]) if root else None
+    except KeyError:
+        return None
+
+
+def _decoded(entry: pygit2.Object) -> Link | None:
+    """The link in a file; None where it is none, or of a newer format, or another commit's."""
+    if not isinstance(entry, pygit2.Blob):
+        return None
+    try:
+        link = _decoder.decode(entry.data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    named = committed.COMMIT.fullmatch(link.commit) and _path(link.commit).endswith(f"/{entry.name}")
+    return link if named and link.format <= FORMAT else None

@@ -1,0 +1,95 @@
+"""Policies: what it takes to propose and rehearse a plan, at 500, 2,000 and 8,000 rows.
+
+As in a session: the policy has been asked after every step, so that most of what is old has left already, and each time
+that it acts it takes a batch. And once with the whole session still in the prompt, which must leave at once: the worst
+that an import with a small budget can ask for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ctxvc import tokens
+from ctxvc.core.budget import Budget
+from ctxvc.core.engine import measure, rehearse
+from ctxvc.core.plan import View
+from ctxvc.core.policy import Policy
+from ctxvc.policies import POLICIES, parse
+from tests.benchmarks.making import step
+from tests.benchmarks.measuring import Figure, median_ms
+from tests.policies.laws import keep
+from tests.policies.recorded import Cheap, Run
+
+ROWS = (500, 2_000, 8_000)
+BUDGET = 128_000
+COMPOSED = ("layered+episodes",)
+#: Times that a policy acted, of which the median is taken.
+ACTS = 15
+
+
+class Counted(Cheap):
+    """Prices with our own tokenizer for texts of ours, as in a session."""
+
+    def text(self, words: str) -> int:
+        return tokens.count(words)
+
+
+@dataclass
+class _Taken:
+    """Seconds that a policy took: where it acted, and where it only looked."""
+
+    acted: list[float] = field(default_factory=list)
+    looked: list[float] = field(default_factory=list)
+
+
+def figures(_: Path) -> Iterator[Figure]:
+    for words in (*(kind.name for kind in POLICIES), *COMPOSED):
+        policy = parse(words)
+        first = 0.0
+        for rows, taken in _driven(policy):
+            took = median_ms(taken.acted[-ACTS:] or taken.looked[-ACTS:])
+            first = first or took
+            target = "<= 20" if rows == 2_000 else ""
+            what = f"{words}, {rows:,} rows, {'acting' if taken.acted else 'looking'}"
+            yield Figure(what, took, "ms", took / first, target, f"at {ROWS[0]}")
+    for words in ("default", "layered", "episodes"):
+        for rows in ROWS[:2]:
+            run = _run(rows)
+            view = run.view(1, price=Counted(run.held()))
+            budget = Budget(max(2_000, measure(view.ledger, view.price)))
+            view = run.view(budget, price=view.price)
+            acted, changed = _asked(parse(words), view)
+            yield Figure(f"{words}, all of {rows:,} rows at once: {changed:,} change", acted * 1e3, "ms")
+
+
+def _driven(policy: Policy) -> Iterator[tuple[int, _Taken]]:
+    """What the policy took in a session that grew, up to each of the sizes."""
+    run, taken = Run(), _Taken()
+    price = Counted(run.held())
+    number = 0
+    for rows in ROWS if policy.name != "keep" else ROWS[:2]:
+        while len(run.ledger) < rows:
+            run.append(*step(number))
+            number += 1
+            began = time.perf_counter()
+            view = run.view(BUDGET, price=price)
+            tried = rehearse(view, policy.propose(view))
+            (taken.acted if tried else taken.looked).append(time.perf_counter() - began)
+            keep(run, tried)
+        yield rows, taken
+
+
+def _asked(policy: Policy, view: View) -> tuple[float, int]:
+    began = time.perf_counter()
+    tried = rehearse(view, policy.propose(view))
+    return time.perf_counter() - began, len(tried.rows)
+
+
+def _run(rows: int) -> Run:
+    run = Run()
+    for number in range(rows // 3):
+        run.append(*step(number))
+    return run
