@@ -1,5 +1,5 @@
 """`python -m ctxvc`: the command line."""
 
-from ctxvc.cli.main import run
+from ctxvc.cli.start import run
 
 run()

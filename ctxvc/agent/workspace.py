@@ -24,6 +24,8 @@ from ctxvc.errors import BadInput, CtxvcError
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
 LINES = 300
 CHARS = 16_000
+#: Characters at an output's end that a terminal is played for: it takes its time over each.
+SETTLED = 512 << 10
 #: Bytes of an output that are kept, and of a file that is read at once.
 KEPT = 16 << 20
 #: Seconds that a command may run, by default and at most.
@@ -310,7 +312,9 @@ def _text(words: str) -> Outcome:
 def _shown(data: bytes) -> str | None:
     """What the model is shown of an output; None where that is the output itself."""
     text = decode(data)
-    shown = terminal.tail(terminal.settled(text).rstrip("\n"), lines=LINES, chars=CHARS)
+    end = text[-SETTLED:]
+    above = len(text) - len(end)
+    shown = terminal.tail(terminal.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
     return None if shown == text.rstrip("\n") else shown
 
 

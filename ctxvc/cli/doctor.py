@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import shlex
+import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,23 +14,25 @@ import click
 import msgspec
 
 from ctxvc import importers, tokens
+from ctxvc.cli import githooks, transcripts
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
+from ctxvc.cli.project import git_says
 from ctxvc.cli.schemas import Doctor, DoctorItem
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError
-from ctxvc.importers.reading import Recording
 from ctxvc.recording import log, places, requests
-from ctxvc.store import check, git, upkeep
+from ctxvc.store import check, checkout, committed, git, plans, purge, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
-_DAY = 86_400
-#: Days after which Claude Code deletes a transcript that nobody wrote to, where its settings say nothing.
-_KEPT_DAYS = 30
+#: Claude Code deletes a transcript so soon: that is no remark any more.
 _SOON_DAYS = 7
 _MOST = 20  # findings of the store that are listed
+_MOST_CHECKOUTS = 5  # that are looked into
+#: Less room than this on the disk, in bytes, and a gc may not have enough.
+_LITTLE = 500_000_000
+_PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
 _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
@@ -38,10 +42,16 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 def doctor(app: App) -> None:
     """Look for what is wrong, and say what mends it.
 
-    Looks at Python, git, the tokenizer, the store and its permissions, at what is not committed yet, and at recorded
-    sessions that are not in the store and will be deleted by the program that recorded them.
+    Looks at Python, git, the tokenizer, the store, its size and permissions, at what is not committed yet, plans that
+    wait, checkouts, hooks and their log, and at recorded sessions that are not in the store, or not all of them, and
+    will be deleted by the program that recorded them.
     """
-    items = [*_surroundings(), *_about_store(app), *_tried("transcripts", "", lambda: _transcripts(app))]
+    items = [
+        *_surroundings(),
+        *_about_store(app),
+        *_tried("git hooks", "", lambda: _project_hook(app)),
+        *_tried("transcripts", "", lambda: _transcripts(app)),
+    ]
     if app.output.json:
         app.output.value(Doctor(items=items))
     else:
@@ -101,10 +111,13 @@ def _tokenizer() -> Iterator[DoctorItem]:
     chosen = tokens.tokenizer()
     if chosen.estimated:
         yield _note("tokenizer", "tiktoken is not installed: tokens are a guess", "install ctxvc anew")
+        return
+    try:
+        lzma.decompress(tokens.VOCABULARY.read_bytes())  # has its own checksum; to load it takes half a second
+    except lzma.LZMAError as error:
+        yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "install ctxvc anew")
     else:
-        began = time.monotonic()
-        chosen.count("works offline")
-        yield _ok("tokenizer", f"{chosen.name}, loaded offline in {time.monotonic() - began:.1f} s")
+        yield _ok("tokenizer", f"{chosen.name}, works offline")
 
 
 # --- the store
@@ -125,6 +138,9 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield from _size(store)
         yield from _checked(store)
         yield from _hooks(store)
+        yield from _store_hooks(store)
+        yield from _tried("checkouts", "ctxvc verify", lambda: _checkouts(store))
+        yield from _tried("purged", "ctxvc verify", lambda: _purged(store))
         for name in store.sessions():
             yield from _tried(f"session {name}", "ctxvc verify", lambda name=name: _session(store, name))  # type: ignore[misc]
 
@@ -133,6 +149,9 @@ def _size(store: Store) -> Iterator[DoctorItem]:
     sizes = upkeep.sizes(store)
     found = f"{human_bytes(sizes.total)}, {human_bytes(sizes.packed)} of it in {counted(sizes.packs, 'pack')}"
     yield _note("size", found, "ctxvc gc") if sizes.packs > MOST_PACKS else _ok("size", found)
+    free = shutil.disk_usage(store.path).free
+    if free < max(_LITTLE, 2 * sizes.packed):
+        yield _problem("disk", f"{human_bytes(free)} free: little for a gc, or for a long session", "free some space")
 
 
 def _checked(store: Store) -> Iterator[DoctorItem]:
@@ -153,8 +172,66 @@ def _hooks(store: Store) -> Iterator[DoctorItem]:
         yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
     for entry in log.entries(store.path):
         yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
-    if places.home(store.path).is_dir() and not (waiting or log.entries(store.path)):
+    if told := committed.pending(store.path):
+        yield _note("hooks", f"{counted(len(told), 'code commit')} not linked yet", "ctxvc why HEAD")
+    if places.home(store.path).is_dir() and not (waiting or told or log.entries(store.path)):
         yield _ok("hooks", "sessions are recorded by hooks; nothing went wrong")
+
+
+def _store_hooks(store: Store) -> Iterator[DoctorItem]:
+    """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
+    for name in githooks.HOOKS:
+        yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
+    if remotes and not githooks.is_ours(store.path / "hooks" / "pre-push"):
+        found = "the store has a remote, and a plain `git push` would not be searched for secrets"
+        yield _note("git hooks", found, f"ctxvc install {githooks.STORE}")
+
+
+def _project_hook(app: App) -> Iterator[DoctorItem]:
+    told = git_says(app.folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks").rstrip("\n")
+    path = Path(told) / githooks.PROJECT
+    if told and githooks.is_ours(path):
+        yield from _stale(path, f"ctxvc install {githooks.PROJECT}") or [
+            _ok("git hooks", "commits of this project are linked to their sessions")
+        ]
+
+
+def _stale(path: Path, mend: str) -> list[DoctorItem]:
+    """A hook of ours that would call a program that is gone, or is not run at all."""
+    if not githooks.is_ours(path):
+        return []
+    named = _PROGRAM.search(path.read_text("utf-8", "replace"))
+    program = "".join(shlex.split(named[1])[:1]) if named else ""
+    if program and not shutil.which(program):
+        return [_problem("git hooks", f"{path} calls {program}, which is gone", mend)]
+    if not path.stat().st_mode & 0o100:
+        return [_problem("git hooks", f"{path} cannot be executed, so git leaves it out", mend)]
+    return []
+
+
+def _checkouts(store: Store) -> Iterator[DoctorItem]:
+    """Folders with a scope's files that are gone, or in which a person changed something."""
+    folders = [Path(at.read_text().strip()).parent for at in sorted((store.path / "worktrees").glob("*/gitdir"))]
+    here = [folder for folder in folders if folder.is_dir()]
+    if gone := len(folders) - len(here):
+        mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
+        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone", mend)
+    for folder in here[:_MOST_CHECKOUTS]:
+        if changes := checkout.person_changes(store, folder):
+            what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
+            taken = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
+            only_moves = changes.moves and not changes.others
+            yield _note("checkouts", f"{what} of a person's in {folder}", taken if only_moves else changes.back)
+    if here and not gone:
+        yield _ok("checkouts", ", ".join(map(str, here[:_MOST_CHECKOUTS])))
+
+
+def _purged(store: Store) -> Iterator[DoctorItem]:
+    if purge.REF in store.repository.references:
+        times = sum(1 for _ in store.first_parents(str(store.repository.references[purge.REF].target)))
+        found = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
+        yield _note("purged", found, "delete those clones, and replace keys that were in them")
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
@@ -163,53 +240,31 @@ def _session(store: Store, name: str) -> Iterator[DoctorItem]:
         mend = "ctxvc import --final" if session.ledger().meta.source else ""
         found = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
         yield _note(f"session {name}", found, mend)
+    if pending := plans.pending(store, name):
+        found = (
+            f"{counted(len(pending), 'plan')} waiting for a good moment: {', '.join(each.id for each in pending[:8])}"
+        )
+        yield _note(f"session {name}", found, f"ctxvc plan --pending --session {name}")
 
 
 # --- transcripts
 
 
 def _transcripts(app: App) -> Iterator[DoctorItem]:
-    """Whether the project has recorded sessions that are not in the store, and until when they exist."""
-    found = {
-        path: form
-        for project in (project_root(app.folder), app.folder.resolve())
-        for form, path in importers.find(project, Path.home(), app.env)[0]
-    }
-    known = _known(app)
-    # Codex and pi write a time before the id that the recording has.
-    missing = [path for path in found if not Recording(path).stem.endswith(known)]
-    if not missing:
+    """Whether the project has recorded sessions that are not in the store, or not all of them, and how long yet."""
+    found = transcripts.of_project(app)
+    behind = [each for each in found if each.state != "whole"]
+    if not behind:
         yield _ok("transcripts", f"{len(found)} recorded sessions of this project, all in the store")
-        return
-    told = f"{len(missing)} of {len(found)} recorded sessions of this project are not in the store"
-    doomed = [path.stat().st_mtime for path in missing if found[path] == "claude-code"]
-    days = (min(doomed) - time.time()) / _DAY + _kept_days(app) if doomed else _KEPT_DAYS
-    if days < _SOON_DAYS:
-        yield _problem(
-            "transcripts", f"{told}; Claude Code deletes the oldest in {max(0, int(days))} days", "ctxvc import"
-        )
     else:
-        yield _note("transcripts", told, "ctxvc import")
-
-
-def _known(app: App) -> tuple[str, ...]:
-    """The ids of the recordings that are in the store."""
-    try:
-        with app.store() as store:
-            metas = [store.reader.meta(tip) for scopes in store.all_tips().values() for tip in scopes.values()]
-    except CtxvcError:
-        return ()  # told elsewhere
-    return tuple({meta.source.id for meta in metas if meta.source})
-
-
-class _Settings(msgspec.Struct, rename="camel"):
-    cleanup_period_days: int = _KEPT_DAYS
-
-
-def _kept_days(app: App) -> int:
-    """How long Claude Code keeps a transcript."""
-    folder = app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
-    try:
-        return msgspec.json.decode(Path(folder, "settings.json").read_bytes(), type=_Settings).cleanup_period_days
-    except (OSError, msgspec.MsgspecError):
-        return _KEPT_DAYS
+        missing = sum(each.state == "missing" for each in behind)
+        told = [f"{missing} of {len(found)} recorded sessions of this project are not in the store"] if missing else []
+        grown = len(behind) - missing
+        told += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
+        days = min((each.days for each in behind if each.days is not None), default=None)
+        if days is not None:
+            told.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
+        tell = _problem if days is not None and days < _SOON_DAYS else _note
+        yield tell("transcripts", "; ".join(told), "ctxvc import")
+    if any(each.format == "claude-code" for each in found) and not transcripts.hooked(app):
+        yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")

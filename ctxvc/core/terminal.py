@@ -27,12 +27,15 @@ def settled(output: str) -> str:
     return "\n".join(map(_line, output.replace("\r\n", "\n").split("\n")))
 
 
-def tail(value: str, *, lines: int, chars: int) -> str:
-    """The last lines of a text, and of those the last characters; headed by what was left out, if anything was."""
+def tail(value: str, *, lines: int, chars: int, above: int = 0) -> str:
+    """The last lines of a text, and of those the last characters; headed by what was left out, if anything was.
+
+    `above` are the characters that stood before the text and are left out already.
+    """
     held = value.split("\n")
     shown = "\n".join(held[-lines:])
     shown = shown[-chars:]
-    left_out = len(value) - len(shown)
+    left_out = above + len(value) - len(shown)
     return f"[{left_out:,} characters above left out]\n{shown}" if left_out else value
 
 

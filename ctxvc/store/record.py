@@ -346,6 +346,7 @@ class _Recorder:
                     hint="it was edited since; import it under another name with --as-new",
                 )
             if number <= self._done(unit.scope):
+                self.model = _told_model(unit) or self.model
                 continue
             self.units += 1
             self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
@@ -370,14 +371,14 @@ class _Recorder:
         entries = [entry for said in unit.messages for entry in numbering.add(said)]
         rows = [row for entry in entries for row in entry.rows]
         bodies = tuple(body for entry in entries for body in entry.bodies)
-        models = [entry.model for entry in entries if entry.model]
         usage = [entry.usage for entry in entries if entry.usage]
         times = [entry.time for entry in entries if entry.time]
-        self.model = models[-1] if models else self.model
+        model = _told_model(unit)
+        self.model = model or self.model
         trailers = {
             "Ctxvc-Op": "step",
             "Ctxvc-Actor": "agent",
-            "Ctxvc-Model": models[-1] if models else "",
+            "Ctxvc-Model": model,
             **usage_trailers(usage[-1] if usage else {}),
         }
         self._commit(
@@ -573,3 +574,9 @@ def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], 
         before=before,
         removed_by="host",
     )
+
+
+def _told_model(unit: Unit) -> str:
+    """The model of a step's reply; empty for another unit."""
+    told = unit.messages if isinstance(unit, Step) else ()
+    return next((said.model for said in reversed(told) if said.model), "")

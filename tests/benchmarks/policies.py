@@ -1,6 +1,6 @@
 """Policies: what it takes to propose and rehearse a plan, at 500, 2,000 and 8,000 rows.
 
-As in a session: the policy has been asked after every step, so that most of what is old has left already, and each time
+As in a session: the policy has been asked every few steps, so that most of what is old has left already, and each time
 that it acts it takes a batch. And once with the whole session still in the prompt, which must leave at once: the worst
 that an import with a small budget can ask for.
 """
@@ -26,6 +26,8 @@ from tests.policies.recorded import Cheap, Run
 ROWS = (500, 2_000, 8_000)
 BUDGET = 128_000
 COMPOSED = ("layered+episodes",)
+#: Steps between two times that it is asked.
+EVERY = 6
 #: Times that a policy acted, of which the median is taken.
 ACTS = 15
 
@@ -74,6 +76,8 @@ def _driven(policy: Policy) -> Iterator[tuple[int, _Taken]]:
         while len(run.ledger) < rows:
             run.append(*step(number))
             number += 1
+            if number % EVERY:
+                continue
             began = time.perf_counter()
             view = run.view(BUDGET, price=price)
             tried = rehearse(view, policy.propose(view))

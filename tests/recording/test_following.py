@@ -139,7 +139,6 @@ def test_what_sub_agents_said_is_followed_too(store: Store, tmp_path: Path) -> N
     assert set(store.tips(follower.session)) == {"main", "agent-abc123"}
 
 
-@pytest.mark.xfail(strict=True, reason="the model of skipped steps is forgotten: see store/record.py")
 def test_a_change_of_model_before_a_compaction(store: Store, other: Store, tmp_path: Path) -> None:
     lines = [
         line("user", "u1", None, "one"),
