@@ -18,7 +18,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from ctxvc.agent.searching import COUNTED, search
-from ctxvc.agent.tools import ERROR, NOTE, refuse_deleted
+from ctxvc.agent.tools import ERROR, NOTE
 from ctxvc.core import boards
 from ctxvc.core.recovery import readable
 from ctxvc.core.text import one_line
@@ -221,7 +221,6 @@ class _Recorded:
 
     def recover(self, address: str, lines: str, grep: str, most: int, name: str) -> Recovered:
         with self._session(name, ToolError) as session:
-            refuse_deleted(session.writer, address)
             read = session.recover(address, lines=lines, grep=grep or None, most=min(most, MOST), bounded=False)
             return Recovered(address, read.header, read.content, read.complete, read.next)
 
@@ -272,7 +271,6 @@ class _Recorded:
 
     def block(self, address: str) -> str:
         with self._session("", ResourceError) as session:
-            refuse_deleted(session.writer, address)
             return "\n".join(readable(row, body) for row, body in session.recover_bytes(address))
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
@@ -21,6 +22,7 @@ BREAKPOINTS = 4
 _MARK = {"type": "ephemeral"}
 #: Blocks that may not carry a breakpoint.
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +58,8 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
 
     What the request before it was made of is taken from `bodies.made`, where it stands in this one too.
     """
-    given = exporters.anthropic(exporters.Prompt(pieces=(), system=system, tools=tools))
+    prompt = exporters.anthropic(exporters.Prompt(pieces=(), system=system, tools=tools))
+    given = {name: _encodable(value) for name, value in prompt.items()}
     messages: list[dict[str, Any]] = []
     written: list[bytes] = []
     for role, blocks in exporters.by_message(_content(ledger, bodies), attrgetter("later")):
@@ -66,12 +69,12 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
     last = ledger.last()
     return Request(
         model=ledger.meta.model,
-        system=given.get("system"),
-        tools=tuple(given.get("tools", ())),
+        system=given["system"][0] if "system" in given else None,
+        tools=tuple(given["tools"][0]) if "tools" in given else (),
         messages=messages,
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
-        known=_digest(written, given),
+        known=_digest(written, {name: each for name, (_, each) in given.items()}),
     )
 
 
@@ -112,7 +115,18 @@ def _made(slot: Slot, bodies: Bodies) -> _Made:
 
 
 def _blocks(piece: Piece) -> Iterator[_Block]:
-    return (_Block(value, canonical(value), exporters.is_no_result(value)) for value in exporters.content(piece))
+    for content in exporters.content(piece):
+        value, written = _encodable(content)
+        yield _Block(value, written, exporters.is_no_result(value))
+
+
+def _encodable(value: Any) -> tuple[Any, bytes]:
+    """`value` as it can be sent, with U+FFFD for each lone surrogate, which UTF-8 cannot hold; and its canonical JSON."""
+    written = canonical(value)
+    if b"\\ud" not in written:
+        return value, written
+    made = json.loads(_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return made, canonical(made)
 
 
 @cache
@@ -137,9 +151,9 @@ def _copied(values: list[Any]) -> list[Any]:
     ]
 
 
-def _digest(messages: Iterable[bytes], given: Mapping[str, Any]) -> str:
-    """`Request.digest` of these messages, each as canonical JSON, and of the other fields that are given."""
-    others = [b',"%b":%b' % (name.encode(), canonical(given[name])) for name in ("system", "tools") if given.get(name)]
+def _digest(messages: Iterable[bytes], given: Mapping[str, bytes]) -> str:
+    """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON."""
+    others = [b',"%b":%b' % (name.encode(), given[name]) for name in ("system", "tools") if name in given]
     return hashlib.sha256(b'{"messages":[%b]%b}' % (b",".join(messages), b"".join(others))).hexdigest()
 
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import call_part, text_part
-from ctxvc.store import git
-from ctxvc.store.checkout import checkout
-from ctxvc.store.store import Store
+import pytest
+from click.testing import CliRunner, Result
 
-HOOKS = Path(__file__).parents[1] / "hooks"
+from ctxvc.cli import githooks
+from ctxvc.cli.main import cli
+from ctxvc.core.blocks import Message
+from ctxvc.core.events import Opened, Said
+from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.recording import log
+from ctxvc.store import committed, git, links
+from ctxvc.store.checkout import checkout
+from ctxvc.store.record import record
+from ctxvc.store.store import Store
+from tests.docs.test_how_to import steps
+from tests.docs.test_tutorial import matches
+
+ROOT = Path(__file__).parents[1]
+HOOKS = ROOT / "hooks"
+#: Made up, of a form that everybody knows; in two pieces, so that nobody finds it here.
+SECRET = "ghp_" + "R7tK2mQ9xW4vB8nJ6cY3hL5sD1fG0zP" + "aUeTx"
 
 
 def test_git_shows_a_call_readably(store: Store) -> None:
@@ -58,3 +74,255 @@ def test_a_plain_checkout_of_another_commit_redraws_the_dashboard(store: Store, 
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
     page = (folder / "DASHBOARD.md").read_text()
     assert "question 1" in page and "question 2" not in page
+
+
+# --- what `ctxvc install` puts in place
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with `ctxvc`, before the others in PATH; and a name for whoever commits."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ctxvc").write_text(f'#!/bin/sh\nexec {sys.executable} -m ctxvc "$@"\n')
+    (folder / "ctxvc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(HOOKS.parent))
+    Path.home().joinpath(".gitconfig").write_text("[user]\n\tname = a\n\temail = a@b\n")
+    # The tests' own ctxvc, not one that may be installed beside this interpreter.
+    monkeypatch.setattr("ctxvc.cli.install._program", lambda: str(folder / "ctxvc"))
+    return folder
+
+
+@pytest.fixture
+def project(store: Store, program: Path) -> Path:
+    """A repository with a store in it, and a session in that."""
+    folder = store.path.parent
+    in_git(folder, "init", "-q", ".")
+    store.create_session("demo")
+    with store.writer("demo") as session:
+        session.append(
+            Message(role="user", parts=(text_part("go", "user", "human"),)),
+            Message(role="assistant", parts=(text_part("gone", "assistant", "model"),)),
+        )
+        session.finish()
+    return folder
+
+
+def in_git(folder: Path, *words: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *words], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=check
+    )
+
+
+def ctxvc(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+
+
+def install(folder: Path, *words: str) -> dict[str, bool]:
+    done = ctxvc(folder, "install", *words, "--json")
+    assert done.exit_code == 0, done.stderr
+    return {item["path"]: item["changed"] for item in json.loads(done.stdout)["items"]}
+
+
+def commit(folder: Path, name: str, **env: str) -> str:
+    (folder / name).write_text("x = 1\n")
+    in_git(folder, "add", name)
+    in_git(folder, "commit", "-q", "-m", f"add {name}", **env)
+    return in_git(folder, "rev-parse", "HEAD").stdout.strip()
+
+
+def linked(store: Store, commit: str, seconds: float = 30) -> links.Link:
+    """The commit's link, which comes a moment after the commit."""
+    until = time.monotonic() + seconds
+    while not (found := links.find(store, commit)):
+        assert time.monotonic() < until, log.entries(store.path)
+        time.sleep(0.05)
+    return found[0]
+
+
+def test_commits_of_the_project_are_linked_and_no_more_when_that_is_taken_out(store: Store, project: Path) -> None:
+    (path,) = install(project, "post-commit")
+    assert path == str(project / ".git" / "hooks" / "post-commit")
+    assert install(project, "post-commit") == {path: False}
+
+    link = linked(store, commit(project, "a.py"))
+    assert (link.session, link.scope, link.step, link.files) == ("demo", "main", 1, ("a.py",))
+    told = json.loads(ctxvc(project, "why", "HEAD", "--json").stdout)
+    assert (told["found"], told["session"], told["step"]) == ("link", "demo", 1)
+    in_git(project, "worktree", "add", "-q", "../beside")
+    name = commit(project.parent / "beside", "b.py", CLAUDE_CODE_SESSION_ID="a-session", CLAUDECODE="1")
+    beside = linked(store, name)
+    assert (beside.host, beside.recording, beside.session) == ("claude-code", "a-session", "")
+
+    assert install(project, "post-commit", "--uninstall") == {path: True}
+    name = commit(project, "c.py")
+    assert not Path(path).exists() and not links.find(store, name) and not committed.pending(store.path)
+
+
+@pytest.mark.parametrize("spoil", ["gone", "store", "spool", "off"])
+def test_whatever_is_wrong_with_us_a_commit_is_made_at_once(
+    store: Store, project: Path, program: Path, spoil: str
+) -> None:
+    install(project, "post-commit")
+    env = {}
+    match spoil:
+        case "gone":
+            (program / "ctxvc").unlink()
+        case "store":
+            (store.path / "HEAD").unlink()
+        case "spool":
+            (store.path / "ctxvc" / "committed").write_text("in the way")
+        case "off":
+            env = {"CTXVC_RECORDING": "off"}
+    (project / "a.py").write_text("x = 1\n")
+    in_git(project, "add", "a.py")
+
+    done = in_git(project, "commit", "-q", "-m", "x", **env)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    if spoil == "spool":
+        assert any("post-commit" in entry for entry in log.entries(store.path))
+
+
+def test_many_commits_in_a_row_are_all_linked(store: Store, project: Path) -> None:
+    install(project, "post-commit")
+    names = [commit(project, f"{number}.py") for number in range(6)]
+
+    assert [linked(store, name).files for name in names] == [(f"{number}.py",) for number in range(6)]
+
+
+def test_a_hook_of_somebody_else_stays_and_the_refusal_says_what_to_add(project: Path) -> None:
+    path = project / ".git" / "hooks" / "post-commit"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\necho mine\n")
+
+    done = ctxvc(project, "install", "post-commit")
+
+    assert done.exit_code == 1 and "there is a hook already" in done.stderr
+    assert 'hook post-commit "$(git rev-parse HEAD)"' in done.stderr
+    assert path.read_text() == "#!/bin/sh\necho mine\n"
+    assert install(project, "post-commit", "--uninstall") == {str(path): False}
+    assert path.exists()
+
+
+def test_hooks_go_where_git_looks_for_them_and_never_outside_the_project(project: Path, tmp_path: Path) -> None:
+    in_git(project, "config", "core.hooksPath", ".githooks")
+    assert install(project, "post-commit", "--dry-run") == {str(project / ".githooks" / "post-commit"): True}
+    assert not (project / ".githooks").exists()
+    assert install(project, "post-commit") == {str(project / ".githooks" / "post-commit"): True}
+
+    (Path.home() / ".gitconfig").write_text(f"[core]\n\thooksPath = {tmp_path}/all\n")
+    in_git(project, "config", "--unset", "core.hooksPath")
+    done = ctxvc(project, "install", "post-commit")
+    assert done.exit_code == 1 and "core.hooksPath" in done.stderr
+    assert not (tmp_path / "all").exists()
+    assert ctxvc(tmp_path, "install", "post-commit").exit_code == 1
+    assert ctxvc(project, "install", "post-commit", "--user").exit_code == 2
+
+
+def test_the_stores_hooks_come_and_go_together(store: Store, project: Path) -> None:
+    before = (store.path / "config").read_text()
+    (store.path / "hooks").mkdir(exist_ok=True)
+    (store.path / "hooks" / "post-checkout").symlink_to(HOOKS / "git" / "post-checkout")
+
+    done = install(project, "git-hooks")
+
+    assert [Path(path).name for path in done] == ["pre-push", "post-checkout", "config"]
+    assert all(done.values()) and not any(install(project, "git-hooks").values())
+    assert (HOOKS / "git" / "post-checkout").is_file() and not (store.path / "hooks" / "post-checkout").is_symlink()
+    assert all(install(project, "git-hooks", "--uninstall").values())
+    assert (store.path / "config").read_text().rstrip() == before.rstrip()
+    assert list((store.path / "hooks").iterdir()) == []
+
+
+def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Store, project: Path) -> None:
+    with store.writer("demo") as session:
+        call = call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}')
+        session.append(Message(role="assistant", parts=(call,), key="a2"))
+        session.finish()
+    install(project, "git-hooks")
+    store.close()
+    moved = store.path.rename(project / "it's moved")
+
+    shown = in_git(project, f"--git-dir={moved}", "log", "-p", "-1", "--format=", "demo/main").stdout
+
+    assert '+    "command": "ls ä",\n+    "limit": 3\n' in shown
+
+
+def test_a_push_of_a_sound_store_goes_through_and_one_with_a_secret_does_not(
+    store: Store, project: Path, tmp_path: Path
+) -> None:
+    install(project, "git-hooks")
+    in_git(project, "init", "-q", "--bare", str(tmp_path / "remote.git"))
+    git_dir = f"--git-dir={store.path}"
+    in_git(project, git_dir, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    in_git(project, git_dir, "push", "-q", "--all", "origin")
+    said = [
+        Said(message=Message(role="user", parts=(text_part(f"the key is {SECRET}", "user", "human"),)), end=1),
+        Said(message=Message(role="assistant", parts=(text_part("thanks", "assistant", "model"),)), end=2),
+    ]
+    record(store, [Opened(format="pi", source="s"), *said], name="other", final=True, redact=False)
+
+    done = in_git(project, git_dir, "push", "-q", "--all", "origin", check=False)
+
+    assert done.returncode != 0
+    assert "this would send secrets" in done.stderr and "other/main:B1" in done.stderr
+    assert SECRET not in done.stderr
+    assert "other" not in in_git(project, git_dir, "ls-remote", "origin").stdout
+    in_git(project, git_dir, "push", "-q", "origin", "demo/main")  # what has none may go
+    in_git(project, git_dir, "push", "-q", "origin", ":demo/main")  # to delete sends nothing
+
+
+def test_nothing_damaged_is_pushed(store: Store, project: Path, tmp_path: Path) -> None:
+    install(project, "git-hooks")
+    in_git(project, "init", "-q", "--bare", str(tmp_path / "remote.git"))
+    (store.path / "ctxvc" / "journal" / "demo").write_bytes(b"nonsense, and more of it than a head is long" * 9)
+
+    done = in_git(project, f"--git-dir={store.path}", "push", "-q", str(tmp_path / "remote.git"), "--all", check=False)
+
+    assert done.returncode != 0 and "not pushed" in done.stderr
+    assert "demo" not in in_git(tmp_path / "remote.git", "for-each-ref").stdout
+
+
+def test_every_script_says_that_it_is_ours_is_executable_and_is_installed_or_a_setting() -> None:
+    names = {path.name for path in githooks.scripts().iterdir()}
+
+    assert names == {githooks.PROJECT, *githooks.HOOKS, "textconv"}
+    for name in names:
+        path = githooks.scripts() / name
+        assert githooks.is_ours(path) and os.access(path, os.X_OK)
+        assert subprocess.run(["sh", "-n", path], check=False).returncode == 0
+
+
+def test_the_page_on_why_does_what_it_says(store: Store, project: Path, program: Path) -> None:
+    written = b'{"file_path":"/src/app/login.py","content":"def login(user, password):\\n' + (
+        b'    return bool(password) and check(user, password)\\n"}'
+    )
+    said = [
+        Message(role="user", parts=(text_part("Add a login, please", "user", "human"),)),
+        Message(
+            role="assistant",
+            parts=(text_part("I write it.", "assistant", "model"), call_part("Write", "c1", written)),
+            key="a1",
+        ),
+        Message(role="user", parts=(result_part("ok", "c1"),), key="r1"),
+        Message(
+            role="assistant",
+            parts=(text_part("The login is there; it refuses empty passwords.", "assistant", "model"),),
+            key="a2",
+        ),
+    ]
+    events = [Opened(format="pi", source="s"), *(Said(message=each, end=end) for end, each in enumerate(said, 1))]
+    record(store, events, name="work", final=True)
+    store.set_current_scope("work", "main")
+    (project / "login.py").write_text(json.loads(written)["content"])
+    in_git(project, "add", "login.py")
+
+    for command, output in steps(ROOT / "docs" / "how-to" / "find-out-why.md"):
+        done = subprocess.run(shlex.split(command), cwd=project, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), (command, done.stderr)
+        text = "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
+        assert matches(output, text), f"$ {command}\n{text}\n--- the page says:\n{output}"
+        if command.startswith("git commit"):
+            linked(store, in_git(project, "rev-parse", "HEAD").stdout.strip())

@@ -22,7 +22,7 @@ from ctxvc.agent.workspace import Outcome
 from ctxvc.core import boards, patterns
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import is_human
-from ctxvc.core.text import one_line
+from ctxvc.core.text import encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.grep import hits
@@ -128,7 +128,7 @@ class Recording:
         address = f"{self._recorded.name}/{scope}:{name}"
         part = self._asking.recover(address, lines=lines, grep=grep or None)
         self.was_read.add((scope, name.partition("@")[0]))
-        return Outcome(part.text.encode("utf-8", "surrogateescape"))
+        return Outcome(encode(part.text))
 
     def _search(self, pattern: str, *, ignore_case: bool) -> Outcome:
         wanted = patterns.compiled(pattern, ignore_case=ignore_case)
@@ -145,7 +145,7 @@ class Recording:
             if len(shown) >= HITS:
                 shown.append("(and more blocks: narrow the search)")
                 break
-        return Outcome("\n".join(shown).encode("utf-8", "surrogateescape") or b"[no hits]")
+        return Outcome(encode("\n".join(shown)) or b"[no hits]")
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -35,7 +33,6 @@ MOST_WHOLE = 21_333
 #: With it, thinking that an edit took out of its place is dropped by the provider instead of refused.
 BINDING = "thinking-binding-controls-2026-08-01"
 _DROP = {"prefix_mismatch_behavior": "drop_block"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 #: What a request is made of: it stands in the session.
 _PROMPT = ("messages", "system", "tools")
 
@@ -65,7 +62,7 @@ def arguments(request: Request, more: Mapping[str, Any], *, reserve: int, final:
     made: dict[str, Any] = {
         "model": request.model,
         "max_tokens": min(reserve or MAX_TOKENS, MOST_WHOLE),
-        **_encodable(request.body(marked="cache_control" not in more)),
+        **request.body(marked="cache_control" not in more),
         **more,
     }
     if not made["model"]:
@@ -110,17 +107,6 @@ def result(call: Mapping[str, Any], words: str, *, error: bool = False) -> dict[
     """The block that answers a call."""
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.get("id"), "content": words}
     return {**made, "is_error": True} if error else made
-
-
-def _encodable(body: dict[str, Any]) -> dict[str, Any]:
-    """`body` with U+FFFD for each lone surrogate in it, which the client cannot send."""
-    try:
-        msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        made = json.loads(_SURROGATE.sub("\ufffd", json.dumps(body, ensure_ascii=False)))
-        assert isinstance(made, dict)
-        return made
-    return body
 
 
 def _bind(made: dict[str, Any]) -> None:

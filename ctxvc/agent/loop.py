@@ -17,7 +17,7 @@ from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.calls import result
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.workspace import Outcome
-from ctxvc.core.text import decode
+from ctxvc.core.text import decode, encode
 from ctxvc.errors import CtxvcError, OverBudget
 
 #: Why a run ended. `said`: the model has had its say; `steps`, `cost`: a limit was reached; `refused`: the provider
@@ -197,7 +197,7 @@ def _delegated(delegate: Delegate, call: Mapping[str, Any]) -> Outcome:
     if not (isinstance(name, str) and isinstance(task, str) and task.strip()):
         return Outcome(b"delegate needs a name and a task", error=True)
     try:
-        return Outcome(delegate(name, task).encode("utf-8", "surrogateescape"))
+        return Outcome(encode(delegate(name, task)))
     except CtxvcError as error:
         return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True)
 

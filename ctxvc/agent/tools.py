@@ -15,8 +15,7 @@ from ctxvc.core.delimiter import Declared
 from ctxvc.core.plan import Rehearsal
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.session import Note, Session
-from ctxvc.store import addresses, revisions
-from ctxvc.store.writer import Writer
+from ctxvc.store import revisions
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself,
 #: and the marks by which a policy does.
@@ -166,7 +165,6 @@ class Tools:
         return f"{words} Left out: {left_out}." if left_out else words
 
     def _recovered(self, given: tools.Recover, call: str) -> str:
-        refuse_deleted(self._session.writer, given.block)
         most = self._room()
         if most <= 0:
             raise Refused("there is no room to read anything", hint="archive something first")
@@ -211,14 +209,6 @@ class Tools:
             many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
             lines.append(f"({many} further blocks match: search for something narrower)")
         return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
-
-
-def refuse_deleted(session: Writer, address: str) -> None:
-    """Raises: Refused for a block that the agent deleted: only a person gets it back."""
-    parsed_address = addresses.parse(address)
-    row = addresses.find(session, parsed_address).row if parsed_address else None
-    if row and row.state == "deleted":
-        raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
 def failed(error: CtxvcError) -> Answer:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import patterns, terminal
-from ctxvc.core.text import decode
+from ctxvc.core.text import decode, encode
 from ctxvc.errors import BadInput, CtxvcError
 
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
@@ -152,6 +152,8 @@ class Workspace:
     # --- the tools
 
     def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
+        if "\0" in command:
+            raise BadInput("a command has no NUL in it")
         if not self.approve(command):
             raise Denied("the person did not allow this command; do something else, or ask why")
         with tempfile.TemporaryFile() as output:
@@ -199,7 +201,7 @@ class Workspace:
     def _write(self, path: str, content: str) -> Outcome:
         found = self._writable(path)
         found.parent.mkdir(parents=True, exist_ok=True)
-        data = content.encode("utf-8", "surrogateescape")
+        data = content.encode()
         _replace(found, data)
         return _text(f"wrote {len(data):,} bytes to {path}")
 
@@ -277,8 +279,13 @@ class Workspace:
         )
         for name in sorted(set(names)):
             inside = Path(name)
-            if not pattern or inside.match(pattern) or (pattern.startswith("**/") and inside.match(pattern[3:])):
+            if not pattern or _fits(inside, pattern):
                 yield str((start / inside).relative_to(self.root))
+
+
+def _fits(path: Path, pattern: str) -> bool:
+    """Whether a glob is of this path; `**/` may stand for no folder at all."""
+    return any(Path(each).parts and path.match(each) for each in (pattern, pattern.removeprefix("**/")))
 
 
 def _plain(path: Path, start: Path) -> bool:
@@ -296,6 +303,8 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         wanted = schema["properties"].get(field_name)
         if wanted is None:
             raise BadInput(f"{name} takes no {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
+        if isinstance(value, str) and not _is_text(value):
+            raise BadInput(f"{field_name} of {name} has half a surrogate pair in it, which is no text")
         if not isinstance(value, kinds[wanted["type"]]) or (wanted["type"] == "integer" and isinstance(value, bool)):
             raise BadInput(f"{field_name} of {name} must be a {wanted['type']}")
     missing = [field_name for field_name in schema["required"] if field_name not in given]
@@ -304,8 +313,16 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
+def _is_text(words: str) -> bool:
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _text(words: str) -> Outcome:
-    data = words.encode("utf-8", "surrogateescape")
+    data = encode(words)
     return Outcome(data, _shown(data))
 
 

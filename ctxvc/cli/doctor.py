@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
-from ctxvc import importers, tokens
+from ctxvc import tokens
 from ctxvc.cli import githooks, transcripts
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted

@@ -63,7 +63,10 @@ def _tell(app: App, made: Resumable, transcript: Path | None) -> None:
 def _worked_in(moment: Snapshot, project: Path) -> Path:
     """The folder in which the session is to be resumed: where it was held, if that is in this project."""
     source = moment.ledger.meta.source
-    held = Path(source.cwd).resolve() if source and source.cwd else project
+    try:
+        held = Path(source.cwd).resolve() if source and source.cwd else project
+    except ValueError:
+        return project  # a recording may say anything
     return held if held.is_relative_to(project) and held.is_dir() else project
 
 

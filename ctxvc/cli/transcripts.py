@@ -1,4 +1,4 @@
-"""The transcripts of a project's sessions, as the programs that wrote them keep them: what of them is not in the store."""
+"""The transcripts of a project's sessions where the programs that wrote them keep them, and what the store lacks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def hooked(app: App) -> bool:
 
 
 def _settings(app: App) -> list[dict[str, Any]]:
-    """What Claude Code reads: the user's settings, the project's, and those that are not shared; the last one counts."""
+    """What Claude Code reads: the user's settings, the project's, those that are not shared. The last one counts."""
     own = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     project = project_root(app.folder) / ".claude"
     found = []
@@ -92,7 +92,7 @@ def _has_ours(value: dict[str, Any]) -> bool:
 def _state(path: Path, known: dict[str, int]) -> Literal["whole", "grown", "missing"]:
     stem = Recording(path).stem
     # Codex and pi write a time before the id that the recording has.
-    offset = max((offset for id, offset in known.items() if stem.endswith(id)), default=None)
+    offset = max((offset for name, offset in known.items() if stem.endswith(name)), default=None)
     if offset is None:
         return "missing"
     return "grown" if _goes_on(path, offset) else "whole"

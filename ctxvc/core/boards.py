@@ -134,6 +134,11 @@ def changes_text(before: Ledger, after: Ledger, board: Dashboard, *, cap: int, c
     return _fitted(board, what, [], lines, gaps, cap, count) or _totals(board, what, cap, count)
 
 
+def status_text(board: Dashboard, *, cap: int, count: Count) -> str:
+    """The totals alone, on one line of at most `cap` tokens; empty where it does not fit."""
+    return _totals(board, "", cap, count)
+
+
 def line_text(board: Dashboard) -> str:
     """One line with the bar."""
     return f"[dashboard {_usage(board)}]"

@@ -217,9 +217,14 @@ def _words(piece: Piece, words: str, *, kind: str) -> Words:
 
 def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
     """`content` with each half of a pair of the provider's own call and result as text, where the other half is not in
-    the same message."""
+    the same message.
+
+    Calls without results at the end of the newest reply, where nothing comes behind it, stay: the provider paused its
+    turn there, and takes the reply back as it is.
+    """
     halves: set[int] = set()
     used: set[str] = set()
+    paused: set[int] = set()
     for role, run in groupby(enumerate(content), lambda numbered: numbered[1].role):
         open_calls: dict[str, int] = {}
         for at, kind, call in _providers_halves(run):
@@ -229,7 +234,8 @@ def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
                 used.add(call)
             elif kind not in _PROVIDERS_CALLS and call in open_calls:
                 halves -= {open_calls.pop(call), at}
-    return [_as_text(piece) if at in halves else piece for at, piece in enumerate(content)]
+        paused = set(open_calls.values()) if role == "assistant" else set()
+    return [_as_text(piece) if at in halves - paused else piece for at, piece in enumerate(content)]
 
 
 def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, str, str]]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
 import msgspec
 
+from ctxvc.core import wire
 from ctxvc.core.cuts import is_cut
 from ctxvc.core.draft import outermost
 from ctxvc.core.ledger import Ledger, Row
@@ -21,6 +23,9 @@ BAR = 20
 #: Rows of a folded dashboard that stay single: the newest, and the biggest of the others.
 NEWEST = 24
 BIGGEST = 12
+
+#: Marks the block that holds a policy's protocol, in a row's `extra.ctxvc`.
+PROTOCOL = "protocol"
 
 _SHOWN = attrgetter("shown")
 
@@ -59,9 +64,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     """Budget and lines. `window` is what the prompt may cost at most: the effective budget.
 
-    `overhead` is system prompt and tools, `dashboards` what was put for the model to see and is still in the prompt,
-    `conversation` all the rest of the messages, which the lines stand for. The three are what the provider would count:
-    a `calibration` of (a, b), in thousandths and tokens, is in them; it is not in the lines.
+    `overhead` is system prompt, tools and protocol, `dashboards` what was put for the model to see and is still in the
+    prompt, `conversation` all the rest of the messages, which the lines stand for. The three are what the provider
+    would count: a `calibration` of (a, b), in thousandths and tokens, is in them; it is not in the lines.
     """
 
     session: str
@@ -106,14 +111,30 @@ def dashboard(
 ) -> Dashboard:
     """The dashboard of a ledger, with a line for each block or archived group. `costs` has every row.
 
-    With `every`, the members of groups have lines of their own instead. Dashboards that were sent have none.
+    With `every`, the members of groups have lines of their own instead. Dashboards that were sent have none, nor has
+    the protocol, which is overhead.
     """
     lines = tuple(_lines(ledger, costs, every=every))
     conversation = sum(map(_SHOWN, lines))
-    sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation
+    told = sum(costs[row.id].shown for row in protocol(ledger))
+    sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation - told
     return msgspec.structs.replace(
-        totals(ledger, conversation, sent, window, overhead, calibration=calibration), lines=lines
+        totals(ledger, conversation, sent, window, overhead + told, calibration=calibration), lines=lines
     )
+
+
+def protocol(ledger: Ledger) -> tuple[Row, ...]:
+    """The rows that tell the model of its context tools, as long as they stand in the prompt."""
+    return tuple(chain.from_iterable(ledger.by_segment(_told)))
+
+
+def _told(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.present and is_protocol(row)]
+
+
+def is_protocol(row: Row) -> bool:
+    """Whether the harness put it in, to tell the model of its context tools."""
+    return wire.notes(row.extra).get(PROTOCOL) is True
 
 
 def totals(
@@ -188,7 +209,7 @@ def _lines(ledger: Ledger, costs: Mapping[str, Cost], *, every: bool) -> Iterato
         parents[row.id] = row.id if present else parents.get(row.parent, "")
         group = "" if present or not row.group else around.get(row.group, "")
         if not group:
-            if row.kind != "dashboard":
+            if row.kind != "dashboard" and not (present and is_protocol(row)):
                 places.append(row)
             continue
         if group not in members:

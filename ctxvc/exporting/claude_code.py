@@ -147,7 +147,7 @@ def _kept(recorded: Path, end: int, session: str, folder: Path) -> Iterator[dict
     """The transcript's lines up to a byte, as lines of another session; sub-agents' turns are left out."""
     for line in transcript.Part(recorded, end).lines():
         fields = _fields(line)
-        if fields is None or _value(fields, "type") in _LEFT_OUT or _value(fields, "isSidechain") is True:
+        if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
             continue
         cwd = _value(fields, "cwd")
         if isinstance(cwd, str) and not Path(cwd).is_relative_to(folder):
@@ -320,10 +320,10 @@ def _told(timestamp: object) -> datetime:
         told = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
     except ValueError:
         return _at(0)
-    return told if told.tzinfo else told.replace(tzinfo=timezone.utc)
+    return _at((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
 
 
-def _at(seconds: int) -> datetime:
+def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(max(seconds, 0), _LATEST), timezone.utc)
 
 

@@ -6,6 +6,7 @@ A link says so. Where there is none, it is looked for by its text, in what the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -14,8 +15,7 @@ import msgspec
 from ctxvc.core.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
 from ctxvc.inspection.written import Write, needle, same_file, writes
-from ctxvc.store import revisions
-from ctxvc.store.links import Link, every
+from ctxvc.store.links import Link, every, step_of, steps
 from ctxvc.store.packs import epoch
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
@@ -99,11 +99,13 @@ def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Ste
         return None
     writer = _writer(store, session, scope)
     others = [each for each in every(store) if each.time < link.time and _where(store, each) == (session, scope)]
-    moments = _Moments(writer, scope, min((each.step for each in (*others, link)), default=0))
-    step = moments.of(link)
+    oldest = min(epoch(each.time, 0) for each in (*others, link))
+    known = list(takewhile(lambda step: step.ended >= oldest, steps(store, writer.tip(scope))))
+    newest = writer.ledger(scope).meta.counters.step
+    step = step_of(link, known, newest)
     since: dict[str, int] = {}
     for each in others:
-        since.update({name: max(since.get(name, 0), moments.of(each)) for name in each.files})
+        since.update({name: max(since.get(name, 0), step_of(each, known, newest)) for name in each.files})
 
     def belongs(row: Row, name: str) -> bool:
         # What an earlier commit of the file took is that one's.
@@ -120,35 +122,6 @@ def _where(store: Store, link: Link) -> tuple[str, str]:
     if not session:
         return "", ""
     return session, link.scope if link.scope in store.tips(session) else store.current_scope(session)
-
-
-class _Moments:
-    """The steps of a scope that are committed, from the newest down to one before `lowest`, with their times."""
-
-    def __init__(self, writer: Writer, scope: str, lowest: int) -> None:
-        self._newest = writer.ledger(scope).meta.counters.step
-        self._ends = [(step, time) for step, time, _ in _steps(writer.store, writer.tip(scope), lowest)]
-
-    def of(self, link: Link) -> int:
-        """The step in which a code commit was made.
-
-        What a host recorded comes late: it was the first step that ended after it. Where a person made it, or we ran
-        the model ourselves, the newest step is known.
-        """
-        if not link.recording:
-            return link.step
-        made = epoch(link.time, 0)
-        return min((step for step, end in self._ends if end >= made and step >= link.step), default=self._newest)
-
-
-def _steps(store: Store, tip: str, lowest: int = 0) -> Iterator[tuple[int, int, str]]:
-    """Number, time and commit of the steps below a commit, newest first, down to `lowest`."""
-    for entry in revisions.history(store, tip):
-        if entry.trailers.get("Ctxvc-Op") == "step":
-            step = store.reader.meta(entry.commit).counters.step
-            if step < lowest:
-                return
-            yield step, entry.time, entry.commit
 
 
 def _calls(
@@ -207,7 +180,7 @@ def _best(
     for (session, scope), known in found.items():
         named = any(named for _, _, named in known)
         hits = [hit for hit in known if hit[2] or not named]
-        times = {step: time for step, time, _ in _steps(store, writers[session].tip(scope))}
+        times = {step.number: step.ended for step in steps(store, writers[session].tip(scope))}
         last = max(times.values(), default=0)
         when = {call.place.row.step: times.get(call.place.row.step, last) for call, _, _ in hits}
         early = [step for step, time in when.items() if until is None or time <= until]
@@ -242,7 +215,8 @@ def _told(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
     turn = max((row.turn for row in rows if row.step == step), default=0)
     here = [row for row in rows if row.turn == turn]
     said = [row for row in here if row.kind == "assistant"]
-    commit = next((name for number, _, name in _steps(writer.store, writer.tip(scope), step) if number == step), "")
+    behind = takewhile(lambda each: each.number >= step, steps(writer.store, writer.tip(scope)))
+    commit = next((each.commit for each in behind if each.number == step), "")
     return Step(
         session=writer.name,
         scope=scope,

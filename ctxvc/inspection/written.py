@@ -7,6 +7,7 @@ What a call was meant to write is not what came of it: a call can fail, and a pe
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,13 +24,10 @@ _EDITS = ("edits", "changes", "operations")
 _SHELL = ("command", "cmd", "script")
 _PATCH = re.compile(r"^(?:\*\*\* (?:Add|Update) File: |\+\+\+ (?:b/)?)(.+)$", re.MULTILINE)
 #: `cat > FILE <<'END'` and `tee FILE <<END`, either way round.
-_HERE = re.compile(
-    r"^[^\n]*?(?:(?:>{1,2}|\btee(?:\s+-a)?)\s*(?P<a>[^\s<>|;&]+)[^\n]*?)?<<-?\s*['\"\\]?(?P<end>\w+)['\"]?"
-    r"(?:[^\n]*?>{1,2}\s*(?P<b>[^\s<>|;&]+))?[^\n]*\n(?P<text>.*?)^\s*(?P=end)\s*$",
-    re.MULTILINE | re.DOTALL,
-)
-#: A longer command is not looked into for here-documents.
-_LONGEST = 1 << 20
+_HERE = re.compile(r"<<-?\s*['\"\\]?(\w+)")
+_TARGET = re.compile(r"(?:>{1,2}|\btee(?:\s+-a)?)\s*([^\s<>|;&'\"]+)")
+#: Characters of a line of a command that are looked into.
+_WIDE = 4_000
 #: What no form of JSON writes otherwise.
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,()=:;*-]+")
 
@@ -71,8 +69,8 @@ def _writes(given: Mapping[str, Any]) -> Iterator[Write]:
     for words in _strings(given):
         if "*** Begin Patch" in words or "\n+++ " in words:
             yield from _patched(words)
-        elif "<<" in words and len(words) <= _LONGEST:
-            yield from (Write(here["a"] or here["b"] or "", here["text"]) for here in _HERE.finditer(words))
+        elif "<<" in words:
+            yield from _here_documents(words)
 
 
 def _edits(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -90,6 +88,24 @@ def _strings(given: Mapping[str, Any]) -> Iterator[str]:
                 yield words
             case list() as words:
                 yield from (word for word in words if isinstance(word, str))
+
+
+def _here_documents(command: str) -> Iterator[Write]:
+    lines = command.split("\n")
+    places: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line.strip(), []).append(number)
+    at = 0
+    while at < len(lines):
+        line = lines[at][:_WIDE]
+        at += 1
+        found = _HERE.search(line)
+        ends = places.get(found[1], []) if found else []
+        first = bisect_left(ends, at)
+        if first < len(ends):
+            target = _TARGET.search(line)
+            yield Write(target[1] if target else "", "".join(f"{each}\n" for each in lines[at : ends[first]]))
+            at = ends[first] + 1
 
 
 def _patched(patch: str) -> Iterator[Write]:

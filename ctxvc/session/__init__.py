@@ -77,8 +77,8 @@ class Session:
         self._context = Context(writer, actor, now)
         if policy:
             self._context.terms = policy.terms()
-        #: Whether requests come with a dashboard.
-        self.shows_dashboard = self.terms.board != "off"
+        #: Whether requests come with a dashboard, where the policy does not say that there is none.
+        self.shows_dashboard = True
         self._boards = outgoing.Boards(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
@@ -297,9 +297,13 @@ class Session:
         if self.policy:
             governing.govern(self._context, self.policy, cut=began)
         with_board = self.shows_dashboard and newest.role == "user"
-        # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-        outgoing.keep_below(self._context, self._boards.room() if with_board else 0)
-        if with_board:
+        if not with_board:
+            outgoing.keep_below(self._context)
+        elif self.terms.board == "off":
+            outgoing.keep_below(self._context, self._boards.most())  # whoever has none has no more room for it
+        else:
+            # Room for the board first: a guard that acts behind it would have to be told of by the next one.
+            outgoing.keep_below(self._context, self._boards.room(), self._boards.most())
             self._boards.show()
             outgoing.keep_below(self._context)
         self._context.called = self._context.now()
@@ -317,7 +321,10 @@ class Session:
 
     @property
     def overflow(self) -> bool:
-        """Whether a result did not fit and nothing has been freed since: only verbs that free context are answered."""
+        """Whether a result did not fit and nobody has made room since: only verbs that free context are answered.
+
+        What the guard takes away before a request, only so that it may be sent, does not count.
+        """
         return self.ledger().meta.refused > 0
 
     def refuse(self) -> str:
@@ -430,8 +437,8 @@ class Session:
 
         At most `most` tokens, the offload threshold, and what there is room for: so it is never offloaded itself (a
         person has no such bounds: not `bounded`). It is headed by what it holds and by the call for the next part, and
-        counts as an access, which is recorded. `lines` and `chars` are ranges as in `41:80`.
-        Raises: NotFound, BadInput, Refused, Damaged.
+        counts as an access, which is recorded. `lines` and `chars` are ranges as in `41:80`. A person may read what
+        was deleted, an agent may not. Raises: NotFound, BadInput, Refused, Damaged.
         """
         return recovering.part(self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded)
 

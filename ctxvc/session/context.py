@@ -15,7 +15,7 @@ from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import Bodies
-from ctxvc.core.view import Dashboard, dashboard, totals
+from ctxvc.core.view import Dashboard, dashboard, protocol, totals
 from ctxvc.measure import Meter, Prices
 from ctxvc.session.proof import Sent
 from ctxvc.store import revisions
@@ -95,12 +95,13 @@ class Context:
     def totals(self, view: View) -> Dashboard:
         """The dashboard of a view without its lines."""
         sent = dashboards(view.ledger, view.price)
+        told = sum(view.price.body(row) for row in protocol(view.ledger))
         return totals(
             view.ledger,
-            measure(view.ledger, view.price) - sent,
+            measure(view.ledger, view.price) - sent - told,
             sent,
             view.budget.effective,
-            view.overhead,
+            view.overhead + told,
             calibration=view.calibration,
         )
 
@@ -165,12 +166,23 @@ class Context:
 
     # --- changes
 
-    def commit(self, tried: Rehearsal) -> None:
-        """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict."""
-        if tried:
-            self.record(tried, _subject(tried), _op(tried))
+    def commit(self, tried: Rehearsal, *, relieves: bool = True) -> None:
+        """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict.
 
-    def record(self, tried: Rehearsal, subject: str, op: str, trailers: Mapping[str, str] | None = None) -> None:
+        If it `relieves`, what it frees ends overflow mode.
+        """
+        if tried:
+            self.record(tried, _subject(tried), _op(tried), relieves=relieves)
+
+    def record(
+        self,
+        tried: Rehearsal,
+        subject: str,
+        op: str,
+        trailers: Mapping[str, str] | None = None,
+        *,
+        relieves: bool = True,
+    ) -> None:
         """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
         self.writer.change(
             subject=subject,
@@ -178,7 +190,7 @@ class Context:
             actor=tried.plan.actor,
             rows=tried.rows,
             groups=tried.groups,
-            meta={} if op in ("pin", "unpin") else self.edited(tried),
+            meta={} if op in ("pin", "unpin") else self.edited(tried, relieves=relieves),
             trailers={
                 "Ctxvc-Blocks": touched(tried),
                 "Ctxvc-Reason": tried.plan.reason,
@@ -188,11 +200,14 @@ class Context:
         )
         self.changed = True
 
-    def edited(self, tried: Rehearsal) -> dict[str, Any]:
-        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it freed."""
+    def edited(self, tried: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
+        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it relieves."""
         meta = self.ledger().meta
         # The prefix breaks here anyway: what is bound to it leaves now, once.
-        fields = {"cuts": cuts.before_reply(self.ledger()), "refused": 0 if tried.freed > 0 else meta.refused}
+        fields = {
+            "cuts": cuts.before_reply(self.ledger()),
+            "refused": 0 if relieves and tried.freed > 0 else meta.refused,
+        }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
     def cut(self, why: str) -> None:

@@ -11,13 +11,11 @@ from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.plan import Plan, Rehearsal, View
 from ctxvc.core.policy import Policy
+from ctxvc.core.view import PROTOCOL, protocol
 from ctxvc.errors import Conflict
 from ctxvc.session import waiting
 from ctxvc.session.context import Context
 from ctxvc.store import plans
-
-#: Marks the block that holds a policy's protocol, in a row's `extra.ctxvc`.
-PROTOCOL = "protocol"
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
@@ -52,15 +50,11 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
     """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
     words = policy.terms().protocol
-    if not words or any(_is_protocol(row.extra) and row.present for row in ledger.rows()):
+    if not words or protocol(ledger):
         return None
     words += f"\n\nThe budget is {budget.effective:,} tokens."
     part: Part = wire.text_part(words, "user", "client", ctxvc={PROTOCOL: True})
     return Message(role="user", parts=(part,))
-
-
-def _is_protocol(extra: dict[str, object]) -> bool:
-    return wire.notes(extra).get(PROTOCOL) is True
 
 
 def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:

@@ -31,10 +31,11 @@ def newest(ledger: Ledger) -> Slot:
     return last
 
 
-def keep_below(context: Context, spare: int = 0) -> None:
+def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
     """The guard acts where the prompt would pass the budget with `spare` more tokens, as the provider counts them.
 
-    Raises: OverBudget where that does not help.
+    It leaves room for `behind` tokens then, which what it does brings along. Raises: OverBudget where that does not
+    help.
     """
     for attempt in (1, 2):
         view = context.view()
@@ -42,10 +43,10 @@ def keep_below(context: Context, spare: int = 0) -> None:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = _after_cut(view)
-        tried = guard(ahead, spare)
+        tried = guard(ahead, max(spare, behind))
         try:
             if tried:
-                context.commit(tried)
+                context.commit(tried, relieves=False)
             else:
                 context.cut("earlier dashboards and thinking leave")
         except Conflict:
@@ -91,8 +92,11 @@ class Boards:
         form = self._due(view, shown)
         if form == "none":
             return 0
-        most = boards.room("full" if form == "cut" else form, 0, view.budget.board_cap)
-        return -(-most * view.calibration[0] // 1000)
+        return _priced(view, "full" if form == "cut" else form)
+
+    def most(self) -> int:
+        """The tokens, as the provider counts them, that any dashboard may cost: a full one, as after the guard."""
+        return _priced(self._context.view(), "full")
 
     def _show(self) -> bool:
         """Whether what is due was shown; False where a cut must be made first."""
@@ -106,7 +110,9 @@ class Boards:
         ):
             part = wire.text_part(words, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
-            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, context.totals(view))
+            # It tells of itself too: what it alone brings across a threshold is no reason for another.
+            told = context.totals(context.view())
+            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, told)
         return True
 
     def _looked(self) -> tuple[View, boards.Shown | None]:
@@ -129,7 +135,10 @@ class Boards:
     def _words(self, view: View, form: boards.Kind, shown: boards.Shown | None, room: int) -> str:
         if form == "line":
             return boards.line_text(self._context.totals(view))
-        board, count = self._context.dashboard(), self._context.meter.count
+        count = self._context.meter.count
+        if self._context.terms.board == "status":
+            return boards.status_text(self._context.totals(view), cap=room, count=count)
+        board = self._context.dashboard()
         if form == "changes" and shown and shown.ledger:
             return boards.changes_text(shown.ledger, view.ledger, board, cap=room, count=count)
         notes, older = boards.recent_notes(view.ledger, self._context.writer.body)
@@ -149,6 +158,11 @@ def refusal(context: Context) -> str:
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens. Archive something first, "
         f"then repeat the call{'; largest: ' + named if named else ''}]"
     )
+
+
+def _priced(view: View, form: boards.Kind) -> int:
+    """What a board of this form may cost where none is kept, as the provider counts."""
+    return -(-boards.room(form, 0, view.budget.board_cap) * view.calibration[0] // 1000)
 
 
 def _kept(view: View) -> int:

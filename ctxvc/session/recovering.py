@@ -8,7 +8,7 @@ from ctxvc.core import recovery
 from ctxvc.core.draft import blocks_of
 from ctxvc.core.ledger import Row
 from ctxvc.core.recovery import Recovered
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, Refused
 from ctxvc.measure import Prices
 from ctxvc.session.context import Context
 from ctxvc.store import addresses
@@ -43,6 +43,7 @@ def part(
             lines=asked,
         )
     assert found.row is not None
+    _readable(context, found.row)
     read = recovery.recovered(
         found.row,
         found.moment.bodies.body(found.row),
@@ -65,6 +66,9 @@ def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     found = _found(context, address)
     ledger = found.moment.ledger
     rows = [ledger[name] for name in blocks_of(ledger.groups, found.group.id)] if found.group else [found.row]
+    for each in rows:
+        if each:
+            _readable(context, each)
     held = [(row, found.moment.bodies.body(row)) for row in rows if row]
     for row, _ in held:
         _accessed(context, found, row)
@@ -84,6 +88,12 @@ def _found(context: Context, address: str) -> Found:
     if parsed is None:
         raise BadInput(f"{address[:80]!r} is no address", hint="as in B17, B17@3fa9c1, G3, SCOPE:B17")
     return addresses.find(context.writer, parsed)
+
+
+def _readable(context: Context, row: Row) -> None:
+    """Raises: Refused for a deleted block where a person does not ask."""
+    if context.actor == "agent" and row.state == "deleted":
+        raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
 def _accessed(context: Context, found: Found, row: Row, what: str = "") -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pygit2
@@ -32,6 +32,8 @@ FOLDER = "links"
 
 #: Seconds for which the current session counts as what a person's commit came from, after its newest step.
 FRESH = 86_400
+#: Seconds after a code commit in which its link is mostly made: the newest step is still the one that was newest then.
+_SOON = 30
 #: Files that a link names; of more it has the number only.
 MOST_FILES = 500
 #: A path of more characters is left out.
@@ -99,6 +101,33 @@ def every(store: Store) -> list[Link]:
     return sorted(found, key=lambda link: (link.time, link.commit))
 
 
+class Step(NamedTuple):
+    """A step that is committed; `ended` is when, in seconds since 1970."""
+
+    number: int
+    ended: int
+    commit: str
+
+
+def steps(store: Store, tip: str) -> Iterator[Step]:
+    """The steps that a commit has behind it, newest first."""
+    for entry in revisions.history(store, tip):
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            yield Step(store.reader.meta(entry.commit).counters.step, entry.time, entry.commit)
+
+
+def step_of(link: Link, known: Iterable[Step], newest: int) -> int:
+    """The step in which a code commit was made. `known` are the scope's, at least those that ended after it.
+
+    What a host recorded comes late: it was the first step that ended after the commit, or is the one that has not
+    ended, `newest`. Where a person made it, or we ran the model ourselves, the newest step of then is known.
+    """
+    if not link.recording:
+        return link.step
+    made = epoch(link.time, 0)
+    return min((step.number for step in known if step.ended >= made), default=newest)
+
+
 # --- making
 
 
@@ -122,7 +151,7 @@ def _link(store: Store, told: Told) -> Link | None:
         recording=text.one_line(told.recording, 200),
         session=session if tips else "",
         scope=scope if tips else "",
-        step=_newest_step(store, session, scope) if tips else 0,
+        step=_newest_step(store, session, scope, epoch(told.time, 0)) if tips else 0,
         files=tuple(files[:MOST_FILES]),
         more=max(0, len(files) - MOST_FILES),
     )
@@ -132,10 +161,13 @@ def _fresh(store: Store, tip: str, time: str) -> bool:
     return epoch(time, 0) - revisions.entry(store, tip).time < FRESH
 
 
-def _newest_step(store: Store, session: str, scope: str) -> int:
+def _newest_step(store: Store, session: str, scope: str, made: int) -> int:
+    """The newest step of a scope at a time that is mostly just past."""
     writer = store.writer(session, scope)
     writer.leave()  # whoever only looks writes nothing
-    return writer.ledger().meta.counters.step
+    if store.now() - made <= _SOON:
+        return writer.ledger().meta.counters.step
+    return next((step.number for step in steps(store, writer.tip()) if step.ended <= made), 0)
 
 
 def _changed(folder: Path, commit: str) -> list[str]:

@@ -164,6 +164,29 @@ def test_a_turn_that_the_provider_paused_is_sent_back_as_it_is(adapter: Adapter)
     assert reply.text == "Found."
 
 
+def test_a_turn_that_paused_while_the_providers_tool_runs_is_sent_back_as_it_is(adapter: Adapter) -> None:
+    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    paused = Reply([text("Looking."), server], stop_reason="pause_turn")
+    with serve(said(paused, Reply([answer, text("Found.")]), "Right.")) as api, sync_client(api) as client:
+        assert loop(adapter, client).text == "Found."
+        assert api.bodies[1]["messages"][-1] == {"role": "assistant", "content": [text("Looking."), server]}
+        adapter.append({"role": "user", "content": "Is it so?"})
+        assert loop(adapter, client).text == "Right."
+        nothing_rejected(api)
+
+
+def test_what_the_providers_tool_was_asked_stands_as_text_once_the_turn_goes_on_without_it(adapter: Adapter) -> None:
+    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    with serve(said(Reply([text("Looking."), server]), "Right.")) as api, sync_client(api) as client:
+        adapter.record(client.messages.create(**adapter.request()))
+        adapter.append({"role": "user", "content": "Never mind."})
+        assert loop(adapter, client).text == "Right."
+        nothing_rejected(api)
+        (looking,) = [each for each in api.bodies[1]["messages"] if each["role"] == "assistant"]
+        assert [block["type"] for block in looking["content"]] == ["text", "text"]
+
+
 def test_what_is_no_reply_is_refused(adapter: Adapter) -> None:
     for wrong in (None, "text", {"type": "error", "stop_reason": "end_turn"}, {"role": "user"}):
         before = kinds(adapter.session)

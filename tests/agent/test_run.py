@@ -1,13 +1,9 @@
-"""`ctxvc run` as a whole: the loop on the real client and a real folder, helpers, limits, crashes and going on."""
+"""`ctxvc run` as a whole: the loop on the real client and a real folder, helpers, limits, and going on."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +14,13 @@ import pytest
 
 from ctxvc import policies
 from ctxvc.agent import Adapter, running
-from ctxvc.agent.loop import INTERRUPTED, Limits
+from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
 from ctxvc.agent.workspace import Outcome, Workspace
 from ctxvc.request import canonical
 from ctxvc.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
-from tests.messages_api.rules import canonical_problems
 from tests.session.building import MODEL, WORDS, damages
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -274,86 +269,6 @@ def test_the_block_behind_leaves_the_prompt_as_it_is(last: dict[str, Any]) -> No
     assert call["messages"][-1] == last
     assert made["messages"][-1]["content"][-1] == {"type": "text", "text": "plan"}
     assert made["messages"][-1]["role"] == "user"
-
-
-# --- crashes
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-from ctxvc.agent import running
-from ctxvc.agent.loop import Limits
-from ctxvc.agent.model import Scripted
-from ctxvc.agent.workspace import Workspace
-from ctxvc.session import Session
-from tests.agent.test_run import ENV, Eyes, replies_from
-
-place, folder, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-with Session.open(place, "run-1") as session:
-    print("up", flush=True)
-    model = Scripted(replies_from(session, steps))
-    setup = running.Setup(model=model, hands=Workspace(folder, env=ENV), watcher=Eyes(), limits=Limits())
-    print(running.go(session, setup).text, flush=True)
-"""
-
-
-def replies_from(session: Session, steps: int) -> list[dict[str, Any]]:
-    """The replies of a model that looks at what it has done: two commands a step, each told by its number."""
-    done = len({row.msg for row in session.ledger().rows() if row.role == "assistant"})
-    made: list[dict[str, Any]] = []
-    for number in range(done, steps):
-        blocks = [call("bash", command=f"echo {number}.{part} >> log; echo did {number}.{part}") for part in "ab"]
-        for part, block in zip("ab", blocks, strict=True):
-            block["id"] = f"toolu_{number}{part}"
-        made.append({"content": blocks})
-    return [*made, {"content": "finished"}]
-
-
-def killed(tmp_path: Path, times: int, steps: int) -> None:
-    place, folder = tmp_path / ".ctxvc", tmp_path / "project"
-    with begun(tmp_path, window=20_000) as session:
-        asked(session)
-    finished, kills = False, 0
-    while not finished:
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(DRIVER), str(place), str(folder), str(steps)],
-            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], start_new_session=True,
-        )  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        try:
-            # At a moment that differs from time to time, without a random number.
-            process.wait(0.05 + (kills * 37 % 61) / 200 if kills < times else 120)
-            finished = "finished" in process.stdout.read()
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-        process.stdout.close()
-    lines = (folder / "log").read_text().split()
-    assert len(lines) == len(set(lines)), "a command was run twice"
-    with Session.open(place, "run-1") as session:
-        told = results(session)
-        for number in range(steps):
-            for part in "ab":
-                did = f"did {number}.{part}\n" in told
-                assert did or f"{number}.{part}" in lines or INTERRUPTED in told, "a result was lost"
-        assert not did or f"{steps - 1}.b" in lines
-        assert not canonical_problems(
-            [*session.prompt().messages, {"role": "user", "content": [{"type": "text", "text": "go on"}]}]
-        )
-    with Store(place) as store:
-        assert not damages(store)
-
-
-def test_after_kills_in_the_middle_of_steps_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
-    killed(tmp_path, times=4, steps=12)
-
-
-@pytest.mark.slow
-def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
-    killed(tmp_path, times=50, steps=120)
 
 
 # --- scripts

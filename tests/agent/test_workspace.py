@@ -153,13 +153,50 @@ def test_hits_are_bounded(space: Workspace) -> None:
     assert len(lines) == HITS + 1
 
 
-_values = st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.lists(st.integers(), max_size=2)
+def test_of_endless_progress_only_the_end_is_played_and_all_is_kept(space: Workspace) -> None:
+    (space.root / "log").write_bytes(b"begun\n" + b"\rstep 1 of 2" * 200_000 + b"\rstep 2 of 2\n")
+
+    done = space.run("bash", {"command": "cat log"})
+
+    assert done.shown is not None
+    head, *end = done.shown.split("\n")
+    assert "characters above left out" in head
+    assert end == ["step 2 of 2"]
+    assert len(done.output) == (space.root / "log").stat().st_size
+
+
+def test_text_that_no_encoding_takes_is_read_as_it_is_and_refused_of_a_model(space: Workspace) -> None:
+    (space.root / "half.txt").write_bytes(b"\xed\xa0\x80 half\n")
+
+    assert space.run("read_file", {"path": "half.txt"}).output == b"     1\t\xed\xa0\x80 half"
+    assert space.run("search_files", {"pattern": "half"}).output == b"half.txt:1: \xed\xa0\x80 half"
+    for tool, more in (
+        ("write_file", {"path": "x", "content": "\ud800"}),
+        ("edit_file", {"path": "half.txt", "old": "half", "new": "\udcff"}),
+        ("bash", {"command": "echo \ud800"}),
+        ("bash", {"command": "echo \0"}),
+    ):
+        assert space.run(tool, more).error
+    assert (space.root / "half.txt").read_bytes() == b"\xed\xa0\x80 half\n"
+
+
+@pytest.mark.parametrize("pattern", [".", "/", "[", "\0"])
+def test_a_glob_of_nothing_fits_nothing(space: Workspace, pattern: str) -> None:
+    assert said(space.run("list_files", {"pattern": pattern})) == ""
+
+
+_text = st.text(max_size=20) | st.text(st.characters(min_codepoint=0xD7F0, max_codepoint=0xE010), max_size=3)
+_values = st.none() | st.booleans() | st.integers() | _text | st.lists(st.integers(), max_size=2)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([tool["name"] for tool in DEFINITIONS if tool["name"] != "bash"] + ["nothing"]),
-    st.dictionaries(st.sampled_from(["path", "pattern", "old", "new", "first", "lines", "x"]), _values, max_size=4),
+    st.dictionaries(
+        st.sampled_from(["path", "pattern", "glob", "content", "old", "new", "first", "lines", "x"]),
+        _values,
+        max_size=4,
+    ),
 )
 def test_whatever_a_model_asks_is_answered(space: Workspace, name: str, asked: Mapping[str, Any]) -> None:
     done = space.run(name, asked)

@@ -17,7 +17,7 @@ from typing import Any
 import anthropic
 
 from ctxvc import policies
-from ctxvc.agent import Adapter, running
+from ctxvc.agent import running
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
@@ -27,6 +27,8 @@ from tests.messages_api import MODELS, Judge, MessagesApi, call, catalogue, serv
 from tests.messages_api.server import Call
 from tests.messages_api.wire import Block, Request, signature
 from tests.session.building import MODEL
+
+from .driven import Silent
 
 #: Steps of a turn: then the model says what it found, and a human what comes next.
 TURN = 50
@@ -49,7 +51,7 @@ def output(key: str, lines: int) -> str:
 
 @dataclass
 class Bench:
-    """Hands whose commands are the id of their call and the lines that they give; all that they gave is kept, by call."""
+    """Hands whose commands are the id of a call and the lines that it gives; all that they gave is kept, by call."""
 
     given: dict[str, str] = field(default_factory=dict)
 
@@ -57,23 +59,11 @@ class Bench:
     def names(self) -> frozenset[str]:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
+    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:  # noqa: ARG002 - as `Hands` has it
         key, lines = str(given["command"]).split()
         assert key not in self.given, "a command was run twice"
         self.given[key] = output(key, int(lines))
         return Outcome(self.given[key].encode())
-
-
-class Silent:
-    """A watcher that looks away."""
-
-    def said(self, words: str) -> None: ...
-    def called(self, name: str, given: Mapping[str, Any]) -> None: ...
-    def answered(self, name: str, outcome: Outcome) -> None: ...
-    def stepped(self, adapter: Adapter) -> None: ...
-
-    def stops(self) -> bool:
-        return False
 
 
 @dataclass

@@ -240,6 +240,19 @@ def test_sent_dashboards_have_no_line_but_a_sum_of_their_own() -> None:
     assert (board.overhead, board.conversation, board.dashboards, board.used) == (5, 10, 10, 25)
 
 
+def test_the_protocol_is_overhead_as_long_as_it_stands_and_has_no_line() -> None:
+    told = made(1, state="pinned", extra={"ctxvc": {"protocol": True}})
+    ledger = ledger_of(told, made(2), made(3, extra={"ctxvc": {"protocol": 1}}))
+    board = dashboard(ledger, priced(ledger), 1000, 5)
+    assert [line.id for line in board.lines] == ["B2", "B3"]
+    assert (board.overhead, board.conversation, board.dashboards, board.used) == (15, 20, 0, 35)
+
+    left = ledger_of(msgspec.structs.replace(told, state="archived", stub="[archived B1]"), made(2))
+    board = dashboard(left, priced(left), 1000, 5)
+    assert [line.id for line in board.lines] == ["B1", "B2"]
+    assert board.overhead == 5
+
+
 @given(st.integers(500, 3000), st.integers(0, 5000), st.integers(0, 5000), st.integers(0, 5000))
 def test_calibrated_totals_add_up_and_lines_stay_as_counted(a: int, b: int, overhead: int, tokens: int) -> None:
     ledger = ledger_of(made(1), made(2, kind="dashboard"))

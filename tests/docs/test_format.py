@@ -281,7 +281,8 @@ def test_the_reader_is_a_program(small: Store) -> None:
 
 
 def test_the_reader_uses_nothing_of_ours() -> None:
-    for path in (DOCS / "examples").glob("*.py"):
+    for name in ("read_store.py", "canonical_json.py"):
+        path = DOCS / "examples" / name
         assert "import ctxvc" not in path.read_text() and "from ctxvc" not in path.read_text()
 
 

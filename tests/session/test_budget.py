@@ -115,6 +115,17 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
     assert not small.overflow
 
 
+def test_what_the_guard_takes_away_before_a_request_does_not_end_overflow(small: Session) -> None:
+    _overflowing(small)
+    small.append({"role": "user", "content": "x y " * (small.budget.guard - small.used())}, origin="client")
+    stood = [row.id for row in results(small) if row.present]
+    small.request()
+    assert any(not small.ledger()[block].present for block in stood)
+    assert small.overflow
+    assert small.archive(stood, "all of them").freed > 0
+    assert not small.overflow
+
+
 def test_a_fold_that_frees_room_ends_overflow(small: Session) -> None:
     agent = _overflowing(small)
     agent.say("Go on.")

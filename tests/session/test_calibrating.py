@@ -155,10 +155,10 @@ def test_asking_again_gives_the_same_bytes_and_commits_nothing_however_the_provi
 def test_another_model_brings_its_own_window_thresholds_and_calibration_before_the_next_call(place: Path) -> None:
     with Session.open(place, "demo", model=MODEL) as session:
         session.append({"role": "user", "content": "Look."})
-        for at in range(12):
+        for at in range(18):
             asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
             session.append({"role": "assistant", "content": [asked]})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 900}
+            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 500}
             session.append({"role": "user", "content": [answer]})
         session.request()
         assert session.budget.window == 1_000_000
@@ -191,6 +191,8 @@ def test_thinking_of_another_model_leaves_also_where_one_name_begins_with_the_ot
         session.append({"role": "user", "content": "Look."})
         session.append({"role": "assistant", "content": [thought, asked]})
         session.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "so"}]})
+        session.append({"role": "assistant", "content": [{"type": "text", "text": "Seen."}]})
+        session.append({"role": "user", "content": "Thanks."}, origin="client")
         assert "'thinking'" in str(session.prompt().messages)
         session.set(model="claude-opus-5-5")
         assert "'thinking'" not in str(session.prompt().messages)

@@ -1,0 +1,126 @@
+"""A run in a process of its own that kills itself at a point of its choice. It starts fast: a test starts many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ctxvc.agent import Adapter, running
+from ctxvc.agent.loop import Limits
+from ctxvc.agent.model import Scripted
+from ctxvc.agent.workspace import Outcome, Workspace
+from ctxvc.session import Session
+from ctxvc.store import durable
+from ctxvc.store import writer as writer_module
+from ctxvc.store.journal import Journal
+from ctxvc.store.packs import PackWriter
+from ctxvc.store.store import Store
+
+#: Where a run kills itself: each is inside a step, or in the flush behind one.
+POINTS = (
+    "before a command",
+    "after a command",
+    "in half a record",
+    "behind a record",
+    "before the flush",
+    "while git writes",
+    "with the refs moved",
+    "behind the flush",
+)
+
+
+class Silent:
+    """A watcher that looks away."""
+
+    def said(self, words: str) -> None: ...
+    def called(self, name: str, given: Mapping[str, Any]) -> None: ...
+    def answered(self, name: str, outcome: Outcome) -> None: ...
+    def stepped(self, adapter: Adapter) -> None: ...
+
+    def stops(self) -> bool:
+        return False
+
+
+def driven(place: str, folder: str, steps: str, point: str, count: str) -> None:
+    """What is run and killed: a run that goes on with its session, one flush for each step."""
+    if point in POINTS:
+        _die_at(point, int(count))
+    writer_module.FLUSH_STEPS, writer_module.FLUSH_SECONDS = 1, 1e9
+    with Session.open(place, "run-1") as session:
+        print("up", flush=True)
+        model = Scripted(replies_from(session, int(steps)))
+        hands = Workspace(Path(folder), env={"PATH": os.environ["PATH"]})
+        made = running.Setup(model=model, hands=hands, watcher=Silent(), limits=Limits(steps=10_000))
+        print(running.go(session, made).text, flush=True)
+
+
+def _die_at(point: str, count: int) -> None:
+    """From now on the process ends without a word when it comes by this point for the `count`-th time."""
+    left = iter(range(count - 1, -1, -1))
+
+    def passed(*_: object) -> None:
+        if next(left) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def half(handle: int, data: bytes) -> None:
+        os.write(handle, data[: len(data) // 2])
+        passed()
+        os.write(handle, data[len(data) // 2 :])
+
+    match point:
+        case "before a command":
+            _around(Workspace, "run", before=passed)
+        case "after a command":
+            _around(Workspace, "run", after=passed)
+        case "in half a record":
+            _around(Journal, "append", before=lambda *_: setattr(durable, "write_all", half))
+        case "behind a record":
+            _around(Journal, "append", after=passed)
+        case "before the flush":
+            _around(writer_module, "flush", before=passed)
+        case "while git writes":
+            _around(PackWriter, "__exit__", before=passed)
+        case "with the refs moved":
+            _around(Store, "write", after=passed)
+        case _:
+            _around(writer_module, "flush", after=passed)
+
+
+def _around(
+    holder: Any,
+    name: str,
+    *,
+    before: Callable[..., object] = lambda *_: None,
+    after: Callable[..., object] = lambda *_: None,
+) -> None:
+    inner = getattr(holder, name)
+
+    def wrapped(*given: Any) -> Any:
+        before(*given)
+        made = inner(*given)
+        after(*given)
+        return made
+
+    setattr(holder, name, wrapped)
+
+
+def replies_from(session: Session, steps: int) -> list[dict[str, Any]]:
+    """The replies of a model that looks at what it has done: two commands a step, each told by its number."""
+    done = len({row.msg for row in session.ledger().rows() if row.role == "assistant"})
+    made: list[dict[str, Any]] = []
+    for number in range(done, steps):
+        commands = {f"toolu_{number}{part}": f"echo {number}.{part} >> log; echo did {number}.{part}" for part in "ab"}
+        asked = [
+            {"type": "tool_use", "id": name, "name": "bash", "input": {"command": command}}
+            for name, command in commands.items()
+        ]
+        made.append({"content": asked})
+    return [*made, {"content": "finished"}]
+
+
+if __name__ == "__main__":
+    driven(*sys.argv[1:])

@@ -1,0 +1,82 @@
+"""`kill -9` in the middle of steps: no command runs twice, nothing recorded is lost, the prompt stays valid."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctxvc.agent.loop import INTERRUPTED
+from ctxvc.session import Session
+from ctxvc.store.store import Store
+from tests.messages_api.rules import canonical_problems
+from tests.session.building import damages
+
+from .driven import POINTS
+from .test_run import asked, begun
+
+#: Any moment: somebody else kills it, and all that it started.
+ANY = "at any moment"
+
+
+def killed(tmp_path: Path, points: list[tuple[str, int]], steps: int) -> None:
+    """A run of so many steps that is killed at each of these points, in turn, and gone on with."""
+    place, folder = tmp_path / ".ctxvc", tmp_path / "project"
+    with begun(tmp_path, window=20_000) as session:
+        asked(session)
+    for point, count in points:
+        assert not _ended(place, folder, steps, point, count), f"it was over before it was killed {point}"
+    assert _ended(place, folder, steps, "never", 0)
+    lines = (folder / "log").read_text().split()
+    assert len(lines) == len(set(lines)), "a command was run twice"
+    with Session.open(place, "run-1") as session:
+        rows = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        told = {row.call: session.body(row.id).decode() for row in rows}
+        assert len(told) == len(rows) == 2 * steps, "a result was lost, or came twice"
+        for number in range(steps):
+            for part in "ab":
+                words = told[f"toolu_{number}{part}"]
+                assert words in (f"did {number}.{part}\n", INTERRUPTED)
+                assert words == INTERRUPTED or f"{number}.{part}" in lines
+        assert list(told.values()).count(INTERRUPTED) <= 2 * len(points)
+        assert not canonical_problems(
+            [*session.prompt().messages, {"role": "user", "content": [{"type": "text", "text": "go on"}]}]
+        )
+    with Store(place) as store:
+        assert not damages(store)
+
+
+def _ended(place: Path, folder: Path, steps: int, point: str, count: int) -> bool:
+    """Whether the run came to its end; else it was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.agent.driven", str(place), str(folder), str(steps), point, str(count)],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process.stdout as said:
+        if point == ANY:
+            assert said.readline() == "up\n"
+            try:
+                process.wait(count / 200)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+        words = said.read()
+        process.wait()
+    assert process.returncode == (0 if "finished" in words else -signal.SIGKILL), words
+    return "finished" in words
+
+
+def test_after_a_kill_at_any_point_of_a_step_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
+    killed(tmp_path, [(point, 2) for point in POINTS], steps=20)
+
+
+@pytest.mark.slow
+def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Each point at several of its times; and moments that differ from time to time, without a random number."""
+    points = [(point, count) for count in (1, 3, 4, 6) for point in POINTS]
+    moments = [(ANY, 1 + number * 37 % 61) for number in range(18)]
+    killed(tmp_path, [*points, *moments], steps=600)

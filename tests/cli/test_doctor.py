@@ -1,0 +1,226 @@
+"""`doctor`: each finding with the command that mends it, and none that is not true."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time as clock
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli import githooks
+from ctxvc.core.plan import Action, Plan
+from ctxvc.recording import log, places
+from ctxvc.store import committed, git, plans, purge
+from ctxvc.store.checkout import checkout
+from ctxvc.store.committed import Told
+from ctxvc.store.store import FOLDER, Store
+from tests.cli.conftest import Run
+
+Item = dict[str, str]
+
+DAY = 86_400
+
+
+def items(run: Run, folder: Path, check: str = "") -> list[Item]:
+    done = run("doctor", "--json", folder=folder)
+    assert done.exit_code == 0, done.stderr
+    found: list[Item] = json.loads(done.stdout)["items"]
+    assert all(item["mend"] for item in found if item["level"] == "problem")
+    return [item for item in found if item["check"].startswith(check)]
+
+
+def opened(project: Path) -> Store:
+    return Store(project / FOLDER)
+
+
+def line(role: str, words: str, uuid: str, project: Path) -> str:
+    before = {"u1": None, "a1": "u1", "u2": "a1", "a2": "u2"}
+    return json.dumps(
+        {
+            "parentUuid": before[uuid],
+            "isSidechain": False,
+            "userType": "external",
+            "version": "2.1.0",
+            "type": role,
+            "uuid": uuid,
+            "sessionId": "11111111-aaaa",
+            "timestamp": "2026-03-01T12:00:00Z",
+            "cwd": str(project),
+            "message": {
+                "id": f"msg-{uuid}",
+                "role": role,
+                "content": words if role == "user" else [{"type": "text", "text": words}],
+            },
+        },
+        separators=(",", ":"),
+    )
+
+
+@pytest.fixture
+def transcript(project: Path) -> Path:
+    """What Claude Code has of a session of this project, a day old."""
+    folder = Path.home() / ".claude" / "projects" / "".join(c if c.isalnum() else "-" for c in str(project.resolve()))
+    folder.mkdir(parents=True)
+    path = folder / "11111111-aaaa.jsonl"
+    path.write_text(line("user", "hi", "u1", project) + "\n" + line("assistant", "yes", "a1", project) + "\n")
+    age(path, 1)
+    return path
+
+
+def age(path: Path, days: float) -> None:
+    os.utime(path, (clock.time() - days * DAY,) * 2)
+
+
+def test_a_transcript_that_went_on_after_it_was_taken_is_told_of(run: Run, project: Path, transcript: Path) -> None:
+    assert (done := run("import", folder=project)).exit_code == 0, done.output
+    assert items(run, project, "transcripts")[0]["level"] == "ok"
+    with transcript.open("a") as file:
+        file.write('{"type":"last-prompt","lastPrompt":"hi"}\n')
+    age(transcript, 1)
+    assert items(run, project, "transcripts")[0]["level"] == "ok"  # nothing was said
+
+    with transcript.open("a") as file:
+        file.write(line("user", "go on", "u2", project) + "\n" + line("assistant", "done", "a2", project) + "\n")
+    age(transcript, 1)
+
+    (told,) = items(run, project, "transcripts")
+    assert (told["level"], told["mend"]) == ("note", "ctxvc import")
+    assert "went on after" in told["found"] and "in 28 days" in told["found"]
+    assert (done := run("import", folder=project)).exit_code == 0, done.output
+    assert items(run, project, "transcripts")[0]["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "days", "level"),
+    [
+        ("user", '{"cleanupPeriodDays": 5}', "in 3 days", "problem"),
+        ("project", '{"cleanupPeriodDays": 99999}', "in 99997 days", "note"),
+        ("user", '{"cleanupPeriodDays": "many"}', "in 28 days", "note"),
+        ("user", "[]", "in 28 days", "note"),
+        ("user", "nonsense", "in 28 days", "note"),
+    ],
+)
+def test_how_long_it_is_there_is_what_the_hosts_settings_say(
+    run: Run, project: Path, transcript: Path, place: str, settings: str, days: str, level: str
+) -> None:
+    folder = (Path.home() if place == "user" else project) / ".claude"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(settings)
+
+    (told,) = items(run, project, "transcripts")
+
+    assert (told["level"], told["mend"]) == (level, "ctxvc import")
+    assert days in told["found"]
+
+
+def test_a_host_that_could_record_by_itself_is_told_of_until_it_does(run: Run, project: Path, transcript: Path) -> None:
+    (told,) = items(run, project, "recording")
+    assert told["mend"] == "ctxvc install claude-code"
+
+    assert run("install", "claude-code", folder=project).exit_code == 0
+    assert items(run, project, "recording") == []
+    assert run("install", "claude-code", "--uninstall", folder=project).exit_code == 0
+    places.home(project / FOLDER).mkdir()  # a plugin's hooks have run
+    assert items(run, project, "recording") == []
+
+
+def test_plans_that_wait_are_told_of(run: Run, project: Path) -> None:
+    with opened(project) as store:
+        plan = Plan(actions=(Action(verb="archive", targets=("B4",)),), reason="a look", actor="user")
+        plans.put(store, "demo", "main", plan, base_commit=store.tips("demo")["main"], time="2026-03-01T12:00:00Z")
+
+    (told,) = [item for item in items(run, project, "session demo") if "plan" in item["found"]]
+
+    assert "P1" in told["found"]
+    assert run(*told["mend"].split()[1:], folder=project).exit_code == 0
+
+
+def test_checkouts_are_looked_at(run: Run, project: Path, tmp_path: Path) -> None:
+    with opened(project) as store:
+        folder = Path(checkout(store, "demo", "main", tmp_path / "out").path)
+        gone = Path(checkout(store, "branched", "main", tmp_path / "gone").path)
+    assert [item["level"] for item in items(run, project, "checkouts")] == ["ok"]
+
+    subprocess.run(["rm", "-r", str(gone)], check=True)
+    (folder / "mine.txt").write_text("a person's")
+
+    mends = {item["found"]: item["mend"] for item in items(run, project, "checkouts")}
+    assert len(mends) == 2
+    for mend in mends.values():
+        subprocess.run(mend, shell=True, check=True, capture_output=True)
+    assert [item["level"] for item in items(run, project, "checkouts")] == ["ok"]
+
+
+def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:
+    assert items(run, project, "purged") == []
+    with opened(project) as store:
+        purge.purge(store, purge.Wanted(texts=("careful engineer",)))
+
+    (told,) = items(run, project, "purged")
+
+    assert told["level"] == "note" and "1 purge" in told["found"]
+
+
+def test_hooks_that_call_a_program_that_is_gone_are_a_problem(run: Run, project: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    for what in (githooks.PROJECT, githooks.STORE):
+        assert run("install", what, folder=project).exit_code == 0
+    for path in (project / ".git" / "hooks" / "post-commit", project / FOLDER / "hooks" / "pre-push"):
+        path.write_text(path.read_text().replace("program=", "program=/gone/"))
+
+    told = items(run, project, "git hooks")
+
+    assert [(item["level"], item["mend"]) for item in told] == [
+        ("problem", "ctxvc install git-hooks"),
+        ("problem", "ctxvc install post-commit"),
+    ]
+    for item in told:
+        assert run(*item["mend"].split()[1:], folder=project).exit_code == 0
+    assert [item["level"] for item in items(run, project, "git hooks")] == ["ok"]
+
+
+def test_a_store_with_a_remote_wants_its_hooks(run: Run, project: Path) -> None:
+    git.run(project / FOLDER, "remote", "add", "origin", "/somewhere")
+
+    (told,) = items(run, project, "git hooks")
+    assert (told["level"], told["mend"]) == ("note", "ctxvc install git-hooks")
+    assert run("install", "git-hooks", folder=project).exit_code == 0
+    assert items(run, project, "git hooks") == []
+
+
+def test_what_hooks_could_tell_nobody_is_told_here(run: Run, project: Path) -> None:
+    store = project / FOLDER
+    committed.post(store, Told("ab" * 20, str(project), "2026-03-01T12:00:30Z", head="refs/heads/demo/main"))
+    log.note(store, "post-commit", "the disk is \x1b[2J full")
+
+    entry, waiting = items(run, project, "hooks")
+
+    assert "1 code commit not linked" in waiting["found"] and waiting["mend"].startswith("ctxvc why")
+    assert "\x1b" not in run("doctor", folder=project).stdout and "the disk is" in entry["found"]
+
+
+def test_a_damaged_vocabulary_is_a_problem(
+    run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "words.xz").write_bytes(b"no words")
+    monkeypatch.setattr("ctxvc.tokens.VOCABULARY", tmp_path / "words.xz")
+
+    (told,) = items(run, project, "tokenizer")
+
+    assert told["level"] == "problem"
+
+
+def test_it_takes_no_second_on_a_small_store(project: Path) -> None:
+    """As user and system time, which other work on the machine does not change much."""
+    words = [sys.executable, "-m", "ctxvc", "-C", str(project), "doctor", "--json"]
+    before = os.times()
+    subprocess.run(
+        words, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    )
+    after = os.times()
+
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 1.5
