@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 #: How an answer of the provider says that the prompt is too long (its words, without the numbers).
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
-#: Replies that may be cut off in a row before one gives up.
+#: Replies that may be cut off in a row before one gives up, and the status of one that has begun.
 _CUTS = 3
+_BEGUN = 200
+#: What the provider calls it where an account has spent all that it may.
+_SPENT_ALL = "enforced_spend_limit_reached"
 
 
 class ModelFailed(CtxvcError):
@@ -61,6 +64,7 @@ class Anthropic:
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
         import anthropic
+        import httpx2
 
         for _ in range(_CUTS):
             try:
@@ -69,7 +73,11 @@ class Anthropic:
                         if event.type == "text":
                             say(event.text)
                     message = stream.get_final_message()
+            except httpx2.TransportError:
+                continue  # in the middle of a reply, which the client does not try again
             except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
+                if isinstance(error, anthropic.APIStatusError) and error.status_code == _BEGUN:
+                    continue  # an error in the middle of a reply
                 raise _failed(error) from error
             if message.stop_reason is not None:
                 return message.to_dict(warnings=False)
@@ -181,6 +189,8 @@ def _failed(error: Exception) -> ModelFailed:
             return TooLong(words)
         case anthropic.APIStatusError(status_code=413):
             return TooLong(words)
+        case anthropic.APIStatusError(body={"error": {"details": {"error_code": code}}}) if code == _SPENT_ALL:
+            return ModelFailed(f"the provider wants no more work: {words}", hint="raise its spend limit, then --resume")
         case anthropic.APIStatusError(status_code=429 | 529 | 503):
             return ModelFailed(f"the provider is busy: {words}", hint="wait a little, then --resume")
     return ModelFailed(f"the provider failed: {words}", hint="--resume goes on from here")

@@ -7,16 +7,18 @@ from itertools import islice
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Column, Output, Share, Styled, Table, counted
+from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, counted
 from ctxvc.core import boards
 from ctxvc.core.budget import Budget, Ladder
 from ctxvc.core.ledger import Ledger
-from ctxvc.core.text import one_line
+from ctxvc.core.plan import View
+from ctxvc.core.text import decode, one_line
 from ctxvc.core.view import Cost, Dashboard, Line, dashboard, folded
-from ctxvc.measure import Meter, window_of
+from ctxvc.measure import Meter, Prices, window_of
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store
@@ -96,17 +98,22 @@ def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), default="kind", help="What to add up by.")
+@click.option("--episodes", is_flag=True, help="The episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj
-def context(app: App, revision: str, by: usage.By) -> None:
+def context(app: App, revision: str, by: usage.By, episodes: bool) -> None:
     """Show what uses the context, by kind, tool, turn or file.
 
     Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
-    far each is, and what the provider counted in the newest call that the recording has its usage of.
+    far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
+    those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
     """
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
         meter = Meter(session.store, moment.ledger.meta.tokenizer)
+        if episodes:
+            _episodes(app.output, moment, meter)
+            return
         costs, overhead = meter.costs(moment), meter.overhead(moment)
         items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
         board = _board(moment, meter, costs)
@@ -127,6 +134,41 @@ def context(app: App, revision: str, by: usage.By) -> None:
         app.output.value(answer)
     else:
         app.output.lines(_context_lines(app.output, board, answer))
+
+
+def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
+    from ctxvc.core import episodes
+    from ctxvc.policies.episodes import Episodes
+
+    price = Prices(meter, moment.bodies, moment.ledger.meta.model)
+    price.load(moment.ledger.rows())
+    view = View(
+        ledger=moment.ledger,
+        price=price,
+        budget=budget_of(moment.ledger),
+        words=lambda row: decode(moment.bodies.body(row)),
+    )
+    lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
+    answer = schemas.Episodes(
+        session=moment.session,
+        scope=moment.scope,
+        items=[schemas.EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
+               for line in lines],
+    )  # fmt: skip
+    if output.json:
+        output.value(answer)
+        return
+    names = ("tokens", "in the prompt", "blocks")
+    columns = (
+        Column("type"), Column("episode", least=12), Column("state"), Column("level"),
+        *(Column(name, right=True) for name in names), Column("depends on", least=10), Column("made"),
+    )  # fmt: skip
+    rows: list[list[Cell]] = [
+        [line.type, line.name, line.state, line.level, line.tokens, line.shown, line.blocks,
+         ", ".join(line.dependencies), line.made]
+        for line in lines
+    ]  # fmt: skip
+    output.table(Table(columns, rows))
 
 
 def _board(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:

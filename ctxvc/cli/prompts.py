@@ -54,11 +54,11 @@ def prompt(app: App, revision: str, sent: bool) -> None:
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.pass_obj
 def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """Write the prompt as a request of a provider's API, or as a session that Claude Code goes on with.
+    """Write the prompt as a request of a provider's API.
 
-    anthropic and openai: the body of the Messages API or of chat completions: model, system prompt, tools and
-    messages, as JSON. claude-code: a session file for `claude --resume`, of any revision, also of one from before a
-    compaction. The transcript that it was recorded from gives its own lines as far as they come to the same prompt.
+    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
+    With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
+    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
     """
     if form == CLAUDE_CODE:
         resuming.export(app, revision, target, install=install, recorded=recorded)

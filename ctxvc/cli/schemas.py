@@ -251,6 +251,28 @@ class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     items: list[Category]
 
 
+class EpisodeItem(Item, frozen=True, kw_only=True):
+    """An episode."""
+
+    type: Annotated[str, _field("`expl` or `act`")]
+    name: str
+    state: Annotated[str, _field("whether it is open, closed, or evicted in part or whole")]
+    level: Annotated[str, _field("how far it is evicted")]
+    tokens: Annotated[int, _field("of its bodies")]
+    shown: Annotated[int, _field("in the prompt now")]
+    blocks: int
+    dependencies: list[str]
+    made: Annotated[str, _field("who made it: the model's marks, or derived from its calls")]
+
+
+class Episodes(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):
+    """`context --episodes`"""
+
+    session: Session
+    scope: Scope
+    items: list[EpisodeItem]
+
+
 class LogItem(Item, frozen=True, kw_only=True):
     """A commit. `log --jsonl` prints one of these a line."""
 

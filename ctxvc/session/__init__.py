@@ -268,6 +268,7 @@ class Session:
         context = self._context
         parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
         scope = self.scope
+        shown = self.writer.redacted(shown)
         try:
             made = self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
         finally:

@@ -61,9 +61,11 @@ def apply(path: Path, lock: int) -> None:
     git.run(path, "update-ref", "--stdin", data="".join(f"{order}\n" for order in orders).encode(), inherit=(lock,))
     for checked_out in state.checkouts:
         shutil.rmtree(checked_out, ignore_errors=True)
-    for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout"):
+    # What hooks keep is made of what is stored, or of the transcripts, and will be made again.
+    hooks = [f"ctxvc/hooks/{name}" for name in ("handoff", "offer", "standing", "outputs", "log")]
+    for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
-    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow"):
+    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks):
         (path / name).unlink(missing_ok=True)
     for name in state.files:
         (path / name).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import pygit2
 from ctxvc.core import scoping, secrets, text, wire
 from ctxvc.core.labels import WIDTH
 from ctxvc.core.ledger import Row
-from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store import addresses, cleanup, decided, durable, exposure, git, searching, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.decided import Decided
@@ -96,6 +96,11 @@ def _alone(store: Store) -> Iterator[int]:
         for name in names:
             held.enter_context(locked(store.lock_path(name)))
         lock = held.enter_context(store.exclusive())
+        if (store.path / "objects" / "info" / "alternates").exists():
+            raise Refused(
+                "this store borrows objects from another repository: what stands there cannot be erased from here",
+                hint="`git repack -a -d` and remove objects/info/alternates, then purge both",
+            )
         if store.sessions() != names:
             raise Conflict("a session was made meanwhile", hint="run it again")
         cleanup.remove(store.path)

@@ -14,7 +14,7 @@ from ctxvc.store.scrub import Scrub, forms_of
 
 #: What goes as a whole, and what is put in another's place.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
-_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge")})
+_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
 
 
 def left(path: Path, scrub: Scrub) -> Iterator[str]:

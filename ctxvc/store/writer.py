@@ -251,6 +251,12 @@ class Writer:
         )
         return block
 
+    def redacted(self, texts: Mapping[str, str]) -> Mapping[str, str]:
+        """The texts without their secrets, as all that is recorded is."""
+        if not self._redactor:
+            return texts
+        return {key: self._redactor.text(value) for key, value in texts.items()}
+
     def open_scope(
         self, name: str, text: str, *, actor: str = "agent", from_commit: str = "", with_messages: bool = False
     ) -> None:

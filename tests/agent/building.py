@@ -28,12 +28,19 @@ Run = Callable[[Block], Block]
 def opened(
     path: Path, name: str = "demo", *, budget: int = 32_000, own: Sequence[Block] = (SH,), **more: Any
 ) -> Session:
-    """A session with the agent's own tools and all context tools, or those of its policy."""
+    """A session with the agent's own tools and all context tools, or those of its policy.
+
+    A new one counts its tokens as they are.
+    """
+    new = not path.exists()
     policy = more.get("policy")
     terms = policy.terms() if isinstance(policy, Policy) else None
-    return Session.open(
+    session = Session.open(
         path, name, model=MODEL, budget=budget, system=SYSTEM, tools=definitions(terms, own=own), **more
     )
+    if new:
+        session.set(calibration=(1000, 0))
+    return session
 
 
 def output(call: Block, lines: int = 60) -> str:

@@ -75,8 +75,9 @@ def test_after_a_kill_at_any_point_of_a_step_no_command_runs_twice_and_nothing_i
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
     """Each point at several of its times; and moments that differ from time to time, without a random number."""
     points = [(point, count) for count in (1, 3, 4, 6) for point in POINTS]
     moments = [(ANY, 1 + number * 37 % 61) for number in range(18)]
-    killed(tmp_path, [*points, *moments], steps=600)
+    killed(tmp_path, [*points, *moments], steps=400)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anthropic
@@ -13,7 +15,7 @@ from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text
-from tests.messages_api.script import overloaded, rate_limited
+from tests.messages_api.script import Assistant, overloaded, rate_limited
 from tests.session.building import WORDS, damages
 
 from .test_run import asked, begun, results, setup
@@ -22,9 +24,11 @@ from .test_run import asked, begun, results, setup
 SPENT = Refusal(429, "rate_limit_error", "Spend limit reached.", error_code="enforced_spend_limit_reached")
 
 
-def patient(api: MessagesApi) -> Anthropic:
-    """The client as people have it: it tries again twice."""
-    return Anthropic(anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=2))
+@contextmanager
+def provider(assistant: Assistant) -> Iterator[tuple[MessagesApi, Anthropic]]:
+    """The server, and the client as people have it: it tries again twice."""
+    with serve(assistant) as api, anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=2) as client:
+        yield api, Anthropic(client)
 
 
 def kept(session: Session) -> list[str]:
@@ -39,8 +43,8 @@ def nothing_is_wrong(tmp_path: Path, prompts: int) -> None:
 
 def test_a_provider_that_is_busy_for_a_moment_is_asked_again_and_nothing_is_told_twice(tmp_path: Path) -> None:
     said = script([call("bash", command="echo one >> log")], rate_limited(), overloaded(), "Done.")
-    with begun(tmp_path) as session, serve(said) as api:
-        assert running.go(asked(session), setup(tmp_path, patient(api))).text == "Done."
+    with begun(tmp_path) as session, provider(said) as (api, model):
+        assert running.go(asked(session), setup(tmp_path, model)).text == "Done."
         assert [each.status for each in api.calls] == [200, 429, 529, 200]
         assert [each.headers["x-stainless-retry-count"] for each in api.calls] == ["0", "0", "1", "2"]
         assert api.calls[1].body == api.calls[2].body == api.calls[3].body
@@ -52,21 +56,24 @@ def test_a_provider_that_is_busy_for_a_moment_is_asked_again_and_nothing_is_told
 def test_a_provider_that_stays_busy_ends_the_run_and_it_goes_on_later(tmp_path: Path) -> None:
     busy = [overloaded(), rate_limited(), overloaded()]
     with begun(tmp_path) as session:
-        with serve(script([call("bash", command="echo one >> log")], *busy)) as api, pytest.raises(ModelFailed) as told:
-            running.go(asked(session), setup(tmp_path, patient(api)))
+        with (
+            provider(script([call("bash", command="echo one >> log")], *busy)) as (api, model),
+            pytest.raises(ModelFailed) as told,
+        ):
+            running.go(asked(session), setup(tmp_path, model))
         assert "busy" in str(told.value)
         assert "--resume" in told.value.hint
-    with Session.open(tmp_path / ".ctxvc", "run-1") as again, serve(script("Done.")) as api:
-        assert running.go(again, setup(tmp_path, patient(api))).text == "Done."
+    with Session.open(tmp_path / ".ctxvc", "run-1") as again, provider(script("Done.")) as (_, model):
+        assert running.go(again, setup(tmp_path, model)).text == "Done."
         assert len(results(again)) == 1
         assert (tmp_path / "project" / "log").read_text() == "one\n"
     nothing_is_wrong(tmp_path, prompts=2)
 
 
 def test_who_has_spent_all_is_told_so_and_no_loop_begins(tmp_path: Path) -> None:
-    with begun(tmp_path) as session, serve(script(SPENT, SPENT, SPENT)) as api:
+    with begun(tmp_path) as session, provider(script(SPENT, SPENT, SPENT)) as (api, model):
         with pytest.raises(ModelFailed) as told:
-            running.go(asked(session), setup(tmp_path, patient(api)))
+            running.go(asked(session), setup(tmp_path, model))
         assert len(api.calls) <= 3
         assert "Spend limit reached" in str(told.value)
         assert "limit" in told.value.hint
@@ -83,8 +90,8 @@ def test_a_window_that_is_full_is_relieved_and_the_reply_gone_on_with(tmp_path: 
             gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 120}
             session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
         before = session.used()
-        with serve(script(full, "and goes on.")) as api:
-            assert running.go(session, setup(tmp_path, patient(api))).text == "and goes on."
+        with provider(script(full, "and goes on.")) as (api, model):
+            assert running.go(session, setup(tmp_path, model)).text == "and goes on."
             assert [each.status for each in api.calls] == [200, 200]
         assert session.used() < before * 0.8
         assert not (tmp_path / "project" / "half").exists()
@@ -94,20 +101,20 @@ def test_a_window_that_is_full_is_relieved_and_the_reply_gone_on_with(tmp_path: 
 
 def test_a_window_that_stays_full_ends_the_run(tmp_path: Path) -> None:
     full = Reply([text("It begins")], stop_reason="model_context_window_exceeded")
-    with begun(tmp_path) as session, serve(lambda _: full) as api:
-        running.go(asked(session), setup(tmp_path, patient(api)))
+    with begun(tmp_path) as session, provider(lambda _: full) as (api, model):
+        running.go(asked(session), setup(tmp_path, model))
         assert len(api.calls) < 6
 
 
 def test_a_provider_that_refuses_to_go_on_ends_the_run_and_its_calls_are_not_run(tmp_path: Path) -> None:
     refused = Reply([text("I will not."), call("bash", command="touch half")], stop_reason="refusal")
     with begun(tmp_path) as session:
-        with serve(script(refused)) as api:
-            ended = running.go(asked(session), setup(tmp_path, patient(api)))
+        with provider(script(refused)) as (api, model):
+            ended = running.go(asked(session), setup(tmp_path, model))
             assert (ended.why, ended.steps, ended.text) == ("refused", 1, "I will not.")
         assert not (tmp_path / "project" / "half").exists()
-        with serve(script("Something else, then.")) as api:
-            assert running.go(asked(session, "Then do less."), setup(tmp_path, patient(api))).why == "said"
+        with provider(script("Something else, then.")) as (_, model):
+            assert running.go(asked(session, "Then do less."), setup(tmp_path, model)).why == "said"
     nothing_is_wrong(tmp_path, prompts=2)
 
 
@@ -119,8 +126,8 @@ def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) 
         "a broken connection": Reply(said, cut_after=4, broken=True),
         "an early end": Reply(said, cut_after=4),
     }[how]
-    with begun(tmp_path) as session, serve(script(cut, cut, "Whole.")) as api:
-        assert running.go(asked(session), setup(tmp_path, patient(api))).text == "Whole."
+    with begun(tmp_path) as session, provider(script(cut, cut, "Whole.")) as (_, model):
+        assert running.go(asked(session), setup(tmp_path, model)).text == "Whole."
         assert kept(session) == ["Whole."]
         assert not (tmp_path / "project" / "log").exists()
     nothing_is_wrong(tmp_path, prompts=1)

@@ -295,3 +295,17 @@ def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path)
         ended = running.play(again, turns, Eyes())
         assert (ended.text, ended.steps) == ("Second.", 4)
         assert results(again) == ["one\n", "two\n"]
+
+
+def test_a_secret_that_a_tool_shows_is_in_no_request_and_nowhere_in_the_store(tmp_path: Path) -> None:
+    secret = "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
+    command = f"for i in $(seq 1 900); do printf '\\rline %d of 900' $i; done; echo; echo token={secret[:8]}{secret[8:]}"
+    with serve(script([call("bash", command=command)], "done")) as api, begun(tmp_path) as session:
+        running.go(asked(session), setup(tmp_path, real(api)))
+        (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        assert row.stub
+        sent = json.dumps([request["messages"] for request in api.bodies])
+    assert secret not in sent
+    assert "[REDACTED:github" in row.stub
+    for file in (tmp_path / ".ctxvc").rglob("*"):
+        assert not file.is_file() or secret.encode() not in file.read_bytes()

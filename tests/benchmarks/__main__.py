@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import appends, commands, engine, growth, inspection, policies, recorded, redaction
+from tests.benchmarks import agent, appends, commands, engine, growth, inspection, policies, recorded, redaction
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
+    "agent": agent.figures,
     "append": appends.figures,
     "engine": engine.figures,
     "growth": growth.figures,

@@ -44,6 +44,7 @@ ASKED = {
     "ctxvc.notes/1": ["notes"],
     "ctxvc.moved/1": ["scope", "fix-error", "-m", "why?"],
     "ctxvc.scopes/1": ["scopes"],
+    "ctxvc.episodes/1": ["context", "--episodes"],
     "ctxvc.usage/1": ["log", "--usage"],
     "ctxvc.policies/1": ["policies"],
     "ctxvc.plan/1": ["plan"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -54,6 +56,49 @@ def test_a_result_at_the_threshold_comes_in_as_it_is_and_one_above_as_a_preview(
     assert (at.state, at.stub) == ("visible", "")
     assert (above.state, above.level, above.removed_by) == ("archived", 1, "guard")
     assert above.stub.count("a line of text") == 2 * LINES
+
+
+def in_batch(sizes: list[int], batch: int, *, calibration: tuple[int, int] = (1000, 0)) -> list[Row]:
+    rows = [made(number, size) for number, size in enumerate(sizes, 1)]
+    words = {row.id: "a line of text\n" * (row.bytes // 15) for row in rows}
+    return list(admit(view_of(200_000, calibration), rows, words, 0, {}, batch=batch).rows)
+
+
+def test_the_largest_results_of_a_batch_are_previewed_until_all_fit_into_it() -> None:
+    sizes = [3_000, 6_000, 2_000, 5_000]
+    assert [row.state for row in in_batch(sizes, 0)] == ["visible"] * 4
+    assert [row.state for row in in_batch(sizes, 16_000)] == ["visible"] * 4
+    assert [row.state for row in in_batch(sizes, 15_999)] == ["visible", "archived", "visible", "visible"]
+    assert [row.state for row in in_batch(sizes, 8_000)] == ["visible", "archived", "visible", "archived"]
+    assert cost(tuple(in_batch(sizes, 8_000))) <= 8_000
+
+
+def test_a_batch_is_in_tokens_as_the_provider_counts_them_and_blocks_nothing() -> None:
+    twice = in_batch([3_000, 4_000], 13_000, calibration=(2000, 0))
+    assert [row.state for row in twice] == ["visible", "archived"]
+    assert {row.state for row in in_batch([3_000, 4_000], 1)} == {"archived"}
+
+
+def test_of_a_result_that_is_told_the_text_is_shown_where_it_costs_less() -> None:
+    rows = [made(1, 600), made(2, 50), made(3, 600)]
+    words = {row.id: "w" * row.bytes for row in rows}
+    told = {"B1": "[archived B9] in short", "B2": "longer than all that it stands for"}
+    first, second, third = admit(view_of(40_000), rows, words, 0, {}, told=told).rows
+    assert (first.state, first.removed_by) == ("archived", "guard")
+    assert first.stub.startswith("[archived B1@")
+    assert first.stub.endswith("\n\\[archived B9] in short")
+    assert second == rows[1]
+    assert third == rows[2]
+
+
+def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
+    rows = [made(number, 30_000) for number in range(1, 60)]
+    words = {row.id: "a line of text\n" * 2_000 for row in rows}
+    for handles in (True, False):
+        view = dataclasses.replace(view_of(20_000), handles=handles)
+        shown = admit(view, rows, words, 0, {}, told={"B1": "in short"}).rows
+        assert {row.state for row in shown} == {"archived", "blocked"}
+        assert all(("recover" in row.stub) == handles for row in shown)
 
 
 def test_the_threshold_is_the_providers_count() -> None:

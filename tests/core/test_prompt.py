@@ -398,12 +398,25 @@ def test_a_pair_of_the_providers_own_stays_only_whole() -> None:
     use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
     searched = said("assistant", *(wire.part(block, "assistant", "model") for block in (use, result)))
-    ledger, held = numbered([said("user", words("search")), searched])
+    ledger, held = numbered([said("user", words("search")), searched, said("user", words("go on"))])
 
     assert request(sendable(content(ledger, held)))[1]["content"] == [use, result]
     for gone, left in (("B2", result), ("B3", use)):
         sent = request(sendable(content(changed(ledger, **{gone: {"state": "pruned"}}), held)))
         assert sent[1]["content"] == [{"type": "text", "text": wire.compact(left).decode()}]
+
+
+def test_a_call_of_the_providers_own_waits_at_the_end_of_a_turn_that_it_paused() -> None:
+    first, second = ({"type": "server_tool_use", "id": f"s{at}", "name": "web_search", "input": {}} for at in (1, 2))
+    result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    paused = said("assistant", *(wire.part(block, "assistant", "model") for block in (first, result, second)))
+    ledger, held = numbered([said("user", words("search")), paused])
+
+    sent = request(sendable(content(ledger, held)))
+    assert sent[-1]["content"] == [first, result, second]
+    assert not problems(sent)
+    gone = request(sendable(content(changed(ledger, B2={"state": "pruned"}), held)))
+    assert [block["type"] for block in gone[-1]["content"]] == ["text", "server_tool_use"]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ class Provider:
 def test_the_readme_has_the_loop_of_the_how_to() -> None:
     loop = python(HOW_TO / "manage-an-agent.md")["loop"]
     assert python(ROOT / "README.md")["loop"] == loop
+    page = HOW_TO / "make-an-agent-context-managed.md"  # tests/agent/test_how_to.py runs it
+    assert python(ROOT / "README.md")["managed"] == python(page)["after"]
     assert len(loop.strip().splitlines()) <= 12
 
 

@@ -91,9 +91,9 @@ def test_a_batch_that_is_too_large_is_previewed_then_blocked_and_overflow_begins
     agent.ask("I see.")
 
 
-def _overflowing(session: Session) -> Agent:
+def _overflowing(session: Session, judge: Judge | None = None) -> Agent:
     """A session in overflow mode: two results that nobody may offload below their blocked form."""
-    agent = Agent(session)
+    agent = Agent(session, judge)
     agent.say("Look.")
     while not session.overflow:
         agent.step(*(output(number, 2_900) for number in range(60)))
@@ -116,13 +116,17 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
 
 
 def test_what_the_guard_takes_away_before_a_request_does_not_end_overflow(small: Session) -> None:
-    _overflowing(small)
-    small.append({"role": "user", "content": "x y " * (small.budget.guard - small.used())}, origin="client")
-    stood = [row.id for row in results(small) if row.present]
+    agent = Agent(small)
+    agent.say("Look.")
+    agent.step(*(output(number, 900) for number in range(3)))
+    stood = [row.id for row in results(small)]
+    _overflowing(small, agent.judge)
+    assert all(small.ledger()[block].present for block in stood)
+    small.append({"role": "user", "content": " so" * 200}, origin="client")
     small.request()
     assert any(not small.ledger()[block].present for block in stood)
     assert small.overflow
-    assert small.archive(stood, "all of them").freed > 0
+    assert small.archive([row.id for row in results(small)], "all of them").freed > 0
     assert not small.overflow
 
 

@@ -330,3 +330,22 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     else:
         raise AssertionError("it never came to an end")
     assert seen == {True, False} and number > 20
+
+
+def test_what_is_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(other)], check=True)
+    (filled / "objects" / "info").mkdir(exist_ok=True)
+    (filled / "objects" / "info" / "alternates").write_text(f"{other}/objects\n")
+    with Store(filled) as store, pytest.raises(Refused, match="borrows objects"):
+        purge.purge(store, Wanted(texts=(SECRET,)))
+
+
+def test_what_hooks_keep_goes_with_it(filled: Path) -> None:
+    kept = filled / "ctxvc" / "hooks"
+    (kept / "handoff").mkdir(parents=True)
+    (kept / "handoff" / "x").write_text(SECRET)
+    (kept / "log").write_text(SECRET)
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert SECRET.encode() not in everything(filled)
