@@ -27,6 +27,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "exporters": frozenset({"core", "errors"}),
     "importers": frozenset({"core", "errors"}),
     "store": frozenset({"core", "errors"}),
+    "exporting": frozenset({"exporters", "importers", "store", "core", "errors"}),
     "importing": frozenset({"importers", "store", "core", "errors"}),
     "measure": frozenset({"tokens", "media", "models", "store", "core", "errors"}),
     "request": frozenset({"exporters", "core", "errors"}),
@@ -36,7 +37,18 @@ LAYERS: dict[str, frozenset[str]] = {
     "agent": frozenset({"session", "policies", "inspection", "request", "models", "store", "core", "errors"}),
     "mcp": frozenset({"agent", "session", "measure", "store", "core", "errors"}),
     "cli": frozenset(
-        {"mcp", "agent", "recording", "policies", "session", "inspection", "request", "measure", "importing"}
+        {
+            "mcp",
+            "agent",
+            "recording",
+            "policies",
+            "session",
+            "inspection",
+            "request",
+            "measure",
+            "importing",
+            "exporting",
+        }
         | {"importers", "exporters", "tokens", "media", "models", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),

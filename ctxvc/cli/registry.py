@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Record": {
         "install": Entry("install:install", "Put hooks in place: a program's, the project's or the store's."),
         "watch": Entry("watch:watch", "Record sessions as they are written, by looking again and again."),
-        "hook": Entry("hook:hook", "Take in an event of Claude Code or of git, for hooks and the status line."),
+        "hook": Entry("hook:hook", "Take in an event of Claude Code or git, for hooks and status line."),
     },
     "Look": {
         "sessions": Entry("sessions:sessions", "List the sessions of the store, newest first."),

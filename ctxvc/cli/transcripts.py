@@ -13,6 +13,7 @@ from ctxvc.cli.importing import project_root
 from ctxvc.core import wire
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.reading import Recording
+from ctxvc.importing import SETTLED
 from ctxvc.recording import places, settings
 
 _DAY = 86_400
@@ -99,9 +100,9 @@ def _state(path: Path, known: dict[str, int]) -> Literal["whole", "grown", "miss
 
 
 def _goes_on(path: Path, offset: int) -> bool:
-    """Whether there is a message behind that place. What else a host writes there is none."""
-    if path.suffix == ".gz":
-        return False  # packed away: nobody writes to it
+    """Whether there is a message behind that place, of a session that is over: before, an open step may wait there."""
+    if path.suffix == ".gz" or time.time() - path.stat().st_mtime < SETTLED:
+        return False
     with path.open("rb") as file:
         file.seek(offset)
         return _MESSAGE.search(file.read(_TAIL)) is not None

@@ -13,7 +13,7 @@ from ctxvc.session.proof import check_prompts
 from ctxvc.store.store import Store
 from tests.session.building import damages, groups_fit, humans_gone
 
-from .working import Life, live
+from .working import Life, calls_in, live
 
 WINDOW = 60_000
 #: Two policies made of others: marks with clearing behind them, and every context tool at once.
@@ -58,7 +58,8 @@ def all_can_be_had_back(place: Path, given: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("policy", SOME)
 def test_sixty_steps_under_some_policies(tmp_path: Path, policy: str) -> None:
-    lived(tmp_path / ".ctxvc", policy, 60)
+    life = lived(tmp_path / ".ctxvc", policy, 60)
+    assert len(life.given) == calls_in(60), "a call was refused although room could be made"
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_a_provider_that_stays_busy_ends_the_run_and_it_goes_on_later(tmp_path: 
     busy = [overloaded(), rate_limited(), overloaded()]
     with begun(tmp_path) as session:
         with (
-            provider(script([call("bash", command="echo one >> log")], *busy)) as (api, model),
+            provider(script([call("bash", command="echo one >> log")], *busy)) as (_, model),
             pytest.raises(ModelFailed) as told,
         ):
             running.go(asked(session), setup(tmp_path, model))
@@ -109,7 +109,7 @@ def test_a_window_that_stays_full_ends_the_run(tmp_path: Path) -> None:
 def test_a_provider_that_refuses_to_go_on_ends_the_run_and_its_calls_are_not_run(tmp_path: Path) -> None:
     refused = Reply([text("I will not."), call("bash", command="touch half")], stop_reason="refusal")
     with begun(tmp_path) as session:
-        with provider(script(refused)) as (api, model):
+        with provider(script(refused)) as (_, model):
             ended = running.go(asked(session), setup(tmp_path, model))
             assert (ended.why, ended.steps, ended.text) == ("refused", 1, "I will not.")
         assert not (tmp_path / "project" / "half").exists()

@@ -39,6 +39,16 @@ _HUGE, _HUGE_LINES = 25, 500
 _WORDS = ("parser", "token", "scope", "ledger", "commit", "branch", "index", "writer", "reader", "cache", "prompt")
 
 
+def calls_in(steps: int) -> int:
+    """The commands that the model asks for in its first steps."""
+    return sum(_together(number) for number in range(1, steps + 1) if number % TURN)
+
+
+def _together(number: int) -> int:
+    """The commands of a step: one, and two in every third."""
+    return 2 if number % 3 == 2 else 1
+
+
 def output(key: str, lines: int) -> str:
     """What a command gives: no two lines are the same, and the first has a fact that stands nowhere else."""
     chance = random.Random(key)
@@ -129,7 +139,7 @@ class Worker:
             self.bill.add(self.api.calls.pop(0))
 
     def _runs(self, number: int) -> Iterator[Block]:
-        for part in range(1 + number % 3 // 2):  # every third step two at once
+        for part in range(_together(number)):
             key = f"toolu_{number:04}_{part}"
             lines = _HUGE_LINES if number % _HUGE == 0 else _LINES[(number + part) % len(_LINES)]
             yield {**call("bash", command=f"{key} {lines}"), "id": key}

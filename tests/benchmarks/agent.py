@@ -57,8 +57,8 @@ def _overhead(folder: Path, policy: str) -> Iterator[Figure]:
         cpu = time.process_time()
         steps = [_step(adapter, number) for number in range(1, ROUNDS + 1)]
         cpu = (time.process_time() - cpu) / ROUNDS * 1000
-    whole = median_ms([step.all for step in steps])
-    yield Figure(f"the adapter in a step, {VISIBLE} visible, {policy}", whole, "ms", target="<= 10", base="wall, median")
+    what = f"the adapter in a step, {VISIBLE} visible, {policy}"
+    yield Figure(what, median_ms([step.all for step in steps]), "ms", target="<= 10", base="wall, median")
     yield Figure("  the same, mean", statistics.mean(step.all for step in steps) * 1000, "ms", base="wall")
     yield Figure("  the same, mean of processor time", cpu, "ms")
     for part in ("record", "handle", "results", "request"):
