@@ -121,7 +121,7 @@ def _blocks(piece: Piece) -> Iterator[_Block]:
 
 
 def _encodable(value: Any) -> tuple[Any, bytes]:
-    """`value` as it can be sent, with U+FFFD for each lone surrogate, which UTF-8 cannot hold; and its canonical JSON."""
+    """`value` as it can be sent, with U+FFFD for each lone surrogate, which UTF-8 cannot hold; its canonical JSON."""
     written = canonical(value)
     if b"\\ud" not in written:
         return value, written

@@ -41,7 +41,7 @@ _MOST_NAMED = 8
 @json_option
 @click.pass_context
 def plan(ctx: click.Context, spec: str, budget: int | None, doing: str | None, drop: tuple[str, ...]) -> None:
-    """Show what a policy would take out of the prompt, why, and what that frees.
+    """Show what a policy would take out of the prompt, why, and what it frees.
 
     Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
     one's own is `path.py:Class:knob=value`.
@@ -80,7 +80,7 @@ def plan(ctx: click.Context, spec: str, budget: int | None, doing: str | None, d
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """List the policies: who decides, what the model sees, whether what leaves can be got back, and the knobs."""
+    """List the policies: who decides, what the model sees, what can be got back."""
     from ctxvc.policies import POLICIES
 
     answer = schemas.Policies(items=[_listed(kind) for kind in POLICIES if name in ("", kind.name)])

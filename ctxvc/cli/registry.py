@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "context": Entry("budget:context", "Show what uses the context, by kind, tool, turn or file."),
         "policies": Entry(
             "planning:policies",
-            "List the policies: who decides, what the model sees, whether what leaves can be got back, and the knobs.",
+            "List the policies: who decides, what the model sees, what can be got back.",
         ),
         "log": Entry("history:log", "List the commits of a scope, newest first."),
         "show": Entry("showing:show", "Show a block, a group or a commit."),
@@ -52,7 +52,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "pin": Entry("acting:pin", "Keep blocks in the prompt, whatever a policy or an agent proposes."),
         "unpin": Entry("acting:unpin", "Let pinned blocks leave again."),
         "undo": Entry("acting:undo", "Take back the last change of the prompt in this scope."),
-        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, why, and what that frees."),
+        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, why, and what it frees."),
         "compact": Entry("compact:compact", "Make room now: clear old tool results, and summarise where need be."),
         "note": Entry("scoping:note", "Write down what was learned: a commit, and a block that stays."),
         "notes": Entry("scoping:notes", "List the notes of a scope, oldest first, inherited ones included."),
@@ -61,10 +61,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "scopes": Entry("scoping:scopes", "List the session's scopes; a star stands at the current one."),
     },
     "Work": {
-        "run": Entry("run:run", "Work on a task in this folder: a small agent with a shell and files, under a budget."),
-        "ask": Entry(
-            "ask:ask", "Ask a recorded session something: the answer cites blocks, and each citation is checked."
-        ),
+        "run": Entry("run:run", "Work on a task in this folder: a small agent under a budget."),
+        "ask": Entry("ask:ask", "Ask a recorded session something; what the answer cites is checked."),
     },
     "Take out": {
         "export": Entry("prompts:export", "Write the prompt as a request of a provider's API."),

@@ -75,9 +75,9 @@ def run(
     app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, max_steps: int,
     max_cost: float, yes: bool, script: Path | None,
 ) -> None:  # fmt: skip
-    """Work on a task in this folder: a small agent with a shell and files, under a budget.
+    """Work on a task in this folder: a small agent under a budget.
 
-    Everything is recorded in the store as it happens. ^C ends the run at the next step's end, a second one at once;
+    It has a shell, files and helpers. Everything is recorded in the store as it happens. ^C ends the run at the next step's end, a second one at once;
     --resume goes on from there, and no command is run twice. Commands are asked for, unless --yes.
     """
     from ctxvc.agent import running

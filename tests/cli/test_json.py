@@ -15,12 +15,17 @@ from ctxvc.cli import reference, schemas
 from ctxvc.cli.app import App
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
-from ctxvc.store.store import Store
+from ctxvc.store import committed
+from ctxvc.store.committed import Told
+from ctxvc.store.store import FOLDER, Store
+from tests.cli.building import time
 from tests.cli.conftest import Run
 
 ROOT = Path(reference.__file__).parents[2]
 TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}
 
+#: A code commit, as if it had been made right after the newest step of `demo`.
+LINKED = "ab" * 20
 #: A command that gives the answer, as words after `ctxvc -C PROJECT`.
 ASKED = {
     "ctxvc.init/1": ["init"],
@@ -58,6 +63,8 @@ ASKED = {
     "ctxvc.purge/1": ["purge", "--text", "careful engineer", "--yes"],
     "ctxvc.compact/1": ["compact"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
+    "ctxvc.install_hooks/1": ["install", "git-hooks"],
+    "ctxvc.why/1": ["why", LINKED],
     "ctxvc.doctor/1": ["doctor"],
 }
 
@@ -75,6 +82,8 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     tag: str, run: Run, project: Path, recording: Path
 ) -> None:
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
+    if LINKED in words:
+        committed.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
     done = run(*words, "--json", folder=project)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.count("\n") == 1

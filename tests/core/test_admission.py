@@ -92,8 +92,8 @@ def test_of_a_result_that_is_told_the_text_is_shown_where_it_costs_less() -> Non
 
 
 def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
-    rows = [made(number, 30_000) for number in range(1, 60)]
-    words = {row.id: "a line of text\n" * 2_000 for row in rows}
+    rows = [made(number, 30_000) for number in range(1, 21)]
+    words = {row.id: ("word " * 150 + "\n") * 40 for row in rows}
     for handles in (True, False):
         view = dataclasses.replace(view_of(20_000), handles=handles)
         shown = admit(view, rows, words, 0, {}, told={"B1": "in short"}).rows

@@ -18,11 +18,12 @@ from ctxvc.store.store import create as create_store
 from .building import MODEL, WORDS, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
+NONE = Calibration()
 slopes, offsets = st.integers(700, 2_500), st.integers(-500, 3_000)
 
 
 def learned(
-    ours: list[int], a: int, b: int, reported: dict[int, int] | None = None, start: Calibration = Calibration()
+    ours: list[int], a: int, b: int, reported: dict[int, int] | None = None, start: Calibration = NONE
 ) -> Calibration:
     """The calibration after a prompt of each of these sizes, whose replies report a·ours + b, or what is `reported`."""
     calibrating, known = Calibrating(), start
