@@ -80,7 +80,7 @@ def plan(ctx: click.Context, spec: str, budget: int | None, doing: str | None, d
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """List the policies: who decides, what the model sees, what can be got back."""
+    """List the policies: who decides, and what the model sees."""
     from ctxvc.policies import POLICIES
 
     answer = schemas.Policies(items=[_listed(kind) for kind in POLICIES if name in ("", kind.name)])

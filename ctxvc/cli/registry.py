@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "context": Entry("budget:context", "Show what uses the context, by kind, tool, turn or file."),
         "policies": Entry(
             "planning:policies",
-            "List the policies: who decides, what the model sees, what can be got back.",
+            "List the policies: who decides, and what the model sees.",
         ),
         "log": Entry("history:log", "List the commits of a scope, newest first."),
         "show": Entry("showing:show", "Show a block, a group or a commit."),

@@ -108,6 +108,7 @@ def _lived(folder: Path, policy: str, window: int) -> Life:
 
 def _bill(name: str, life: Life, linear: Life) -> Iterator[Figure]:
     bill, base = life.bill, linear.bill
-    yield Figure(f"{name}: peak", bill.peak / 1e3, "k", bill.peak / base.peak, f"<= {BUDGET // 1000} k", "linear's")
+    target = "" if life is linear else f"<= {BUDGET // 1000} k"
+    yield Figure(f"{name}: peak", bill.peak / 1e3, "k", bill.peak / base.peak, target, "linear's")
     yield Figure(f"{name}: total of {bill.requests} prompts", bill.total / 1e6, "M", bill.total / base.total)
     yield Figure(f"{name}: read from the cache", bill.share * 100, "%", bill.share / base.share)
