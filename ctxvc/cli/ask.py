@@ -34,7 +34,7 @@ STEPS = 30
 def ask(
     ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
 ) -> None:
-    """Ask a recorded session something; what the answer cites is checked.
+    """Ask a recorded session; what the answer cites is checked.
 
     The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
     and was read for this answer; where one does not hold, the exit code is 1. The session itself is not changed: a new

@@ -34,7 +34,7 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @json_option
 @click.pass_obj
 def compact(app: App, spec: str, budget: int | None, dry_run: bool) -> None:
-    """Make room now: clear old tool results, and summarise where need be.
+    """Make room now: clear old results, and summarise where need be.
 
     Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,

@@ -41,7 +41,7 @@ _MOST_NAMED = 8
 @json_option
 @click.pass_context
 def plan(ctx: click.Context, spec: str, budget: int | None, doing: str | None, drop: tuple[str, ...]) -> None:
-    """Show what a policy would take out of the prompt, why, and what it frees.
+    """Show what a policy would take out of the prompt, and why.
 
     Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
     one's own is `path.py:Class:knob=value`.

@@ -26,7 +26,7 @@ _MOST = 12
 @json_option
 @click.pass_context
 def purge(ctx: click.Context, blocks: tuple[str, ...], texts: tuple[str, ...], secrets: bool, yes: bool) -> None:
-    """Erase blocks, a text or all secrets from the store, and from its history.
+    """Erase blocks, a text or all secrets, from all of the history.
 
     Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
     and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.

@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "grep": Entry("inspection:grep", "Search all blocks, and say where each hit is now."),
         "bisect": Entry("bisecting:bisect", "Find the commit at which something entered the prompt, or left it."),
         "blame": Entry("inspection:blame", "Show what became of a block or a group, who did it and why."),
-        "why": Entry("why:why", "Show the conversation that a code commit, or a line of code, came from."),
+        "why": Entry("why:why", "Show the conversation that a commit, or a line of code, came from."),
     },
     "Change": {
         "archive": Entry("acting:archive", "Take blocks out of the prompt; a stub with their address stays."),
@@ -52,8 +52,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "pin": Entry("acting:pin", "Keep blocks in the prompt, whatever a policy or an agent proposes."),
         "unpin": Entry("acting:unpin", "Let pinned blocks leave again."),
         "undo": Entry("acting:undo", "Take back the last change of the prompt in this scope."),
-        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, why, and what it frees."),
-        "compact": Entry("compact:compact", "Make room now: clear old tool results, and summarise where need be."),
+        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, and why."),
+        "compact": Entry("compact:compact", "Make room now: clear old results, and summarise where need be."),
         "note": Entry("scoping:note", "Write down what was learned: a commit, and a block that stays."),
         "notes": Entry("scoping:notes", "List the notes of a scope, oldest first, inherited ones included."),
         "scope": Entry("scoping:scope", "Open a new scope and go there."),
@@ -62,7 +62,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Work": {
         "run": Entry("run:run", "Work on a task in this folder: a small agent under a budget."),
-        "ask": Entry("ask:ask", "Ask a recorded session something; what the answer cites is checked."),
+        "ask": Entry("ask:ask", "Ask a recorded session; what the answer cites is checked."),
     },
     "Take out": {
         "export": Entry("prompts:export", "Write the prompt as a request of a provider's API."),
@@ -72,7 +72,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Keep": {
         "verify": Entry("upkeep:verify", "Check that every block is what was recorded."),
         "gc": Entry("upkeep:gc", "Pack the store tightly."),
-        "purge": Entry("purge:purge", "Erase blocks, a text or all secrets from the store, and from its history."),
+        "purge": Entry("purge:purge", "Erase blocks, a text or all secrets, from all of the history."),
         "doctor": Entry("doctor:doctor", "Look for what is wrong, and say what mends it."),
         "completion": Entry("setup:completion", "Print the script that completes commands in a shell."),
     },

@@ -77,8 +77,9 @@ def run(
 ) -> None:  # fmt: skip
     """Work on a task in this folder: a small agent under a budget.
 
-    It has a shell, files and helpers. Everything is recorded in the store as it happens. ^C ends the run at the next step's end, a second one at once;
-    --resume goes on from there, and no command is run twice. Commands are asked for, unless --yes.
+    It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
+    step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
+    unless --yes.
     """
     from ctxvc.agent import running
     from ctxvc.agent.loop import Limits

@@ -51,7 +51,7 @@ class Code(NamedTuple):
 @json_option
 @click.pass_obj
 def why(app: App, what: str) -> None:
-    """Show the conversation that a code commit, or a line of code, came from.
+    """Show the conversation that a commit, or a line of code, came from.
 
     The session and the step, what the person asked, what the model said, the calls that wrote the files, and the
     notes. A commit made while `ctxvc install post-commit` is in force is linked to its step. Else the calls of all

@@ -40,12 +40,15 @@ def at_turn(ledger: Ledger) -> tuple[int, ...]:
 
 
 def _newest_reply(ledger: Ledger) -> list[Row]:
-    """The rows of the newest reply, in order; what came in since does not count."""
+    """The rows of the newest reply, in order; what came in since does not count.
+
+    Neither does a reply of nothing but white space: it is not sent, so the newest that the provider sees is another.
+    """
     reply: list[Row] = []
     for row in ledger.backwards():
         if reply and row.step < reply[-1].step:
             break
-        if row.role == "assistant":
+        if row.role == "assistant" and (row.kind != "assistant" or row.label):
             reply.append(row)
     return reply[::-1]
 

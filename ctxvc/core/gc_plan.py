@@ -91,8 +91,8 @@ class GcPlan(msgspec.Struct, frozen=True):
 def write(summary: str, entries: Iterable[Entry]) -> str:
     """The text of a plan; neighbours of one verb, family and reason share an element."""
     lines = [f"<{SUMMARY}>", text.one_line(summary, 400).translate(_ESCAPED), f"</{SUMMARY}>", f"<{PLAN}>"]
-    for (verb, family, reason), some in groupby(entries, lambda one: (one.verb, _family(one.target), one.reason)):
-        lines.append(f'  <{verb} kind="{family}" reason="{text.one_line(reason, 80).translate(_ESCAPED)}">')
+    for (verb, family, reason), some in groupby(entries, lambda one: (one.verb, _family(one.target), _told(one))):
+        lines.append(f'  <{verb} kind="{family}" reason="{reason.translate(_ESCAPED)}">')
         lines += (f"    {one.target.removeprefix(f'{family}:')}" for one in some)
         lines.append(f"  </{verb}>")
     return "\n".join([*lines, f"</{PLAN}>", ""])
@@ -120,6 +120,11 @@ def parse(said: str | bytes, known: Container[str]) -> GcPlan:
         at = tag.end()
     reader.words(said[at:])
     return reader.finish()
+
+
+def _told(entry: Entry) -> str:
+    """The reason as it is written."""
+    return text.one_line(entry.reason, 80)
 
 
 def _family(target: str) -> str:

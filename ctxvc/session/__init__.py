@@ -305,7 +305,11 @@ class Session:
         else:
             # Room for the board first: a guard that acts behind it would have to be told of by the next one.
             outgoing.keep_below(self._context, self._boards.room(), self._boards.most())
-            self._boards.show()
+            try:
+                self._boards.show()
+            except Conflict as error:  # what is added would have made a change of scope, and another writer was first
+                self.add(f"[{error}]")
+                self._boards.show()
             outgoing.keep_below(self._context)
         self._context.called = self._context.now()
         made = self.prompt()

@@ -33,8 +33,10 @@ def recorded(tmp_path: Path) -> Iterator[Session]:
 
 def asked(recorded: Session, *said: Any, budget: int = 60_000) -> tuple[asking.Asked, list[Mapping[str, Any]]]:
     with serve(script(*said)) as api:
-        client = anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0)
-        with asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session:
+        with (
+            anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0) as client,
+            asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session,
+        ):
             answer = asking.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=9))
     return answer, api.bodies
 

@@ -464,6 +464,12 @@ def test_the_settings_are_those_of_a_new_store() -> None:
             assert f"`{name}`" in PAGE and f"`{value}`" in PAGE
 
 
+#: What a store has once it is needed.
+SOMETIMES = frozenset(
+    {"refs/heads/_links", "refs/ctxvc/purged", "ctxvc/purge/", "ctxvc/secrets/", "ctxvc/hooks/", "ctxvc/committed/"}
+)
+
+
 def test_files_have_the_modes_of_the_table(small: Store) -> None:
     told = {
         path: int(row[2], 8)
@@ -477,7 +483,9 @@ def test_files_have_the_modes_of_the_table(small: Store) -> None:
         found = list(small.path.glob(re.sub("<[a-z]+>", "*", pattern.rstrip("/")))) if pattern != "." else [small.path]
         if pattern == "objects/pack/":
             found = list(small.path.glob("objects/pack/*"))
-        assert found, pattern
+        assert found or pattern in SOMETIMES, pattern
+        if not found:
+            continue
         assert {oct(path.stat().st_mode & 0o777) for path in found} == {oct(mode)}, pattern
 
 
