@@ -9,17 +9,20 @@ from typing import Any
 
 import msgspec
 
+from ctxvc import policies
 from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
+from ctxvc.agent.calls import arguments
 from ctxvc.agent.definitions import definitions
 from ctxvc.agent.loop import DELEGATE, Ended, Hands, Limits, Watcher
-from ctxvc.agent.model import Model, ModelFailed, Scripted
+from ctxvc.agent.model import Anthropic, Model, ModelFailed, Scripted
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core import wire
 from ctxvc.core.blocks import Message
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import speaks
-from ctxvc.core.policy import Policy
+from ctxvc.core.plan import View
+from ctxvc.core.policy import Answer, Ask, Policy
 from ctxvc.errors import NotFound, Refused
 from ctxvc.session import Session
 from ctxvc.store.store import Store
@@ -87,7 +90,12 @@ def instructions(folder: Path) -> list[Message]:
 
 
 def go(session: Session, setup: Setup) -> Ended:
-    """Runs the agent in the session's scope until it ends. Raises as `loop.run` does."""
+    """Runs the agent in the session's scope until it ends. Raises as `loop.run` does.
+
+    A policy that can use a model gets this one, beside the conversation.
+    """
+    if session.policy and isinstance(setup.model, Anthropic):
+        session.policy = policies.asking(session.policy, _beside(session, setup.model, setup.watcher))
     helpers = _Helpers(session, setup)
     return loop.run(
         Adapter(session),
@@ -98,6 +106,22 @@ def go(session: Session, setup: Setup) -> Ended:
         delegate=helpers.work,
         options=setup.options,
     )
+
+
+def _beside(session: Session, model: Anthropic, watcher: Watcher) -> Ask:
+    """The model for the session's policy: it sees the live prompt and one block more, or says nothing."""
+
+    def live(_: View) -> dict[str, Any]:
+        return arguments(session.prompt(), {}, reserve=session.budget.reserve, final=True)
+
+    def ask(view: View, words: str) -> Answer:
+        try:
+            return model.ask(session.ledger().meta.model, live)(view, words)
+        except ModelFailed as error:
+            watcher.said(f"\n[the policy's model did not answer: {error}]\n")
+            return Answer("")
+
+    return ask
 
 
 class _Helpers:

@@ -22,8 +22,8 @@ from ctxvc.core.text import decode, encode
 from ctxvc.errors import BadInput, CtxvcError
 
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
-LINES = 300
-CHARS = 16_000
+LINES = 120
+CHARS = 8_000
 #: Characters at an output's end that a terminal is played for: it takes its time over each.
 SETTLED = 512 << 10
 #: Bytes of an output that are kept, and of a file that is read at once.

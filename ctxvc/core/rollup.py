@@ -38,7 +38,8 @@ def gather(
     """The same on a draft whose prompt is `slots`; the groups that were made. The blocks of `protect` stay."""
     stubs: dict[str, int] = {}  # block → what the text in its place costs
     for slot in slots:
-        if slot.show == "text" and slot.text and not is_summary(slot.text):
+        # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
+        if slot.show == "text" and slot.text and not (slot.row.group and is_summary(slot.text)):
             stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
     total, hundredth = sum(stubs.values()), view.budget.effective / 100
     made: list[Group] = []

@@ -19,7 +19,7 @@ from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.policies.usual import Default
 
-__all__ = ["POLICIES", "Composed", "Load", "after", "joined", "knobs", "parse", "spec", "word"]
+__all__ = ["POLICIES", "Composed", "Load", "after", "asking", "joined", "knobs", "parse", "spec", "word"]
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (
@@ -57,6 +57,15 @@ def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Pol
     """
     parts = [_part(part.strip(), ask, load) for part in spec.split("+")]
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
+
+
+def asking(policy: Policy, ask: Ask) -> Policy:
+    """The policy with this model, where it can use one and has none; its parts likewise."""
+    if isinstance(policy, Composed):
+        return Composed(parts=tuple(asking(part, ask) for part in policy.parts))
+    if getattr(policy, "ask", ask) is not None:
+        return policy
+    return msgspec.structs.replace(policy, ask=ask)
 
 
 def spec(policy: Policy) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -320,3 +321,57 @@ def test_a_secret_that_a_tool_shows_is_in_no_request_and_nowhere_in_the_store(tm
     assert "[REDACTED:github" in row.stub
     for file in (tmp_path / ".ctxvc").rglob("*"):
         assert not file.is_file() or secret.encode() not in file.read_bytes()
+
+
+def test_a_policys_planner_is_the_runs_model_beside_the_conversation(tmp_path: Path) -> None:
+    asked_to_plan: list[Mapping[str, Any]] = []
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        last = request["messages"][-1]["content"][-1]
+        if "gc_plan" in json.dumps(last):
+            asked_to_plan.append(request)
+            folded = re.findall(r"bash:\d+", json.dumps(last))[-1 - len(asked_to_plan)]
+            return (
+                "<above_conversation_summary>Counting.</above_conversation_summary>\n"
+                f'<gc_plan>\n<fold kind="function" reason="counted">{folded}</fold>\n</gc_plan>'
+            )
+        steps = sum(message["role"] == "assistant" for message in request["messages"])
+        return [call("bash", command=f"seq {steps}000 {steps}110")] if steps < 8 else "Counted."
+
+    policy = "planned:trigger=0.4,tight=0.45,target=0.2,least=500,share=0.01"
+    with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        assert ended.text == "Counted."
+        rows = {row.id: row for row in session.ledger().rows()}
+
+    assert asked_to_plan
+    planned = asked_to_plan[0]
+    assert planned["tool_choice"] == {"type": "none"}
+    gone = [row for row in rows.values() if row.removed_by == "planner"]
+    assert [row.kind for row in gone] == ["tool_result"]
+
+
+def test_a_policys_planner_that_fails_stops_nothing(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        if "gc_plan" in json.dumps(request["messages"][-1]["content"][-1]):
+            return Refusal(529, "overloaded_error", "Overloaded")
+        steps = sum(message["role"] == "assistant" for message in request["messages"])
+        return [call("bash", command=f"seq {steps}000 {steps}110")] if steps < 6 else "Counted."
+
+    eyes = Eyes()
+    policy = "planned:trigger=0.3,tight=0.35,target=0.2,least=500"
+    with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
+    assert "did not answer" in "".join(eyes.words)
+
+
+def test_many_long_outputs_do_not_fill_a_small_budget(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        made = len(list((tmp_path / "project").glob("*.txt")))
+        return [call("bash", command=f"seq 1 20000; touch {made}.txt")] if made < 40 else "Counted."
+
+    with serve(assistant) as api, begun(tmp_path, window=16_000) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Counted."
+        outputs = [output for output in results(session) if not output.startswith("[not run")]
+    assert len(outputs) == 40  # a call that overflow mode refused was made again
+    assert all(output.startswith("1\n2\n3\n") and output.endswith("20000\n") for output in outputs)
