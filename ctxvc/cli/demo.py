@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ctxvc import importers
 from ctxvc.core import labels, text
@@ -22,18 +23,23 @@ from ctxvc.store import check, git, revisions
 from ctxvc.store.store import FOLDER, Store, create
 from ctxvc.store.writer import Writer
 
+if TYPE_CHECKING:
+    from ctxvc.agent.adapter import Adapter
+    from ctxvc.agent.workspace import Outcome
+
 SESSION = Path(__file__).parents[1] / "data" / "demo" / "claude-code-session.jsonl.gz"
 WINDOW = 32_000
 ACTOR = "policy:oldest"
+#: What the played session runs under.
+PLAYED = "layered"
+PLAYED_WINDOW = 16_000
 
 Say = Callable[[str], None]
 
 
 def run(say: Say, folder: Path | None = None) -> Path:
     """Does all of it, telling `say` what it does, and gives the folder with the store."""
-    folder = folder or Path(tempfile.mkdtemp(prefix="ctxvc-demo-"))
-    if folder.exists() and any(folder.iterdir()):
-        raise Refused(f"{folder} is not empty", hint="give an empty or new folder")
+    folder = _place(folder)
     began = time.monotonic()
     with create(folder / FOLDER) as store:
         name = _import(store, say)
@@ -45,6 +51,65 @@ def run(say: Say, folder: Path | None = None) -> Path:
         _check(store, name, say)
     _further(folder, name, say)
     say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
+    return folder
+
+
+def agent(say: Say, folder: Path | None = None) -> Path:
+    """Plays the recorded session through the agent's loop, once without bounds and once under a budget; as `run`."""
+    from ctxvc.agent import running
+    from ctxvc.policies import parse
+    from ctxvc.session import Session
+
+    folder = _place(folder)
+    say("scripted: what a model said when the session was recorded is played back; no model is asked.\n")
+    with create(folder / FOLDER) as store:
+        name = _import(store, say)
+        turns = running.recorded(Session(store.writer(name)))
+    say("2. The same replies and results go through the agent's loop, twice.")
+    peaks: dict[str, int] = {}
+    for called, policy, window in (("linear", "keep", 1_000_000), ("managed", PLAYED, PLAYED_WINDOW)):
+        seen = _Peak()
+        with Session.open(folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy)) as session:
+            running.play(session, turns, seen)
+            gone = [row for row in session.ledger().rows() if row.state == "archived"]
+            held = [session.body(row.id) for row in gone]
+        peaks[called] = seen.peak
+        say(f"   {called}: policy {policy}, {seen.steps} steps, the largest prompt {seen.peak:,} tokens of {window:,}")
+    say(f"   {len(gone)} results left the managed prompt, and are still there: {sum(map(len, held)):,} bytes.\n")
+    with Store(folder / FOLDER) as store:
+        _check(store, "managed", say, 3)
+    _further(folder, "managed", say)
+    return folder
+
+
+class _Peak:
+    """A watcher that keeps the size of the largest prompt."""
+
+    def __init__(self) -> None:
+        self.peak = self.steps = 0
+
+    def said(self, words: str) -> None:
+        pass
+
+    def called(self, name: str, given: Mapping[str, Any]) -> None:
+        pass
+
+    def answered(self, name: str, outcome: Outcome) -> None:
+        pass
+
+    def stepped(self, adapter: Adapter) -> None:
+        self.steps += 1
+        self.peak = max(self.peak, adapter.session.used())
+
+    def stops(self) -> bool:
+        return False
+
+
+def _place(folder: Path | None) -> Path:
+    """A new or empty folder. Raises: Refused."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="ctxvc-demo-"))
+    if folder.exists() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty", hint="give an empty or new folder")
     return folder
 
 
@@ -122,8 +187,8 @@ def _recover(session: Writer, left: Iterable[Row], say: Say) -> None:
     say(f"4. {row.handle} is recovered: {len(body):,} bytes, the same as in the recording, byte for byte.\n")
 
 
-def _check(store: Store, name: str, say: Say) -> None:
-    say("5. The store is checked, by ctxvc and by git itself:")
+def _check(store: Store, name: str, say: Say, number: int = 5) -> None:
+    say(f"{number}. The store is checked, by ctxvc and by git itself:")
     report = check.verify(store)
     if damage := [finding for finding in report.findings if finding.level == "damage"]:
         raise CtxvcError(f"the demo's store is damaged: {damage[0].what}")

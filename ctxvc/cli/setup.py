@@ -36,15 +36,17 @@ def init(app: App, folder: Path | None) -> None:
 
 @command("demo", "ctxvc demo")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, under a small budget.")
 @click.pass_obj
-def demo(app: App, folder: Path | None) -> None:
+def demo(app: App, folder: Path | None, agent: bool) -> None:
     """Show on a recorded session what ctxvc does.
 
-    Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network.
+    Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
+    --agent no model replies but a script of what one said.
     """
     from ctxvc.cli import demo as story
 
-    story.run(app.output.say, app.path(folder) if folder else None)
+    (story.agent if agent else story.run)(app.output.say, app.path(folder) if folder else None)
 
 
 @command("completion", 'eval "$(ctxvc completion bash)"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -373,3 +374,13 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
 
     page = (tmp_path / "out" / "DASHBOARD.md").read_text()
     assert r"\<script\>x\</script\> \[a\](http://b) \| c \`d\`" in page
+
+
+def test_the_demo_of_the_agent_says_that_no_model_replies_and_stays_in_its_budget(run: Run, tmp_path: Path) -> None:
+    told = run("demo", "--agent", str(tmp_path / "demo"))
+
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("scripted: ")
+    linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
+    assert managed < 16_000 < linear
+    assert "git fsck --full --strict: clean" in told.stdout
