@@ -25,7 +25,7 @@ def at_end(ledger: Ledger) -> tuple[int, ...]:
 
 def before_reply(ledger: Ledger) -> tuple[int, ...]:
     """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open."""
-    reply = _newest_reply(ledger)
+    reply = newest_reply(ledger)
     return _cut(ledger, reply[0].number - 1) if reply else at_end(ledger)
 
 
@@ -35,11 +35,11 @@ def at_turn(ledger: Ledger) -> tuple[int, ...]:
     Then the turn began inside its round: the results of the calls are sent with what the human says, and the provider
     wants the thinking that led to them.
     """
-    called = any(row.kind == "tool_use" for row in _newest_reply(ledger))
+    called = any(row.kind == "tool_use" for row in newest_reply(ledger))
     return before_reply(ledger) if called else at_end(ledger)
 
 
-def _newest_reply(ledger: Ledger) -> list[Row]:
+def newest_reply(ledger: Ledger) -> list[Row]:
     """The rows of the newest reply, in order; what came in since does not count.
 
     Neither does a reply of nothing but white space: it is not sent, so the newest that the provider sees is another.

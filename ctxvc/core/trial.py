@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ctxvc.core import actions, stubs
+from ctxvc.core import actions, cuts, stubs
 from ctxvc.core.actions import Verb
 from ctxvc.core.admission import previewed
 from ctxvc.core.blocks import group_number
 from ctxvc.core.draft import Draft, digest
 from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.core.numbering import is_human, speaks
+from ctxvc.core.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Problem, View, Why
 
 
@@ -135,7 +135,7 @@ class Trial:
         if row.id in self._open:
             return "open", "its step is not complete: a call has no result yet"
         if row.id in self._bound:
-            return "open", "the newest calls are bound to this thinking; the next turn takes it away"
+            return "open", "the newest calls are bound to this thinking; it leaves after the next reply"
         if row.state == "pinned":
             return "pinned", "it is pinned; unpin it first"
         if actions.after(row.state, verb) is None:
@@ -335,13 +335,11 @@ def _newest_step(rows: tuple[Row, ...]) -> int:
 
 
 def _bound(ledger: Ledger) -> frozenset[str]:
-    """The thinking of the newest reply, if it called something: until a human speaks, its round goes on."""
-    reply: list[Row] = []
-    for row in ledger.backwards():
-        if speaks(row.kind, row.role, row.origin) or (reply and row.step < reply[0].step):
-            break
-        if row.role == "assistant":
-            reply.append(row)
+    """The thinking of the newest reply, if it called something: until the next reply the provider wants it back.
+
+    That a human spoke meanwhile does not end it: the results are sent with what the human said.
+    """
+    reply = cuts.newest_reply(ledger)
     called = any(row.kind == "tool_use" for row in reply)
     return frozenset(row.id for row in reply if row.kind == "thinking") if called else frozenset()
 

@@ -138,7 +138,7 @@ def test_a_new_scope_is_valid_and_goes_on_with_numbers_of_its_own(said: list[Mes
     assert [row.id for row in new.rows()] == [row.id for row in held.rows() if row.id in kept]
     assert_groups_are_whole(new)
     question = Piece(message=1 << 40, role="user", kind="user", body=b"Go on.")
-    shown = [*sendable(pieces(outline(new), bodies_of(bodies))), question]
+    shown = sendable([*pieces(outline(new), bodies_of(bodies)), question])
     messages: list[dict[str, Any]] = exporters.anthropic(exporters.Prompt(pieces=shown))["messages"]
     assert problems(messages) == []
 
