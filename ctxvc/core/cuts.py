@@ -42,15 +42,22 @@ def at_turn(ledger: Ledger) -> tuple[int, ...]:
 def newest_reply(ledger: Ledger) -> list[Row]:
     """The rows of the newest reply, in order; what came in since does not count.
 
-    Neither does a reply of nothing but white space: it is not sent, so the newest that the provider sees is another.
+    Neither does a reply of nothing but thinking and white space: once its thinking has left, nothing of it is sent, and
+    the newest that the provider sees is another.
     """
     reply: list[Row] = []
     for row in ledger.backwards():
         if reply and row.step < reply[-1].step:
-            break
-        if row.role == "assistant" and (row.kind != "assistant" or row.label):
+            if any(map(_says, reply)):
+                break
+            reply = []
+        if row.role == "assistant":
             reply.append(row)
-    return reply[::-1]
+    return reply[::-1] if any(map(_says, reply)) else []
+
+
+def _says(row: Row) -> bool:
+    return row.kind not in CUT and (row.kind != "assistant" or bool(row.label))
 
 
 def _cut(ledger: Ledger, end: int) -> tuple[int, ...]:

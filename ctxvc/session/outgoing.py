@@ -8,7 +8,7 @@ from itertools import chain
 
 import msgspec
 
-from ctxvc.core import boards, cuts, wire
+from ctxvc.core import boards, cuts, stubs, wire
 from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.cuts import is_cut
@@ -39,11 +39,12 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
     """
     for attempt in (1, 2):
         view = context.view()
-        if view.calibrated(context.used(view)) + spare <= view.budget.guard:
+        mine = spare + view.calibrated(_own_words(view))
+        if view.calibrated(context.used(view)) + mine <= view.budget.guard:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = _after_cut(view)
-        tried = guard(ahead, max(spare, behind))
+        tried = guard(ahead, max(mine, behind))
         try:
             if tried:
                 context.commit(tried, relieves=False)
@@ -54,7 +55,8 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
                 raise
             context.writer.refresh()
             continue
-        needed = view.calibrated(tried.tokens_after if tried else context.used(ahead))
+        left = replace(ahead, ledger=tried.after) if tried else ahead
+        needed = view.calibrated(context.used(left) + _own_words(left))
         if needed <= view.budget.effective:
             return
         raise OverBudget(
@@ -62,6 +64,14 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
             f"{_largest(tried.after if tried else ahead.ledger, view)}",
             hint="give a larger budget, unpin something, or remove human text yourself with --allow-user",
         )
+
+
+def _own_words(view: View) -> int:
+    """The tokens of the few words of ours that the rendering adds to what is counted: for what is empty or missing."""
+    slots = outline(view.ledger)
+    empty = sum(slot.show == "body" and slot.kind == "tool_result" and not slot.row.bytes for slot in slots)
+    begins = bool(slots) and slots[0].role != "user"
+    return empty * view.price.text(stubs.INTERRUPTED) + begins * view.price.text(stubs.BEGINNING)
 
 
 def _after_cut(view: View) -> View:
