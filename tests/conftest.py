@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from ctxvc.store.store import Store, create
+
+# The ordinary suite tries the same examples each time; `--hypothesis-profile=default` searches anew, as -m slow should.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
