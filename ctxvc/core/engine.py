@@ -32,7 +32,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     after = view.ledger.with_rows(rows).with_groups(groups)
     rolled: tuple[Group, ...] = ()
     if roll_up:
-        rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect)
+        rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect, previews=plan.pressure)
         if rolled:
             rows, groups = draft.changed()
             after = view.ledger.with_rows(rows).with_groups(groups)

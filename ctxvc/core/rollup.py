@@ -33,13 +33,23 @@ def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[
 
 
 def gather(
-    view: View, draft: Draft, slots: Iterable[Slot], *, actor: str, protect: frozenset[str]
+    view: View,
+    draft: Draft,
+    slots: Iterable[Slot],
+    *,
+    actor: str,
+    protect: frozenset[str],
+    previews: bool = False,
 ) -> tuple[Group, ...]:
-    """The same on a draft whose prompt is `slots`; the groups that were made. The blocks of `protect` stay."""
+    """The same on a draft whose prompt is `slots`; the groups that were made. The blocks of `protect` stay.
+
+    With `previews`, a block's stub counts whole, with what of its text stands below it.
+    """
     stubs: dict[str, int] = {}  # block → what the text in its place costs
     for slot in slots:
         # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
-        if slot.show == "text" and slot.text and not (slot.row.group and is_summary(slot.text)):
+        counts = not is_summary(slot.text) or (previews and not slot.row.group)
+        if slot.show == "text" and slot.text and counts:
             stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
     total, hundredth = sum(stubs.values()), view.budget.effective / 100
     made: list[Group] = []

@@ -22,7 +22,7 @@ def ledger_of(*steps: str, cuts: tuple[int, ...] = ()) -> Ledger:
             rows.append(
                 Row(
                     id=f"B{number}", kind=kind, role=role, origin="model" if role == "assistant" else "client",
-                    msg=number, step=step, turn=1, bytes=1, sha256="0" * 64,
+                    msg=number, step=step, turn=1, bytes=1, sha256="0" * 64, label="x",
                 )
             )  # fmt: skip
     meta = Meta(format=1, session="s", scope="main", counters=Counters(step=len(steps)), cuts=cuts)

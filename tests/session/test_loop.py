@@ -41,7 +41,7 @@ def test_a_loop_of_fifty_steps_with_everything_in_it(session: Session, place: Pa
                 session.open_scope("parser", "Mend the parser.")
             case 40:
                 session.goto("main", "The parser is mended.")
-            case 45:
+            case 46:
                 kept = session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][-3:])
                 undone, _ = session.undo()
                 assert [row.id for row in undone.rows] == [row.id for row in kept.rows]
@@ -170,4 +170,6 @@ def test_not_even_a_person_takes_the_thinking_of_a_round_that_goes_on(place: Pat
         done = person.archive(thinking)
         assert [problem.why for problem in done.problems] == ["open"]
         person.append({"role": "user", "content": "never mind"})
+        assert [problem.why for problem in person.archive(thinking).problems] == ["open"]  # the results go out with it
+        person.append({"role": "assistant", "content": "Well."})
         assert "open" not in [problem.why for problem in person.archive(thinking).problems]
