@@ -17,6 +17,7 @@ from ctxvc.core.budget import Budget
 from ctxvc.core.engine import measure, rehearse
 from ctxvc.core.plan import View
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt import Bodies
 from ctxvc.policies import POLICIES, parse
 from tests.benchmarks.making import step
 from tests.benchmarks.measuring import Figure, median_ms
@@ -25,6 +26,7 @@ from tests.policies.recorded import Cheap, Run
 
 ROWS = (500, 2_000, 8_000)
 BUDGET = 128_000
+CACHE = "tokens.sqlite"
 COMPOSED = ("layered+episodes",)
 #: Steps between two times that it is asked.
 EVERY = 6
@@ -33,10 +35,14 @@ ACTS = 15
 
 
 class Counted(Cheap):
-    """Prices with our own tokenizer for texts of ours, as in a session."""
+    """Prices in which texts of ours are counted, and the counts kept, as in a session."""
+
+    def __init__(self, bodies: Bodies, cache: Path) -> None:
+        super().__init__(bodies)
+        self._tokens = tokens.Tokens(tokens.tokenizer(), cache)
 
     def text(self, words: str) -> int:
-        return tokens.count(words)
+        return self._tokens.of_text(words)
 
 
 @dataclass
@@ -47,11 +53,11 @@ class _Taken:
     looked: list[float] = field(default_factory=list)
 
 
-def figures(_: Path) -> Iterator[Figure]:
+def figures(folder: Path) -> Iterator[Figure]:
     for words in (*(kind.name for kind in POLICIES), *COMPOSED):
         policy = parse(words)
         first = 0.0
-        for rows, taken in _driven(policy):
+        for rows, taken in _driven(policy, folder / CACHE):
             took = median_ms(taken.acted[-ACTS:] or taken.looked[-ACTS:])
             first = first or took
             target = "<= 20" if rows == 2_000 else ""
@@ -60,17 +66,17 @@ def figures(_: Path) -> Iterator[Figure]:
     for words in ("default", "layered", "episodes"):
         for rows in ROWS[:2]:
             run = _run(rows)
-            view = run.view(1, price=Counted(run.held()))
+            view = run.view(1, price=Counted(run.held(), folder / CACHE))
             budget = Budget(max(2_000, measure(view.ledger, view.price)))
             view = run.view(budget, price=view.price)
             acted, changed = _asked(parse(words), view)
             yield Figure(f"{words}, all of {rows:,} rows at once: {changed:,} change", acted * 1e3, "ms")
 
 
-def _driven(policy: Policy) -> Iterator[tuple[int, _Taken]]:
+def _driven(policy: Policy, cache: Path) -> Iterator[tuple[int, _Taken]]:
     """What the policy took in a session that grew, up to each of the sizes."""
     run, taken = Run(), _Taken()
-    price = Counted(run.held())
+    price = Counted(run.held(), cache)
     number = 0
     for rows in ROWS if policy.name != "keep" else ROWS[:2]:
         while len(run.ledger) < rows:
