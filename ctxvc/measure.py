@@ -36,12 +36,6 @@ class Meter:
         self._cache = tokens.CountCache(cache_file(store))
         self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store))
 
-    def __enter__(self) -> Meter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
     @property
     def estimated(self) -> bool:
         """Whether the numbers are no more than a guess."""
@@ -73,11 +67,15 @@ class Meter:
             for block, sources in bodies.items()
         }
 
-    def bodies(self, blocks: Iterable[tuple[Row, Bodies]], model: str) -> dict[str, int]:
-        """block → the tokens of its body."""
+    def bodies(self, blocks: Iterable[tuple[Row, Bodies]], model: str, *, fresh: bool = False) -> dict[str, int]:
+        """block → the tokens of its body. Counts of `fresh` ones are kept later (`save`)."""
         sources = {row.id: list(_sources(row, bodies)) for row, bodies in blocks}
-        counts = self._counts(list(sources.values()), model)
+        counts = self._counts(list(sources.values()), model, fresh=fresh)
         return {block: sum(counts[source.digest] for source in some) for block, some in sources.items()}
+
+    def save(self) -> None:
+        """Keeps all counts in the store's cache."""
+        self._tokens.save()
 
     def total(self, blocks: Iterable[tuple[Row, Bodies]], model: str) -> tuple[int, bool]:
         """The tokens of all these bodies, and whether that is a guess (bytes / 4), as not all were counted before."""
@@ -96,9 +94,10 @@ class Meter:
         counts = self._counts([sources], moment.ledger.meta.model)
         return sum(counts[source.digest] for source in sources)
 
-    def _counts(self, sources: list[list[_Source]], model: str) -> dict[bytes, int]:
+    def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:
         flat = [source for some in sources for source in some]
-        texts = self._tokens.of_bodies((source.digest, source.load) for source in flat if not source.media)
+        plain = ((source.digest, source.load) for source in flat if not source.media)
+        texts = self._tokens.of_bodies(plain, fresh=fresh)
         pictures = [(source.digest, source.load) for source in flat if source.media]
         return {**texts, **self._tokens.of_media(pictures, media.image_cap(model))} if pictures else texts
 
@@ -113,14 +112,10 @@ class Prices:
         self._known: dict[tuple[str, str], int] = {}
         self._masks: dict[tuple[str, str], int] = {}
 
-    def load(self, rows: Iterable[Row]) -> None:
-        """Counts these blocks in one go, which asks the cache once."""
-        self.learn(rows, self._bodies)
-
-    def learn(self, rows: Iterable[Row], bodies: Bodies) -> None:
-        """The same for blocks whose bodies stand elsewhere, as those of new ones do."""
+    def load(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
+        """Counts these blocks in one go, which asks the cache once; for `fresh` ones not at all."""
         new = [row for row in rows if (row.id, row.sha256) not in self._known]
-        counts = self._meter.bodies([(row, bodies) for row in new], self._model) if new else {}
+        counts = self._meter.bodies([(row, self._bodies) for row in new], self._model, fresh=fresh) if new else {}
         self._known.update(((row.id, row.sha256), counts[row.id]) for row in new)
 
     def body(self, row: Row) -> int:

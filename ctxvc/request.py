@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from operator import attrgetter
+from itertools import chain, groupby
+from operator import attrgetter, is_not
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,6 +24,10 @@ BREAKPOINTS = 4
 _MARK = {"type": "ephemeral"}
 #: Blocks that may not carry a breakpoint.
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
+#: What the canonical JSON of a prompt begins with.
+_BEGINNING = b'{"messages":['
+#: Newest messages that the next prompt may have otherwise: they are hashed anew.
+_UNSETTLED = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -60,21 +66,18 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
     """
     prompt = exporters.anthropic(exporters.Prompt(pieces=(), system=system, tools=tools))
     given = {name: _encodable(value) for name, value in prompt.items()}
-    messages: list[dict[str, Any]] = []
-    written: list[bytes] = []
-    for role, blocks in exporters.by_message(_content(ledger, bodies), attrgetter("later")):
-        # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
-        messages.append({"role": role, "content": [_copy(block.value) for block in blocks]})
-        written.append(b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role)))
+    newest: _Newest = bodies.made.setdefault("newest", _Newest())
+    messages = _messages(newest, ledger, bodies)
     last = ledger.last()
     return Request(
         model=ledger.meta.model,
         system=given["system"][0] if "system" in given else None,
         tools=tuple(given["tools"][0]) if "tools" in given else (),
-        messages=messages,
+        # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
+        messages=[{"role": each.role, "content": list(map(_copy, each.content))} for each in messages],
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
-        known=_digest(written, {name: each for name, (_, each) in given.items()}),
+        known=_digest(newest, messages, {name: written for name, (_, written) in given.items()}),
     )
 
 
@@ -94,19 +97,62 @@ class _Made(NamedTuple):
     blocks: list[_Block]
 
 
-def _content(ledger: Ledger, bodies: Bodies) -> Iterator[tuple[str, _Block]]:
-    """The blocks of the prompt, each with its role."""
-    made = [_made(slot, bodies) for slot in outline(ledger)]
-    bodies.made.clear()  # so that no more is kept than one prompt is made of
-    bodies.made.update(((each.slot.row.id, each.slot.kind), each) for each in made)
-    known = {id(each.piece): each.blocks for each in made if each.piece}
+@dataclass(slots=True)
+class _Newest:
+    """The newest prompt that was made of some bodies, for the next, which mostly repeats it.
+
+    `messages` are known by the identities of their pieces. `hashed` is the hash of the first `settled` of them.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    made: list[_Made] = field(default_factory=list)
+    messages: dict[tuple[int, ...], _Message] = field(default_factory=dict)
+    settled: list[_Message] = field(default_factory=list)
+    hashed: Any = field(default_factory=lambda: hashlib.sha256(_BEGINNING))
+
+
+class _Message(NamedTuple):
+    """A message of the prompt: the pieces that it is made of, its content, and the whole as canonical JSON."""
+
+    pieces: list[Piece]
+    role: str
+    content: list[dict[str, Any]]
+    json: bytes
+
+
+def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]:
+    """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
+    slots = outline(ledger)
+    both = enumerate(map(is_not, slots, newest.slots))
+    same = next((at for at, other in both if other), min(len(slots), len(newest.slots)))
+    known = {(each.slot.row.id, each.slot.kind): each for each in newest.made[same:]}
+    made = newest.made[:same] + [_made(slot, known, bodies) for slot in slots[same:]]
+    blocks = {id(each.piece): each.blocks for each in made if each.piece}
+    content: list[tuple[Piece, list[_Block]]] = []
     for piece in together(each.piece for each in made if each.piece):
-        for block in known[id(piece)] if id(piece) in known else _blocks(piece):
-            yield piece.role, block
+        if said := blocks[id(piece)] if id(piece) in blocks else list(_blocks(piece)):
+            content.append((piece, said))
+    messages: list[tuple[tuple[int, ...], _Message]] = []
+    for role, run in groupby(content, _role):
+        some = list(run)
+        key = tuple([id(piece) for piece, _ in some])
+        messages.append((key, newest.messages.get(key) or _message(role, some)))
+    newest.slots, newest.made, newest.messages = slots, made, dict(messages)
+    return [message for _, message in messages]
 
 
-def _made(slot: Slot, bodies: Bodies) -> _Made:
-    held: _Made | None = bodies.made.get((slot.row.id, slot.kind))
+def _role(content: tuple[Piece, list[_Block]]) -> str:
+    return content[0].role
+
+
+def _message(role: str, content: Sequence[tuple[Piece, list[_Block]]]) -> _Message:
+    blocks = sorted(chain.from_iterable(some for _, some in content), key=attrgetter("later"))
+    written = b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role))
+    return _Message([piece for piece, _ in content], role, [block.value for block in blocks], written)
+
+
+def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) -> _Made:
+    held = known.get((slot.row.id, slot.kind))
     if held and (held.slot is slot or held.slot == slot):
         return held
     (piece,) = pieces([slot], bodies)
@@ -151,10 +197,27 @@ def _copied(values: list[Any]) -> list[Any]:
     ]
 
 
-def _digest(messages: Iterable[bytes], given: Mapping[str, bytes]) -> str:
-    """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON."""
+def _digest(newest: _Newest, messages: Sequence[_Message], given: Mapping[str, bytes]) -> str:
+    """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON.
+
+    It goes on from the hash of what the prompt before had too.
+    """
+    settled, state = newest.settled, newest.hashed.copy()
+    if len(settled) > len(messages) or any(map(is_not, settled, messages)):
+        settled, state = [], hashlib.sha256(_BEGINNING)
+    at = max(len(settled), len(messages) - _UNSETTLED)
+    state.update(_listed(messages, len(settled), at))
+    newest.settled, newest.hashed = list(messages[:at]), state.copy()
+    state.update(_listed(messages, at, len(messages)))
     others = [b',"%b":%b' % (name.encode(), given[name]) for name in ("system", "tools") if name in given]
-    return hashlib.sha256(b'{"messages":[%b]%b}' % (b",".join(messages), b"".join(others))).hexdigest()
+    state.update(b"]%b}" % b"".join(others))
+    digest: str = state.hexdigest()
+    return digest
+
+
+def _listed(messages: Sequence[_Message], start: int, end: int) -> bytes:
+    """The items from `start` to `end` of an array of them, with the comma that is before each but the first."""
+    return b"".join([b"%b%b" % (b"," if at else b"", messages[at].json) for at in range(start, end)])
 
 
 def up_to(ledger: Ledger, last: str) -> Ledger:

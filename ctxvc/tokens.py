@@ -8,6 +8,7 @@ are loaded by the first call that needs them.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import threading
@@ -246,38 +247,59 @@ class Tokens:
     """
 
     _AT_ONCE = 500  # bodies that are counted before their counts are kept
-    _SHORT = 2_000  # characters of a text that is worth remembering
+    _SHORT = 2_000  # characters of a text that is remembered whole; of a longer one, its digest
 
     def __init__(self, tokenizer: Tokenizer, cache: Path | None = None) -> None:
         self.tokenizer = tokenizer
         self._cache = CountCache(cache) if cache else None
         self._known: dict[str, dict[bytes, int]] = {}
+        self._unsaved: dict[str, dict[bytes, int]] = {}
         self._short = functools.lru_cache(maxsize=4096)(tokenizer.count)
+        self._long: dict[bytes, int] = {}
 
     def of_text(self, text: str) -> int:
         """The tokens of a text that is no body: a stub, a dashboard, a tool's definition."""
-        return self._short(text) if len(text) <= self._SHORT else self.tokenizer.count(text)
+        if len(text) <= self._SHORT:
+            return self._short(text)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if digest not in self._long:
+            self._long[digest] = self.tokenizer.count(text)
+        return self._long[digest]
 
-    def of_bodies(self, items: Iterable[tuple[bytes, Loader]]) -> dict[bytes, int]:
-        """The tokens of bodies of text, by digest. A loader is called only where no count is known."""
-        return self._measured(self.tokenizer.name, lambda body: self.tokenizer.count(decode(body)), items)
+    def of_bodies(self, items: Iterable[tuple[bytes, Loader]], *, fresh: bool = False) -> dict[bytes, int]:
+        """The tokens of bodies of text, by digest. A loader is called only where no count is known.
+
+        Bodies that are `fresh` are not looked for on disk, and their counts wait for `save` or for enough others: that
+        would take longer than to count one.
+        """
+        return self._measured(self.tokenizer.name, lambda body: self.tokenizer.count(decode(body)), items, fresh)
 
     def of_media(self, items: Iterable[tuple[bytes, Loader]], cap: ImageCap = CURRENT_CAP) -> dict[bytes, int]:
         """The same for images and PDFs, as `media_tokens` counts them."""
-        return self._measured(f"media-{cap.edge}", lambda body: media_tokens(body, cap), items)
+        return self._measured(f"media-{cap.edge}", lambda body: media_tokens(body, cap), items, fresh=False)
+
+    def save(self) -> None:
+        """Keeps on disk what is counted, if it can."""
+        for name, counts in self._unsaved.items():
+            if counts and self._cache:
+                self._cache.put_many(name, counts)
+        self._unsaved.clear()
 
     def _measured(
-        self, name: str, measure: Callable[[bytes], int], items: Iterable[tuple[bytes, Loader]]
+        self, name: str, measure: Callable[[bytes], int], items: Iterable[tuple[bytes, Loader]], fresh: bool
     ) -> dict[bytes, int]:
         loaders = dict(items)
         known = self._known.setdefault(name, {})
         unknown = [digest for digest in loaders if digest not in known]
-        if unknown and self._cache:
+        if unknown and self._cache and not fresh:
             known.update(self._cache.get_many(name, unknown))
             unknown = [digest for digest in unknown if digest not in known]
-        for start in range(0, len(unknown), self._AT_ONCE):
-            counts = {digest: measure(loaders[digest]()) for digest in unknown[start : start + self._AT_ONCE]}
-            known.update(counts)
-            if self._cache:
-                self._cache.put_many(name, counts)
+        unsaved = self._unsaved.setdefault(name, {})
+        for digest in unknown:
+            known[digest] = unsaved[digest] = measure(loaders[digest]())
+            if len(unsaved) >= self._AT_ONCE:
+                self.save()
+                unsaved = self._unsaved.setdefault(name, {})
+        if not fresh:
+            self.save()
         return {digest: known[digest] for digest in loaders}

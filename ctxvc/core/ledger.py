@@ -157,8 +157,8 @@ class Ledger:
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    #: What `by_segment` has, for this ledger and all that come of it: rule → segment → (its rows, the result).
-    _by_segment: dict[Any, dict[int, tuple[Any, Any]]] = field(default_factory=dict, repr=False, compare=False)
+    #: What `held` gives, for this ledger and all that come of it.
+    _held: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
         return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
@@ -176,13 +176,20 @@ class Ledger:
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
         """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
-        known = self._by_segment.setdefault(rule, {})
+        known = self.held(rule)
         for segment in sorted(self.segments):
             rows = self.segments[segment]
             held = known.get(segment)
             if held is None or held[0] is not rows:
                 held = known[segment] = rows, rule(rows)
             yield held[1]
+
+    def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
+        """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
+
+        Whoever takes something from there sees to it that it holds for the ledger at hand.
+        """
+        return self._held.setdefault(rule, {})
 
     def __len__(self) -> int:
         return sum(map(len, self.segments.values()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
+from operator import is_not
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from ctxvc.core import stubs, text, wire
 from ctxvc.core.blocks import PRESENT
 from ctxvc.core.cuts import CUT, is_cut
-from ctxvc.core.ledger import Group, Ledger, Row
+from ctxvc.core.ledger import Group, Ledger, Row, segment_of
 from ctxvc.core.sending import Piece, Words, sendable
 
 __all__ = [
@@ -37,6 +38,7 @@ MASK_SHOWN = 400
 Show = Literal["body", "mask", "text"]
 #: Kinds that stand in the prompt whole or not at all: half of one would be something else, or nothing.
 _WHOLE = frozenset({"thinking", "image", "document", "other"})
+_PAIRED = frozenset({"tool_use", "tool_result"})
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -63,7 +65,7 @@ class Bodies(msgspec.Struct, frozen=True):
 
     body: Callable[[Row], bytes]
     file: Callable[[Row, str], bytes]
-    made: dict[tuple[str, str], Any] = msgspec.field(default_factory=dict)
+    made: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def outline(ledger: Ledger) -> tuple[Slot, ...]:
@@ -71,7 +73,70 @@ def outline(ledger: Ledger) -> tuple[Slot, ...]:
     return ledger.derived(_outline)
 
 
+class _Settled(msgspec.Struct, frozen=True):
+    """The part of an outline that what is appended to its ledger does not change: the slots of all before block `end`.
+
+    `calls` are the ids of calls that were there, by any name.
+    """
+
+    ledger: Ledger
+    end: int = 0
+    slots: tuple[Slot, ...] = ()
+    calls: frozenset[str] = frozenset()
+
+
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
+    """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
+    held = ledger.held(_outline)
+    head: _Settled = held.get("settled") or _Settled(ledger)
+    rest = _behind(head, ledger)
+    if rest is None:
+        head, rest = _Settled(ledger), ledger
+    slots = _whole(rest)
+    held["settled"] = _settled(head, ledger, rest, slots)
+    return (*head.slots, *slots)
+
+
+def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
+    """What is not settled; None where `head` does not stand in the ledger, or something behind reaches into it."""
+    was, segment = head.ledger, segment_of(head.end)
+    if not head.end or ledger.groups != was.groups or ledger.meta.cuts != was.meta.cuts or _moves(ledger):
+        return None
+    before = [key for key in was.segments if key < segment]
+    if len(before) != sum(key < segment for key in ledger.segments):
+        return None
+    if any(ledger.segments.get(key) is not was.segments[key] for key in before):
+        return None
+    here, there = ([row for row in each.segments.get(segment, ()) if row.number < head.end] for each in (ledger, was))
+    if len(here) != len(there) or any(map(is_not, here, there)):
+        return None
+    segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
+    segments[segment] = ledger.segments.get(segment, ())[len(here) :]
+    rest = Ledger(meta=ledger.meta, segments=segments, groups=ledger.groups)
+    return None if any(row.group or (row.kind in _PAIRED and row.call in head.calls) for row in rest.rows()) else rest
+
+
+def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
+    """What is settled of an outline: all before its newest reply, where that answers to something.
+
+    Calls before that have their answers by then, or get them by an id that is known.
+    """
+    rows = list(rest.rows())
+    at = len(rows) - 1
+    while at > 0 and not (rows[at].role == "assistant" and rows[at - 1].role != "assistant"):
+        at -= 1
+    if at <= 0:
+        return head
+    end = rows[at].number
+    split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
+    if any(slot.row.number < end for slot in slots[split:]):
+        return head
+    calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
+    names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
+    return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
+
+
+def _whole(ledger: Ledger) -> tuple[Slot, ...]:
     places = _places(ledger)
     shown = _shown(ledger, places)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
@@ -195,7 +260,7 @@ def _calls_and_results(ledger: Ledger, calls: set[str]) -> Iterable[Row]:
 
 
 def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
-    paired = [row for row in rows if row.kind in ("tool_use", "tool_result")]
+    paired = [row for row in rows if row.kind in _PAIRED]
     return frozenset(row.call for row in paired), paired
 
 

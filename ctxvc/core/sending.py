@@ -222,6 +222,8 @@ def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
     Calls without results at the end of the newest reply, where nothing comes behind it, stay: the provider paused its
     turn there, and takes the reply back as it is.
     """
+    if all(piece.kind != "other" for piece in content):
+        return content
     halves: set[int] = set()
     used: set[str] = set()
     paused: set[int] = set()
@@ -261,6 +263,8 @@ def _with_ids(content: list[Piece]) -> list[Piece]:
                 name += "-"
             ids[piece.call] = name
             taken.add(name)
+    if all(name == call for call, name in ids.items()):
+        return content
     return [
         piece if ids.get(piece.call, piece.call) == piece.call else msgspec.structs.replace(piece, call=ids[piece.call])
         for piece in content

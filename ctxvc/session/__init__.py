@@ -146,6 +146,7 @@ class Session:
 
     def close(self) -> None:
         """Commits what is complete and lets go of the files."""
+        self._context.meter.save()
         self.writer.close()
         if self._owned:
             self._owned.close()

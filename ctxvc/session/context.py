@@ -74,7 +74,7 @@ class Context:
         scope = ledger.meta.scope
         prices = self.prices(scope)
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
-        prices.load([*new, *coming])
+        prices.load([*new, *coming], fresh=scope in self._counted)
         self._counted[scope] = ledger
         return View(
             ledger=ledger,
