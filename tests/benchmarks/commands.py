@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks.making import store_of
+from ctxvc.core import wire
+from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, process_seconds
+from tests.recording.replaying import end_recorder, hook
 
 ROUNDS = 15
+#: Lines of the transcript that a hook is told of: about 20 MB.
+LINES = 10_000
 
 
 def figures(folder: Path) -> Iterator[Figure]:
@@ -23,8 +27,54 @@ def figures(folder: Path) -> Iterator[Figure]:
         "ctxvc status, 1,000 blocks, counts cached": lambda _: process_seconds(*ctxvc, "-C", str(project), "status"),
         "ctxvc log -n 20": lambda _: process_seconds(*ctxvc, "-C", str(project), "log", "-n", "20"),
     }
-    targets = {"ctxvc --help": "<= 150", "ctxvc status, 1,000 blocks, counts cached": "<= 350"}
-    times = interleaved(works, ROUNDS)
+    targets = {
+        "a hook, first lines of a transcript": "<= 150",
+        "a hook, at the end of 20 MB": "<= 150",
+        "ctxvc --help": "<= 150",
+        "ctxvc status, 1,000 blocks, counts cached": "<= 350",
+    }
+    times = interleaved({**works, **_hooks(folder)}, ROUNDS)
+    for store_path in folder.glob("hooked-*/*/.ctxvc"):
+        end_recorder(store_path)
     base = median_ms(times["python -c pass"])
     for name, took in times.items():
         yield Figure(name, median_ms(took), "ms", median_ms(took) / base, targets.get(name, ""), "an empty Python")
+
+
+def _hooks(folder: Path) -> dict[str, Callable[[int], object]]:
+    """The host's wait for a hook, as the session begins and late in it, its recorder at work."""
+    works: dict[str, Callable[[int], object]] = {}
+    for name, lines in (("first lines of a transcript", 3), ("at the end of 20 MB", LINES)):
+        with store_of(folder / f"hooked-{lines}", 3) as store:
+            project = store.path.parent
+        transcript = project / "11111111-1111-4111-8111-111111111111.jsonl"
+        transcript.write_text("".join(_line(number) for number in range(lines)))
+
+        def told(number: int, project: Path = project, transcript: Path = transcript, lines: int = lines) -> None:
+            with transcript.open("a") as file:
+                file.write(_line(lines + number))
+            hook(project, transcript, "PostToolUse", tool_use_id=f"toolu_{number}")
+
+        works[f"a hook, {name}"] = told
+    return works
+
+
+def _line(number: int) -> str:
+    """A human's line and a reply's by turns, as Claude Code writes them."""
+    role = "assistant" if number % 2 else "user"
+    content: object = [{"type": "text", "text": text(number)}] if number % 2 else text(number)
+    return (
+        wire.compact(
+            {
+                "type": role,
+                "uuid": f"u{number}",
+                "parentUuid": f"u{number - 1}" if number else None,
+                "sessionId": "11111111-1111-4111-8111-111111111111",
+                "timestamp": "2026-11-01T10:00:00.000Z",
+                "cwd": "/work",
+                "version": "2.1.0",
+                "message": {"role": role, "id": f"m{number}", "content": content},
+            }
+        ).decode()
+        + "\n"
+    )
