@@ -129,8 +129,6 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
         return head
     end = rows[at].number
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
-    if any(slot.row.number < end for slot in slots[split:]):
-        return head
     calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
     names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)

@@ -137,7 +137,7 @@ class Objects:
             raise Unreadable(id, "is missing") from None
         except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
-        if found is not type:
+        if found != type:  # older pygit2 gives a plain number
             raise Unreadable(id, f"is no {type.name.lower()}")
         return data
 

@@ -193,3 +193,62 @@ def test_a_block_that_a_cut_took_does_not_speak_for_its_group() -> None:
     group = Group(id="G1", members=("B3", "B4", "B5"), stub="[archived G1]")
     shown = outline(Ledger(meta).with_rows([thinking, *gone[1:]]).with_groups([group]))
     assert [(slot.row.id, slot.text) for slot in shown] == [("B4", "[archived G1]")]
+
+
+def reply(number: int, **fields: Any) -> Row:
+    return msgspec.structs.replace(row(number), kind="assistant", role="assistant", **fields)
+
+
+def called(number: int, call: str) -> Row:
+    return msgspec.structs.replace(row(number), kind="tool_use", role="assistant", call=call)
+
+
+def answered(number: int, call: str) -> Row:
+    return msgspec.structs.replace(row(number), kind="tool_result", call=call)
+
+
+SPREAD = Group(id="G1", members=("B2", "B4"), stub="[archived G1]")
+SUMMED = Group(id="G1", members=("B1",), stub="[archived G1]", summary=("B5",), before="B3")
+TOLD = [row(1), reply(2), row(3), reply(4)]
+
+
+@pytest.mark.parametrize(
+    ("before", "groups", "after", "groups_after"),
+    [
+        pytest.param(
+            [row(1), reply(2, state="archived", group="G1"), row(3), reply(4, state="archived", group="G1")],
+            [SPREAD],
+            [row(5)],
+            [],
+            id="a group is told of once",
+        ),
+        pytest.param(
+            [row(1), reply(2, state="archived", group="G1"), row(3), reply(4)],
+            [SPREAD],
+            [row(5)],
+            [msgspec.structs.replace(SPREAD, stub="[archived G1: more]")],
+            id="a stub changes",
+        ),
+        pytest.param(TOLD, [SUMMED], [row(5), reply(6)], [], id="a summary goes where it belongs"),
+        pytest.param(TOLD, [], [reply(2, state="archived", stub="[archived B2]"), row(5)], [], id="a block leaves"),
+        pytest.param(
+            [called(1, "c"), row(2), reply(3)], [], [answered(4, "c"), reply(5)], [], id="a result comes late"
+        ),
+        pytest.param(
+            [called(1, "c"), answered(2, "c"), called(3, "c"), answered(4, "c"), reply(5)],
+            [],
+            [called(6, "c-B3"), answered(7, "c-B3")],
+            [],
+            id="an id is the name of another call",
+        ),
+    ],
+)
+def test_what_an_outline_has_before_its_newest_reply_is_looked_at_again_where(
+    before: list[Row], groups: list[Group], after: list[Row], groups_after: list[Group]
+) -> None:
+    ledger = Ledger(META).with_rows(before).with_groups(groups)
+    assert outline(ledger) == outline(anew(ledger))
+    ledger = ledger.with_rows(after).with_groups(groups_after)
+    assert outline(ledger) == outline(anew(ledger))
+    ledger = ledger.with_rows([row(8), reply(9), row(10)])
+    assert outline(ledger) == outline(anew(ledger))
