@@ -22,6 +22,7 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.exporting.claude_code import Resumable, resumable
 from ctxvc.session import Session
 from ctxvc.store import revisions
+from ctxvc.store.purge import Wanted, purge
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store, create
 from tests.cli.building import build
@@ -35,6 +36,7 @@ FOLDER = Path("/work")
 COMPACTED = "transcripts/claude-code/86-9d11344fce-1.compacted.jsonl.gz"
 ORIGINALS = ("20-02395c1048-0.jsonl", "48-b4b05476e5-0.jsonl", "7e-c034df6095-2.jsonl")
 SESSION = "11111111-2222-3333-4444-555555555555"
+OTHER = "99999999-2222-3333-4444-555555555555"
 
 
 def thinking(words: str) -> list[dict[str, Any]]:
@@ -224,6 +226,49 @@ def test_a_secret_that_became_a_mark_stays_one(store: Store, tmp_path: Path) -> 
     assert token.encode() not in made.data
     assert b"[REDACTED:" in made.data
     assert made.kept == 11
+
+
+def test_a_secret_beside_what_the_model_was_given_becomes_a_mark_too(store: Store, tmp_path: Path) -> None:
+    """The host keeps more of a result than it sends, and all that stood before a compaction."""
+    token = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    lines = [{**each, "toolUseResult": {"stdout": token}} if "toolUseResult" in each else each for each in THOUGHTFUL]
+    path = write(tmp_path / "s.jsonl", line("user", "u0", None, f"use {token}"), *compacted("u0"), *lines[2:])
+    session = take(store, path, final=True).session
+
+    made = resumable(store, moment(store, session), FOLDER, recorded=path)
+
+    assert token.encode() not in made.data
+    assert made.data.count(b"[REDACTED:github-token:") == 2
+    assert made.thinking == 0
+
+
+def test_of_a_session_that_a_purge_rewrote_no_line_of_the_host_is_used(store: Store, tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", line("user", "u0", None, "the swordfish"), *compacted("u0"), *THOUGHTFUL[2:])
+    other = write(tmp_path / "t.jsonl", *({**each, "sessionId": OTHER} for each in CONVERSATION))
+    session, spared = take(store, path, final=True).session, take(store, other, final=True).session
+    assert b"swordfish" in resumable(store, moment(store, session), FOLDER, recorded=path).data
+    purge(store, Wanted(texts=("swordfish",)))
+
+    with Store(store.path) as after:
+        made = resumable(after, moment(after, session), FOLDER, recorded=path)
+        kept = resumable(after, moment(after, spared), FOLDER, recorded=other)
+
+    assert (made.kept, b"swordfish" in made.data) == (0, False)
+    assert kept.kept > 0
+
+
+def compacted(last: str) -> tuple[dict[str, Any], ...]:
+    """What the host writes where it compacts, and the first message behind it."""
+    boundary = {name: value for name, value in line("system", "c1", None, "").items() if name != "message"}
+    return (
+        {
+            **boundary,
+            "subtype": "compact_boundary",
+            "logicalParentUuid": last,
+            "compactMetadata": {"trigger": "manual"},
+        },
+        line("user", "u1", "c1", "Summary: find the bug", isCompactSummary=True),
+    )
 
 
 def test_another_file_of_that_name_is_not_used(store: Store, tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from ctxvc import exporters
 from ctxvc.core import text, wire
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.prompt import Piece, outline, pieces, sendable
+from ctxvc.core.secrets import Redactor
 from ctxvc.core.sending import Words, valid
 from ctxvc.errors import BadInput, Refused
 from ctxvc.exporting import transcript
-from ctxvc.importers.reading import Line
-from ctxvc.store import revisions
+from ctxvc.store import purged, revisions
 from ctxvc.store.revisions import Entry, Snapshot
 from ctxvc.store.store import Store
 
@@ -76,9 +76,11 @@ def resumable(
 ) -> Resumable:
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
-    `recorded` is the transcript that it was imported from, where that is still there. `copy` tells one file of a
-    revision from another. Raises: BadInput where `recorded` cannot be read, Refused where nothing was said yet, or
-    where the file, imported again, would not give the same messages.
+    `recorded` is the transcript that it was imported from, where that is still there: its lines are kept as far as the
+    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept: nobody
+    knows where else they have it. `copy` tells one file of a revision from another. Raises: BadInput where `recorded`
+    cannot be read, Refused where nothing was said yet, or where the file, imported again, would not give the same
+    messages.
     """
     ledger = moment.ledger
     shown = pieces(outline(ledger), moment.bodies)
@@ -86,12 +88,16 @@ def resumable(
     if not wanted:
         raise Refused("nothing was said yet at this revision", hint="`ctxvc log` lists the others")
     history = list(revisions.history(store, moment.commit))
+    rewritten = set(purged.commits(store).values())
+    if any(entry.commit in rewritten for entry in history):
+        recorded = None
+    redactor = store.redaction.of(moment.session)
     calls, began = _calls(history), _at(history[-1].time)
     reason = ""
     for same, end in dict.fromkeys((_unedited(ledger, recorded, wanted), (0, 0))):
         session = str(uuid.uuid5(_NAMESPACE, _name(moment, end, copy)))
         envelope = _envelope(moment, session, folder)
-        lines = list(_kept(recorded, end, session, folder)) if recorded and end else []
+        lines = list(_kept(recorded, end, session, folder, redactor)) if recorded and end else []
         rest = [piece for piece in safe[same:] if piece.kind != "thinking"]
         made = [*_Writer(envelope, ledger, calls, began, lines).lines(rest), _title(moment, session)]
         exported = Resumable(
@@ -143,10 +149,12 @@ def _messages(content: list[Piece]) -> Any:
 # --- the host's own lines
 
 
-def _kept(recorded: Path, end: int, session: str, folder: Path) -> Iterator[dict[str, msgspec.Raw]]:
+def _kept(
+    recorded: Path, end: int, session: str, folder: Path, redactor: Redactor | None
+) -> Iterator[dict[str, msgspec.Raw]]:
     """The transcript's lines up to a byte, as lines of another session; sub-agents' turns are left out."""
     for line in transcript.Part(recorded, end).lines():
-        fields = _fields(line)
+        fields = _fields(redactor.body(line.data, "json") if redactor else line.data)
         if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
             continue
         cwd = _value(fields, "cwd")
@@ -155,12 +163,12 @@ def _kept(recorded: Path, end: int, session: str, folder: Path) -> Iterator[dict
         yield {**fields, "sessionId": _raw(session)}
 
 
-def _fields(line: Line) -> dict[str, msgspec.Raw] | None:
+def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
     """The fields of a line, each in the bytes that it had; None where it is no JSON object."""
     try:
-        return _FIELDS.decode(line.data)
+        return _FIELDS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = wire.parsed(line.data, dict)
+        value = wire.parsed(line, dict)
         return None if value is None else {name: _raw(field) for name, field in value.items()}
 
 
