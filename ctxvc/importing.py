@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import time as clock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ctxvc import importers
-from ctxvc.core import wire
-from ctxvc.core.blocks import Part
 from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.importers.reading import LONGEST, Line, Recording
+from ctxvc.importers.claude_code_outputs import with_whole
+from ctxvc.importers.reading import Line, Recording
+from ctxvc.store import outputs
 from ctxvc.store.record import Recorded, Unfinished, begin, record
 from ctxvc.store.store import Store
 
@@ -28,14 +28,6 @@ SETTLED = 3600.0
 
 #: Each file makes a pack. Merging them costs more than looking things up in this many.
 MANY_PACKS = 256
-
-
-#: How a result begins that Claude Code cut, how it names the file that has all, and how far in it does so.
-_CUT = b"<persisted-output>"
-_SAVED = re.compile(rb"saved to: ([^\r\n]+?)\s*$", re.MULTILINE)
-_HEAD = 4096
-#: Such a file is a sibling of the result's body under this name.
-_WHOLE = "1.txt"
 
 
 #: Sessions whose git works still while the next file is read.
@@ -124,7 +116,7 @@ class _Run:
             return
         failed: CtxvcError
         try:
-            for suffix, events in _conversations(recording, known):
+            for suffix, events in _conversations(recording, known, self.store):
                 yield from self._conversation(path, known, suffix, events)
             return
         except OSError as error:
@@ -157,7 +149,7 @@ class _Run:
     def _beside(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
-            ((_, events),) = _conversations(Recording(path, self.progress), format)
+            ((_, events),) = _conversations(Recording(path, self.progress), format, self.store)
             done = record(self.store, events, into=session, source=path.stem, final=self._settled(path))
             return _outcome(path, format, done)
         except CtxvcError as error:
@@ -237,7 +229,7 @@ class Follower:
         """Raises: _Silent where nothing is said yet, CtxvcError, OSError."""
         # The end of a line that is being written is not there yet; at a recording's end it never comes.
         recording = Recording(path) if final else _Growing(path)
-        ((_, events),) = _conversations(recording, self._format)
+        ((_, events),) = _conversations(recording, self._format, self._store)
         events = _spoken(events)
         events = _closed(events) if closes else events
         return record(self._store, events, into=into, source=path.stem if into else "", final=final)
@@ -254,38 +246,14 @@ class _Silent(Exception):
     """Nothing is said in a recording yet."""
 
 
-def _conversations(recording: Recording, format: str) -> Iterator[tuple[str, Iterator[Event]]]:
-    """The conversations of a file, with outputs that lie beside it. Raises: BadInput, also while events are taken."""
+def _conversations(recording: Recording, format: str, store: Store) -> Iterator[tuple[str, Iterator[Event]]]:
+    """The conversations of a file, with outputs that lie beside it or that a hook keeps in the store.
+
+    Raises: BadInput, also while events are taken.
+    """
+    kept = partial(outputs.whole, store.path)
     for suffix, events in importers.conversations(recording, format):
-        yield suffix, _with_whole_outputs(events, recording.path) if format == "claude-code" else events
-
-
-def _with_whole_outputs(events: Iterator[Event], path: Path) -> Iterator[Event]:
-    """The events; a result that the host cut, and put whole into a file beside the transcript, has that with it."""
-    for event in events:
-        if isinstance(event, Said) and any(part.body.startswith(_CUT) for part in event.message.parts):
-            parts = tuple(_with_whole_output(part, path) for part in event.message.parts)
-            yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
-        else:
-            yield event
-
-
-def _with_whole_output(part: Part, path: Path) -> Part:
-    named = _SAVED.search(part.body[:_HEAD]) if part.kind == "tool_result" and part.body.startswith(_CUT) else None
-    if named is None:
-        return part
-    file = Path(os.fsdecode(named[1]))
-    project = path.parents[2] if path.parent.name == "subagents" else path.parent
-    try:
-        # The words are a tool's, perhaps: no file is read but those that the host keeps for its own outputs.
-        inside = file.parent.name == "tool-results" and file.resolve(strict=True).is_relative_to(project.resolve())
-        if not inside or file.stat().st_size > LONGEST:
-            return part
-        data = file.read_bytes()
-    except (OSError, ValueError):
-        return part  # the host has removed it: what it showed is what there is
-    noted = {**wire.notes(part.extra), "cut": True, "whole": _WHOLE}
-    return msgspec.structs.replace(part, files=((_WHOLE, data),), extra={**part.extra, "ctxvc": noted})
+        yield suffix, with_whole(events, recording.path, kept) if format == "claude-code" else events
 
 
 def _spoken(events: Iterator[Event]) -> Iterator[Event]:

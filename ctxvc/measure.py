@@ -151,6 +151,8 @@ def _sources(row: Row, bodies: Bodies) -> Iterator[_Source]:
     if row.kind == "tool_use":
         yield _text_source(row.tool)
     for suffix in row.files:
+        if suffix.endswith(".txt"):
+            continue  # the whole of what the model saw cut
         # The body names its siblings by their checksums, so its own checksum and the suffix say which bytes these are.
         digest = hashlib.sha256(f"{row.sha256}-{suffix}".encode()).digest()
         yield _Source(digest, lambda suffix=suffix: bodies.file(row, suffix), media=True)  # type: ignore[misc]

@@ -61,7 +61,7 @@ def search(
     def wanted(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    held = bodies([_scopes(each) for each in (session, *others)], wanted)
+    held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
     matching = groupby(hits(read(session.store, held), compiled), key=lambda hit: hit.places[0].address)
     found: list[Found] = []
     shown = 0

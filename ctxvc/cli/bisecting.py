@@ -23,7 +23,7 @@ from ctxvc.errors import Refused
 from ctxvc.inspection import bisect as bisecting
 from ctxvc.measure import Meter
 from ctxvc.store import addresses, revisions
-from ctxvc.store.addresses import Address
+from ctxvc.store.addresses import Address, Found
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
@@ -55,11 +55,11 @@ def bisect(
 ) -> None:
     """Find the commit at which something entered the prompt, or left it.
 
-    TEXT: when blocks that hold it entered the prompt, and when they left. ID: the same of the block B17 or the group
-    G3. --cmd is given the prompt as JSON of the Messages API on its
-    standard input, and the path of a file with the same in CTXVC_PROMPT; it judges the prompt good where it exits with
-    0, and bad up to 125. It is asked for a few prompts only, taking for granted that they were good once and bad from
-    some commit on; --linear takes nothing for granted.
+    TEXT: when blocks that hold it entered the prompt, and when they left. ID: the same of the block B17, the group G3,
+    or what the call of this id gave. --cmd is given the prompt as JSON of the Messages API on its standard input, and
+    the path of a file with the same in CTXVC_PROMPT; it judges the prompt good where it exits with 0, and bad up to
+    125. It is asked for a few prompts only, taking for granted that they were good once and bad from some commit on;
+    --linear takes nothing for granted.
     """
     app = ctx.ensure_object(App)
     if sum(asked is not None for asked in (words, most, judge)) != 1:
@@ -82,11 +82,10 @@ def bisect(
 
 
 def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> schemas.Bisected:
-    address = None if as_text else addresses.parse(words)
-    if address is not None and not address.file:
-        found = addresses.find(session, _within(address, session, scope))
+    found = None if as_text else _block(session, scope, words)
+    if found and (item := found.row or found.group):
         session, scope = writer_of(session, found), found.moment.scope
-        moves, what = bisecting.of_address(session, scope, address.id), "block"
+        moves, what = bisecting.of_address(session, scope, item.id), "block"
     else:
         moves, what = bisecting.of_text(session, scope, words), "text"
     entries = _Entries(session.store)
@@ -305,6 +304,14 @@ def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
             hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
         )
     return done.returncode == 0
+
+
+def _block(session: Writer, scope: str, words: str) -> Found | None:
+    """The block or group that `words` are the address of; None where they are a text. Raises: NotFound."""
+    if address := addresses.parse(words):
+        return None if address.file else addresses.find(session, _within(address, session, scope))
+    here = addresses.of_call(session, f"{scope}:{words}", elsewhere=False)
+    return here or addresses.of_call(session, words, elsewhere=False)
 
 
 def _within(address: Address, session: Writer, scope: str) -> Address:

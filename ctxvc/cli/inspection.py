@@ -77,7 +77,8 @@ def grep(
 ) -> None:  # fmt: skip
     """Search all blocks, and say where each hit is now.
 
-    Every body is searched once, in the prompt or not, in all scopes of the session. PATTERN is a regular expression of
+    Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut, as
+    a whole. PATTERN is a regular expression of
     Python, matched line by line. Exits with 1 where nothing is found.
     """
     app = ctx.ensure_object(App)
@@ -92,7 +93,7 @@ def grep(
         return (not kinds or row.kind in kinds) and (states[row.present] or not (gone or live))
 
     with app.reading() as session:
-        held = bodies(_sessions(session, scope, everywhere=everywhere), wanted)
+        held = bodies(_sessions(session, scope, everywhere=everywhere), wanted, whole=True)
         with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
             found = searching.hits(_watched(read(session.store, held), progress), pattern)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
@@ -188,13 +189,13 @@ def blame(app: App, name: str) -> None:
     """Show what became of a block or a group, who did it and why.
 
     And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
-    in `SCOPE:B17`.
+    in `SCOPE:B17`, or the id of a call.
     """
     with app.reading() as session:
         address = addresses.parse(name)
-        if address is None or address.file:
+        found = addresses.named(session, name)
+        if found is None or (address and address.file):
             raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
-        found = addresses.find(session, address)
         answer = _blamed(writer_of(session, found), found)
     if app.output.json:
         app.output.value(answer)

@@ -49,9 +49,11 @@ def recover(
 ) -> None:
     """Read out a block that left the prompt; its state stays what it is.
 
-    ID is `B17`, a handle, a group, or a block elsewhere, `SESSION/SCOPE:B17`. A person gets the exact bytes, or with an
-    option the part that it names. A group is listed; --all gives all its bytes. Each reading is recorded: `status`
-    counts it. For an agent (--actor agent), and with --add, what is read is bounded by the room that there is.
+    ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
+    result. What the model saw cut is read whole (`show` has what it saw). A person gets the exact bytes, or with an
+    option the part that it names.
+    A group is listed; --all gives all its bytes. Each reading is recorded: `status` counts it. For an agent (--actor
+    agent), and with --add, what is read is bounded by the room that there is.
     """
     if pattern is not None and fixed:
         pattern = re.escape(pattern)
@@ -77,26 +79,32 @@ def _as_file(app: App, session: Session, address: str) -> None:
     """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
     held = session.recover_bytes(address)
     session.writer.flush()
-    parsed = addresses.parse(address)
-    assert parsed is not None
-    store, moment = session.store, addresses.find(session.writer, parsed).moment
+    found = addresses.named(session.writer, address)
+    if found is None:
+        raise _uncommitted(address)
+    store, moment = session.store, found.moment
     folder = checkouts.place(store, moment.session, moment.scope)
     done = check_out(store, moment.session, moment.scope, folder)
     ledger = store.reader.ledger(done.commit)
     paths = []
     for row, body in held:
-        committed = ledger.get(row.id)
+        block, _, beside = row.id.partition("-")
+        committed = ledger.get(block)
         if committed is None:
-            raise Refused(
-                f"{row.id} is in no commit yet: its step is open",
-                hint="leave out --file, and send the output where you want it",
-            )
-        path = folder / fmt.body_path(committed)
+            raise _uncommitted(block)
+        path = folder / (fmt.file_path(committed, beside) if beside else fmt.body_path(committed))
         if not path.exists():  # that it was read is not committed yet, or not in the scope that it stands in
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_bytes(body)
         paths.append(str(path))
     _tell_bytes(app, session, address, held, paths)
+
+
+def _uncommitted(what: str) -> Refused:
+    return Refused(
+        f"{what} is in no commit yet: its step is open",
+        hint="leave out --file, and send the output where you want it",
+    )
 
 
 def _tell_bytes(
@@ -134,8 +142,9 @@ def _bytes(
     )
 
 
-def _is_group(address: str) -> bool:
-    return address.rpartition(":")[2].startswith(("G", "g"))
+def _is_group(words: str) -> bool:
+    address = addresses.parse(words)
+    return address is not None and address.id.startswith("G")
 
 
 def _tell(app: App, session: Session, address: str, read: recovery.Recovered) -> None:

@@ -13,7 +13,7 @@ from ctxvc.cli.history import change_table, changes, log_item
 from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
 from ctxvc.core import text
 from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.errors import Refused
+from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.measure import Meter
 from ctxvc.store import addresses, revisions
 from ctxvc.store.addresses import Found
@@ -31,22 +31,36 @@ def show(app: App, what: str, raw: bool) -> None:
     """Show a block, a group or a commit.
 
     ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
-    `B18-1.png` is an image in a result. A block is shown whatever its state: what left the prompt is not lost.
+    `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
+    shown whatever its state: what left the prompt is not lost.
     """
     with app.reading() as session:
-        address = addresses.parse(what)
-        if address is None:
+        found = _named(session, what)
+        if isinstance(found, Snapshot):
             if raw:
                 raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
-            _show_commit(app.output, session.store, revisions.resolve(session.store, session, what))
-            return
-        found = addresses.find(session, address)
-        if raw:
+            _show_commit(app.output, session.store, found)
+        elif raw:
             app.output.raw(_bytes(found))
         elif found.group:
             _show_group(app.output, found, found.group)
         else:
             _show_block(app.output, session, found)
+
+
+def _named(session: Writer, what: str) -> Found | Snapshot:
+    """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
+
+    Raises: NotFound, BadInput.
+    """
+    if address := addresses.parse(what):
+        return addresses.find(session, address)
+    try:
+        return revisions.resolve(session.store, session, what)
+    except (NotFound, BadInput):
+        if found := addresses.of_call(session, what):
+            return found
+        raise
 
 
 def _bytes(found: Found) -> bytes:
@@ -64,7 +78,7 @@ def _show_block(output: Output, session: Writer, found: Found) -> None:
     meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
     cost = meter.costs(found.moment, [found.row])[found.row.id]
     body = _bytes(found)
-    words = None if found.file else words_of(body, found.row.ext)
+    words = words_of(body, found.file.rpartition(".")[2] or found.row.ext)
     if output.json:
         output.value(
             schemas.ShownBlock(
@@ -97,6 +111,7 @@ def _block_facts(found: Found, tokens: int, shown: int) -> list[tuple[str, Cell]
         ("tokens", tokens),
         ("in the prompt", None if shown == tokens else shown),
         ("bytes", row.bytes),
+        ("shown", f"{row.id}-{found.file}" if found.file else ""),
         ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),
         ("error", "yes" if row.error else ""),
         ("stub", row.stub),

@@ -1,14 +1,19 @@
-"""What a model or a person writes for blocks and groups, `B3,B5-B9,G2`, and which of a ledger's they are."""
+"""What a model or a person writes for blocks and groups, `B3,B5-B9,G2`, and which of a ledger's they are.
+
+The id that a provider gave to a call, `toolu_01AbC`, is an address too: of what the call gave. No word that is an id of
+ours, or a range of them, ever means a call, whatever id a recording has for one.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ctxvc.core import wire
 from ctxvc.core.draft import blocks_of, digest
-from ctxvc.core.ledger import Ledger
+from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import Problem, Why
 from ctxvc.core.stubs import escaped
 
@@ -34,10 +39,10 @@ def expand(words: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...],
     """The blocks and then the groups that `words` name, each once, in the order of their numbers, and what was wrong.
 
     Ids stand alone (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must be theirs), or as a range (`B5-B9`, also
-    with `:`, `–` or `to`, in either direction), which names those that exist. All problems together are of less than
-    400 characters, whatever was written.
+    with `:`, `–` or `to`, in either direction), which names those that exist. A call's id stands for its block, as in
+    `of_calls`. All problems together are of less than 400 characters, whatever was written.
     """
-    asked = _parsed(words if isinstance(words, str) else " ".join(words))
+    asked = _parsed(words if isinstance(words, str) else " ".join(words), ledger)
     numbers = {
         "B": [row.number for row in ledger.rows()],
         "G": sorted(int(name[1:]) for name in ledger.groups),
@@ -72,9 +77,25 @@ def expand(words: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...],
     return tuple(order), tuple(problems)
 
 
-def _parsed(words: str) -> _Asked:
+def of_calls(ledger: Ledger) -> Mapping[str, Row]:
+    """The block that the id of each call is an address of: its newest recorded result; else the call itself."""
+    return ledger.derived(_of_calls)
+
+
+def _of_calls(ledger: Ledger) -> dict[str, Row]:
+    calls: dict[str, Row] = {}
+    results: dict[str, Row] = {}
+    for row in ledger.rows():
+        if row.call and row.kind == "tool_use":
+            calls[row.call] = row
+        elif row.call and row.kind == "tool_result" and wire.notes(row.extra).get("interrupted") is not True:
+            results[row.call] = row
+    return calls | results
+
+
+def _parsed(words: str, ledger: Ledger) -> _Asked:
     asked = _Asked()
-    atoms = [atom for word in _GAP.split(words) if word for atom in _DASH.split(word) if atom]
+    atoms = [atom for word in _GAP.split(words) if word for atom in _atoms(word, ledger)]
     at = 0
     while at < len(atoms):
         first = _ID.fullmatch(atoms[at])
@@ -93,6 +114,15 @@ def _parsed(words: str) -> _Asked:
             asked.bad.append(atoms[at])
             at += 1
     return asked
+
+
+def _atoms(word: str, ledger: Ledger) -> list[str]:
+    """A word as ids, numbers and what joins them; that of a call as the id of its block."""
+    atoms = [atom for atom in _DASH.split(word) if atom]
+    if all(_ID.fullmatch(atom) or _NUMBER.fullmatch(atom) or _joins(atom) for atom in atoms):
+        return atoms
+    row = of_calls(ledger).get(word)
+    return [row.id] if row else atoms
 
 
 def _joins(atom: str) -> bool:

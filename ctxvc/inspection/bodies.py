@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from ctxvc.core import wire
+from ctxvc.core import outputs, wire
 from ctxvc.core.ledger import Row
 from ctxvc.core.recovery import readable
 from ctxvc.errors import Damaged
@@ -40,8 +40,13 @@ class Held(msgspec.Struct, frozen=True):
     data: bytes | None = None
 
 
-def bodies(sessions: Iterable[tuple[Writer, Sequence[str]]], wanted: Callable[[Row], bool]) -> list[Held]:
-    """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged."""
+def bodies(
+    sessions: Iterable[tuple[Writer, Sequence[str]]], wanted: Callable[[Row], bool], *, whole: bool = False
+) -> list[Held]:
+    """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
+
+    With `whole`, what the model saw cut is given whole where that is kept, as `recover` reads it out.
+    """
     found: dict[bytes, Held] = {}
     for session, scopes in sessions:
         objects = Objects(session.store.repository)
@@ -50,11 +55,15 @@ def bodies(sessions: Iterable[tuple[Writer, Sequence[str]]], wanted: Callable[[R
             for row in session.ledger(scope).rows():
                 if not (wanted(row) and _is_text(row)):
                     continue
-                blob, data = committed.get(f"{row.id}.{row.ext}".encode()), None
+                file = outputs.whole(row) if whole else ""
+                blob, data = (
+                    committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode()),
+                    None,
+                )
                 if blob is None:
-                    data = session.body(row, scope)
+                    data = session.file(row, file, scope) if file else session.body(row, scope)
                     blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
-                place = Place(session.name, scope, row)
+                place = Place(session.name, scope, msgspec.structs.replace(row, ext="txt", extra={}) if file else row)
                 if blob in found:
                     found[blob].places.append(place)
                 else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ctxvc.core import stubs, text
+from ctxvc.core import outputs, stubs, text
 from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.core.numbering import speaks
 from ctxvc.recording.hooks import MOST, OFFERED
@@ -17,6 +17,8 @@ _NOTES = 0.35
 _WORDS = 0.25
 _NOTE = 600
 _LINE = 200
+#: What an output that was cut is taken to have at least, in bytes: shorter ones no host cuts.
+_CUT = 30_000
 
 Body = Callable[[Row], bytes]
 
@@ -45,7 +47,7 @@ def after_compaction(ledger: Ledger, body: Body, most: int = MOST) -> str:
     results = [row for row in gone if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
     page.chosen(
         "Results and files, the largest of them in their order:",
-        {row.number: (row.bytes, _line(row, calls.get(row.parent))) for row in results},
+        {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in results},
     )
     more = f"`ctxvc recover {group.id}` lists all." if group else "`ctxvc log` and `ctxvc show` list all."
     page.line(more)
@@ -151,7 +153,12 @@ def _line(row: Row, call: Row | None = None) -> str:
     """A row in a line; of a result also what its call asked for."""
     what = f"{row.kind} of {stubs.escaped(row.tool, 40)}" if row.tool else row.kind
     label = stubs.escaped(stubs.arguments(call) or row.label, 100)
-    return text.one_line(f"- {row.handle}, step {row.step}, {what}, {text.human_bytes(row.bytes)}: {label}", _LINE)
+    size = text.human_bytes(row.bytes) + (" shown, kept whole" if outputs.whole(row) else "")
+    return text.one_line(f"- {row.handle}, step {row.step}, {what}, {size}: {label}", _LINE)
+
+
+def _weight(row: Row) -> int:
+    return max(row.bytes, _CUT) if outputs.whole(row) else row.bytes
 
 
 def _group(group: Group) -> str:

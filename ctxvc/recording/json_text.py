@@ -1,73 +1,133 @@
-"""A JSON object as text, changed only where its members change: everything else keeps its bytes."""
+"""A JSON object as text, changed only where its values change: everything else keeps its bytes."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _DECODER = json.JSONDecoder()
 
+#: A member's name, or the place of an item.
+_Key = str | int
 
-class _Member(NamedTuple):
-    """Where a member stands: from its name on, and its value."""
 
+class _Part(NamedTuple):
+    """Where a member of an object stands, from its name on, or an item of a list."""
+
+    key: _Key
     start: int
     value: int
     end: int
 
 
-def edited(text: str, wanted: Mapping[str, Any]) -> str:
-    """`text`, an object, with the members of `wanted` and no others. Members that are equal keep their text.
+class _Change(NamedTuple):
+    """What an object or a list becomes: values of the parts that stay, and (name, value) of those that come last."""
 
-    New ones come last. Raises: ValueError where `text` is no object.
+    kept: dict[_Key, Any]
+    added: list[tuple[str | None, Any]]  # no name in a list
+
+
+def edited(text: str, wanted: Mapping[str, Any]) -> str:
+    """`text`, an object, with the members of `wanted` and no others. What is equal keeps its text, at any depth.
+
+    What is new comes last. Raises: ValueError where `text` is no object, or a changed one has a name twice.
     """
     held = json.loads(text.removeprefix("\ufeff"))
-    members = _members(text)
-    if not members or not (wanted.keys() & members.keys()):
-        return _printed(wanted, "", _indent(text), text) + ("\n" if text.endswith("\n") else "")
-    step = _indent(text)
-    new = text
-    # From the end on, so that the places before stay where they are.
-    last = max(member.end for member in members.values())
-    added = [(name, value) for name, value in wanted.items() if name not in members]
-    lead = _lead(text, min(member.start for member in members.values()))
-    more = "".join(
-        f",{lead}{json.dumps(name, ensure_ascii=False)}: {_printed(value, lead, step, text)}" for name, value in added
-    )
-    new = new[:last] + more + new[last:]
-    ordered = sorted(members.items(), key=lambda item: item[1].start, reverse=True)
-    for at, (name, member) in enumerate(ordered):
-        if name not in wanted:
-            before = ordered[at + 1][1].end if at + 1 < len(ordered) else None
-            after = ordered[at - 1][1].start if at else None
-            if before is not None:
-                new = new[:before] + new[member.end :]
-            elif after is not None:
-                new = new[: member.start] + new[after:]
-        elif wanted[name] != held[name]:
-            new = new[: member.value] + _printed(wanted[name], lead, step, text) + new[member.end :]
-    return new
+    start = _skip(text, 0)
+    _, end = _DECODER.raw_decode(text, start)
+    return text[:start] + _Edit(text).value(start, held, wanted, "\n") + text[end:]
 
 
-def _members(text: str) -> dict[str, _Member]:
-    """The members of the object that `text` is, by name. Raises: ValueError."""
-    found: dict[str, _Member] = {}
-    at = _skip(text, 0) + 1  # behind the brace
-    while text[at := _skip(text, at)] != "}":
+class _Edit:
+    """One edit of `text`; what is new is written in its style."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._step = _indent(text)
+
+    def value(self, at: int, held: Any, wanted: Any, lead: str) -> str:
+        """`wanted` in the place of `held`, which begins at `at`, as the value of a part behind `lead`.
+
+        Raises: ValueError.
+        """
+        _, end = _DECODER.raw_decode(self._text, at)
+        if wanted == held:
+            return self._text[at:end]
+        change = _change(held, wanted)
+        if not change.kept:
+            return self._printed(wanted, lead)
+        parts = list(_parts(self._text, at))
+        inner = self._lead(parts[0].start)
+        made: list[str] = []
+        before = at
+        for part in parts:
+            if part.key in change.kept:
+                # Of the first that stays, what stood before the first of all; of the others what stood before them.
+                made.append(self._text[before : part.start] if made else self._text[at : parts[0].start])
+                made.append(self._text[part.start : part.value])
+                made.append(self.value(part.value, held[part.key], change.kept[part.key], inner))
+            before = part.end
+        for name, value in change.added:
+            label = "" if name is None else f"{json.dumps(name, ensure_ascii=False)}: "
+            made.append(f",{inner}{label}{self._printed(value, inner)}")
+        return "".join([*made, self._text[parts[-1].end : end]])
+
+    def _printed(self, value: Any, lead: str) -> str:
+        """`value` as JSON in a part behind `lead`."""
+        step = self._step if "\n" in lead else None
+        margin = lead.rpartition("\n")[2]
+        words = json.dumps(value, indent=step, ensure_ascii=False)
+        words = words.replace("\n", f"\n{margin}") if step else words
+        return words.replace("\n", "\r\n") if "\r\n" in self._text else words
+
+    def _lead(self, start: int) -> str:
+        """What stands before a part: a line's end and its indentation, or nothing but a space."""
+        before, newline, margin = self._text[:start].rpartition("\n")
+        if not newline or margin.strip():
+            return " "
+        return f"\r\n{margin}" if before.endswith("\r") else f"\n{margin}"
+
+
+def _change(held: Any, wanted: Any) -> _Change:
+    """What `held` becomes; nothing stays where the one is not made of the other."""
+    if isinstance(held, dict) and isinstance(wanted, Mapping):
+        kept: dict[_Key, Any] = {name: wanted[name] for name in held if name in wanted}
+        return _Change(kept, [(name, value) for name, value in wanted.items() if name not in held])
+    if isinstance(held, list) and isinstance(wanted, list):
+        if len(held) == len(wanted):
+            return _Change(dict(enumerate(wanted)), [])
+        stay: dict[_Key, Any] = {}
+        for place, item in enumerate(held):
+            if len(stay) < len(wanted) and item == wanted[len(stay)]:
+                stay[place] = item
+        return _Change(stay, [(None, item) for item in wanted[len(stay) :]])
+    return _Change({}, [])
+
+
+def _parts(text: str, at: int) -> Iterator[_Part]:
+    """The members of the object, or the items of the list, that begins at `at`. Raises: ValueError."""
+    named = text[at] == "{"
+    names: set[str] = set()
+    place = 0
+    at = _skip(text, at + 1)
+    while text[at] not in "]}":
         start = at
-        name, at = _DECODER.raw_decode(text, at)
-        value = _skip(text, _skip(text, at) + 1)  # behind the colon
-        _, end = _DECODER.raw_decode(text, value)
-        if name in found:
-            raise ValueError(f"{name!r} stands in it twice")
-        found[name] = _Member(start, value, end)
+        key: _Key = place
+        if named:
+            key, at = _DECODER.raw_decode(text, at)
+            if key in names:
+                raise ValueError(f"{key!r} stands in it twice")
+            names.add(str(key))
+            at = _skip(text, _skip(text, at) + 1)  # behind the colon
+        _, end = _DECODER.raw_decode(text, at)
+        yield _Part(key, start, at, end)
+        place += 1
         at = _skip(text, end)
         if text[at] == ",":
-            at += 1
-    return found
+            at = _skip(text, at + 1)
 
 
 def _skip(text: str, at: int) -> int:
@@ -76,26 +136,7 @@ def _skip(text: str, at: int) -> int:
     return match.end()
 
 
-def _lead(text: str, start: int) -> str:
-    """What stands before a member: a line's end and its indentation, or nothing but a space."""
-    before = text[:start]
-    line = before.rpartition("\n")[2]
-    if "\n" not in before or line.strip():
-        return " "
-    return ("\r\n" if before.endswith(f"\r\n{line}") else "\n") + line
-
-
 def _indent(text: str) -> str | None:
     """The indentation of the first member; None where all stands in one line."""
-    if not text.strip():
-        return "  "
     match = re.search(r"\n([ \t]+)\S", text)
-    return match[1] if match else ("  " if text.strip() == "{}" else None)
-
-
-def _printed(value: Any, lead: str, step: str | None, text: str) -> str:
-    """`value` as JSON behind a member's indentation, in the style of `text`."""
-    words = json.dumps(value, indent=step, ensure_ascii=False)
-    margin = lead.rpartition("\n")[2] if "\n" in lead else ""
-    words = words.replace("\n", f"\n{margin}") if step else words
-    return words.replace("\n", "\r\n") if "\r\n" in text else words
+    return match[1] if match else ("  " if text.strip("\ufeff \t\r\n") == "{}" else None)

@@ -1,4 +1,4 @@
-"""A tool's output that is too long for the prompt: the model is shown its two ends and where all of it is.
+"""A tool's output that is too long for the prompt: the model is shown its two ends and how to get at the whole.
 
 The host replaces an output only by one of the same shape, so only shapes that are known are touched.
 """
@@ -11,7 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ctxvc.core import outputs
+from ctxvc.core.outputs import Cut
 from ctxvc.recording import places
+from ctxvc.store.outputs import folder
 
 #: Of the characters that are allowed, what is shown of the beginning; the rest is of the end.
 _HEAD = 0.7
@@ -25,7 +28,7 @@ def swapped(fields: dict[str, Any], longest: int, store: Path) -> bytes:
     The whole output is in a file in the store when this returns. Raises: OSError.
     """
     call = fields.get("tool_use_id")
-    if not isinstance(call, str) or not re.fullmatch(r"[\w-]{1,100}", call):
+    if not isinstance(call, str) or not outputs.can_be_cut(call):
         return b""
     cutter = _Cutter(max(longest, _LEAST), store, call)
     given = fields.get("tool_response")
@@ -67,26 +70,25 @@ class _Cutter:
         self._count = 0
 
     def cut(self, words: str) -> str:
-        """`words`, or its two ends with a line between that says where all of it is. Raises: OSError."""
+        """`words`, or its two ends with a line between that says how to get at the whole. Raises: OSError."""
         if len(words) <= self._longest:
             return words
         data = self._kept(words)
         self._count += 1
-        path = places.home(self._store) / "outputs" / f"{self._call}-{self._count}.txt"
+        cut = Cut(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
+        path = folder(self._store) / cut.file
         places.write(path, data)
-        digest = hashlib.sha256(data).hexdigest()[:12]
         head = int(self._longest * _HEAD)
         tail = self._longest - head
-        between = (
-            f"\n[ctxvc: {len(words) - self._longest:,} of {len(words):,} characters left out here; the whole output "
-            f"({len(data):,} bytes, sha256 {digest}) is the file {path}]\n"
-        )
-        return words[:head] + between + words[-tail:]
+        between = outputs.words(cut, len(words) - self._longest, len(words), str(path))
+        return f"{words[:head]}\n{between}\n{words[-tail:]}"
 
     def _kept(self, words: str) -> bytes:
         """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
-        exact = re.search(rb"^\s*redact\s*=\s*false\s*$", (self._store / "config").read_bytes(), re.MULTILINE)
-        redactor = Redaction(self._store, on=not exact).of("")
+        settings = (self._store / "config").read_bytes()
+        exact = re.search(rb"^\s*redact\s*=\s*false\s*$", settings, re.MULTILINE)
+        scanner = re.search(rb"^\s*scanner\s*=\s*\"?([\w-]+)", settings, re.MULTILINE)
+        redactor = Redaction(self._store, on=not exact, scanner=scanner[1].decode() if scanner else "").of("")
         return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")

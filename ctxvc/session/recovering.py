@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
-from ctxvc.core import recovery
+from ctxvc.core import outputs, recovery
+from ctxvc.core.blocks import Kind
 from ctxvc.core.draft import blocks_of
 from ctxvc.core.ledger import Row
 from ctxvc.core.recovery import Recovered
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import NotFound, Refused
 from ctxvc.measure import Prices
 from ctxvc.session.context import Context
 from ctxvc.store import addresses
+from ctxvc.store import outputs as files_of_hooks
 from ctxvc.store.addresses import Found
 
 #: Tokens that a person is shown at most of what is read out in parts.
@@ -30,10 +34,10 @@ def part(
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
     context.writer.refresh()
-    found = _found(context, address)
+    found = addresses.named(context.writer, address)
     asked = recovery.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
-    if found.group:
+    if found and found.group:
         return recovery.members(
             found.group,
             found.moment.ledger,
@@ -42,37 +46,78 @@ def part(
             count=context.meter.count,
             lines=asked,
         )
-    assert found.row is not None
-    _readable(context, found.row)
+    ((row, body),) = _pieces(context, found, address)
     read = recovery.recovered(
-        found.row,
-        found.moment.bodies.body(found.row),
+        row,
+        body,
         lines=asked,
         chars=recovery.span(chars) if chars else None,
         grep=grep,
         most=room,
         count=context.meter.count,
-        address=address,
+        # A file that is no text is shown and written with its block.
+        address=found.row.id if found and found.row and found.file and row.kind != found.row.kind else address,
     )
-    _accessed(
-        context, found, found.row, f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
-    )
+    if found and found.row:
+        which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
+        _accessed(context, found, found.row, which)
     return read
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
     context.writer.refresh()
-    found = _found(context, address)
+    found = addresses.named(context.writer, address)
+    pieces = _pieces(context, found, address)
+    if found:
+        for row in _blocks(found):
+            _accessed(context, found, row)
+    return pieces
+
+
+def _pieces(context: Context, found: Found | None, address: str) -> list[tuple[Row, bytes]]:
+    """What is read, each with a row that tells of it. Raises: Refused, NotFound where there is nothing, Damaged."""
+    if found is None:
+        return [_unrecorded(context, address)]
+    rows = _blocks(found)
+    for row in rows:
+        _readable(context, row)
+    bodies = found.moment.bodies
+    files = [(row, found.file or outputs.whole(row)) for row in rows]
+    return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
+
+
+def _blocks(found: Found) -> list[Row]:
+    """The block that was found, or those of the group."""
+    if found.row:
+        return [found.row]
+    assert found.group is not None
     ledger = found.moment.ledger
-    rows = [ledger[name] for name in blocks_of(ledger.groups, found.group.id)] if found.group else [found.row]
-    for each in rows:
-        if each:
-            _readable(context, each)
-    held = [(row, found.moment.bodies.body(row)) for row in rows if row]
-    for row, _ in held:
-        _accessed(context, found, row)
-    return held
+    return [ledger[name] for name in blocks_of(ledger.groups, found.group.id)]
+
+
+def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
+    """A file beside a body, with a row that tells of it alone."""
+    ending = file.rpartition(".")[2]
+    kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
+    told = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
+    return _measured(told, data), data
+
+
+def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
+    """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
+    data = files_of_hooks.named(context.writer.store.path, address)
+    if data is None:
+        raise NotFound(
+            f"{address[:80]!r} is no address, and no recorded call has this id",
+            hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+        )
+    told = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
+    return _measured(told, data), data
+
+
+def _measured(row: Row, data: bytes) -> Row:
+    return msgspec.structs.replace(row, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def _room(context: Context, most: int) -> int:
@@ -81,13 +126,6 @@ def _room(context: Context, most: int) -> int:
     free = view.budget.guard - view.calibrated(context.used(view))
     room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
     return min(room, most or room)
-
-
-def _found(context: Context, address: str) -> Found:
-    parsed = addresses.parse(address)
-    if parsed is None:
-        raise BadInput(f"{address[:80]!r} is no address", hint="as in B17, B17@3fa9c1, G3, SCOPE:B17")
-    return addresses.find(context.writer, parsed)
 
 
 def _readable(context: Context, row: Row) -> None:

@@ -1,4 +1,7 @@
-"""Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`."""
+"""Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
+
+And `toolu_01AbC`: the id of a call, for what the call gave. Whatever ids a recording has, none of these means one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ctxvc.core.ledger import Group, Row
+from ctxvc.core import ids, outputs
+from ctxvc.core.ledger import Group, Ledger, Row
 from ctxvc.errors import NotFound
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
@@ -17,7 +21,11 @@ _ADDRESS = re.compile(
     r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:]+):)?"
     r"(?P<id>[BG][1-9][0-9]{0,11})(?:-(?P<file>[A-Za-z0-9.]{1,20}))?(?:@(?P<checksum>[0-9a-f]{4,64}))?"
 )
+_PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^/:]+):(?P<call>.+)", re.DOTALL)
 _MOST = 8  # candidates that an error lists
+
+#: Characters of a call's id above which no two sessions have the same for different calls: a provider gives it once.
+_UNIQUE = 16
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +44,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an address leads to: a block's row or a group, and the moment of the scope that it stands in."""
+    """What an address leads to: a block's row or a group, and the moment of the scope that it stands in.
+
+    `file` is the one beside the block's body that is meant, empty for the body itself.
+    """
 
     moment: Snapshot
     row: Row | None = None
@@ -50,6 +61,65 @@ def parse(words: str) -> Address | None:
     if not match or (match["file"] and match["id"].startswith("G")):
         return None
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
+
+
+def named(session: Writer, words: str) -> Found | None:
+    """What `words` are the address of, a call's id included; None where they are none. Raises: NotFound as `find`."""
+    address = parse(words)
+    return find(session, address) if address else of_call(session, words)
+
+
+def of_call(session: Writer, words: str, *, elsewhere: bool = True) -> Found | None:
+    """What a call gave: the block of its newest result, of the call itself where none was recorded.
+
+    `words` are the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
+    the body. Where the model saw an output cut and the whole is kept, that is what the id alone leads to. It is looked
+    for as a block is; with `elsewhere`, a long id in other sessions too. None where there is no such call.
+    Raises: NotFound, with the candidates where there are several.
+    """
+    if here := _of_call(session, session.scope, words):
+        return here
+    found = [each for scope in session.scopes() if (each := _of_call(session, scope, words))]
+    if elsewhere and not found and len(words) >= _UNIQUE:
+        others = (name for name in session.store.sessions() if name != session.name)
+        found = [each for name in others for each in _in_session(session.store.writer(name), words)]
+    if len({_identity(each) for each in found}) > 1:
+        candidates = ", ".join(_first(map(_named, found)))
+        raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {candidates}")
+    return found[0] if found else _placed(session, words)
+
+
+def _placed(session: Writer, words: str) -> Found | None:
+    """What a call gave whose scope is named too."""
+    match = _PLACED.fullmatch(words)
+    if match is None:
+        return None
+    if match["session"] and match["session"] != session.name:
+        if match["session"] not in session.store.sessions():
+            return None
+        session = session.store.writer(match["session"])
+        session.leave()
+    return _of_call(session, match["scope"], match["call"]) if match["scope"] in session.scopes() else None
+
+
+def _in_session(session: Writer, words: str) -> list[Found]:
+    session.leave()  # whoever only looks writes nothing
+    return [found for scope in session.scopes() if (found := _of_call(session, scope, words))]
+
+
+def _of_call(session: Writer, scope: str, words: str) -> Found | None:
+    found = _called(session.ledger(scope), words)
+    return Found(moment=revisions.now(session, scope), row=found[0], file=found[1]) if found else None
+
+
+def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
+    """The block of a call, and the file beside its body that is meant."""
+    calls = ids.of_calls(ledger)
+    if row := calls.get(words):
+        return row, outputs.whole(row)
+    call, _, file = words.rpartition("-")
+    row = calls.get(call)
+    return (row, file) if row and file in row.files else None
 
 
 def find(session: Writer, address: Address) -> Found:

@@ -13,6 +13,7 @@ from ctxvc.core import names
 from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.numbering import Body, Numbering
+from ctxvc.core.secrets import Redactor
 from ctxvc.core.units import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.errors import BadInput, Conflict, Refused
 from ctxvc.store import format as fmt
@@ -131,12 +132,13 @@ def begin(
                 hint="--as-new takes the recording as another session",
             )
         store.redaction.keep_exact(session_name)
-    if redactor := store.redaction.of(session_name):
-        # Here, before anything has a number or is given to git: what is secret never comes further.
-        opened, rest = redactor.opened(opened), map(redactor.event, rest)
+    redactor = store.redaction.of(session_name)
+    if redactor:
+        opened = redactor.opened(opened)
         warnings[:] = map(redactor.warned, warnings)
     with ExitStack() as held:
         recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
+        recorder.redactor = redactor
         result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
         result.created = created
         return Unfinished(
@@ -275,6 +277,7 @@ class _Recorder:
     units: int = 0  # new ones
     model: str = ""
     blocks: int = 0
+    redactor: Redactor | None = None  # None where all bytes are kept as they come
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that was told late
 
     def __post_init__(self) -> None:
@@ -284,7 +287,7 @@ class _Recorder:
         end = 0
         finals = list(self.source.finals)
         self.model = opened.model
-        for event in events:
+        for event in map(self._beside, events):
             match event:
                 case Opened():
                     if event.system and not opened.system:
@@ -320,6 +323,10 @@ class _Recorder:
             warnings=warnings,
         )
 
+    def _beside(self, event: Event) -> Event:
+        """The event, redacted where it is no part of a unit: those are once they are known to be new."""
+        return self.redactor.event(event) if self.redactor and isinstance(event, (Opened, Warned)) else event
+
     def _knows(self, opened: Opened) -> None:
         self.model = opened.model or self.model
         self.source = msgspec.structs.replace(
@@ -350,13 +357,14 @@ class _Recorder:
                 continue
             self.units += 1
             self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
-            match unit:
-                case Step():
-                    self._step(unit, number)
-                case Compaction():
-                    self._compaction(unit, number)
-                case Fork():
-                    self._fork(unit, number)
+            # Here, before anything has a number or is given to git: what is secret never comes further.
+            match _redacted(unit, self.redactor) if self.redactor else unit:
+                case Step() as step:
+                    self._step(step, number)
+                case Compaction() as compaction:
+                    self._compaction(compaction, number)
+                case Fork() as fork:
+                    self._fork(fork, number)
 
     def _done(self, scope: str) -> int:
         """The newest unit of this recording that the scope in the store has."""
@@ -574,6 +582,19 @@ def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], 
         before=before,
         removed_by="host",
     )
+
+
+def _redacted(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit without its secrets. That is no other unit than redacted events make: what is gathered into which is
+    told by names, roles and calls, which stay as they are."""
+    match unit:
+        case Step():
+            return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
+        case Compaction():
+            event = redactor.event(unit.event)
+            assert isinstance(event, Compacted)
+            return msgspec.structs.replace(unit, event=event)
+    return unit
 
 
 def _told_model(unit: Unit) -> str:

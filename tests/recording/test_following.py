@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
+from ctxvc.agent.searching import search
+from ctxvc.core.blocks import Message
+from ctxvc.core.secrets import Redactor
 from ctxvc.importing import Follower, import_paths
+from ctxvc.recording import handoff
+from ctxvc.session import Session
 from ctxvc.store.check import verify
 from ctxvc.store.store import MOST_PACKS, Store, create
 from tests.test_importing import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
@@ -114,6 +119,34 @@ def test_a_file_that_has_not_changed_is_not_read_again(
     assert take(follower) == 0
 
 
+def test_only_what_is_new_is_looked_through_for_secrets(
+    store: Store, other: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "ghp_" + "".join("Zk3Qw9"[number % 6] + "xV7"[number % 3] for number in range(18))
+    lines = [
+        {**each, "message": json.loads(json.dumps(each["message"]).replace("done", f"token {secret}"))}
+        if "message" in each
+        else each
+        for each in (*COMPACTED[:11], *boundary("a6"), *COMPACTED[13:])
+    ]
+    seen: list[Message] = []
+    redacted = Redactor.message
+    monkeypatch.setattr(Redactor, "message", lambda self, message: seen.append(message) or redacted(self, message))
+    path = tmp_path / "s.jsonl"
+    for until in range(5, len(lines) + 1):
+        take(Follower(store, write(path, *lines[:until]), "claude-code"), final=until == len(lines))
+    looked_at = list(seen)
+    list(import_paths(other, [path], final=True))
+
+    assert looked_at == seen[len(looked_at) :]
+    assert [len(trees) for trees in tips_and_trees(store).values()] == [7]
+    for each in (store, other):
+        with each.writer("claude-11111111") as session:
+            bodies = [session.body(row) for row in session.ledger().rows()]
+        assert sum(b"[REDACTED:" in body for body in bodies) == 2
+        assert not any(secret.encode() in body for body in bodies)
+
+
 def test_nothing_said_is_nothing_wrong(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text('{"type":"mode","mode":"normal","sessionId":"1"}\n')
@@ -189,6 +222,14 @@ def test_an_output_that_the_host_cut_is_kept_whole(store: Store, other: Store, t
         assert session.file(row, row.extra["ctxvc"]["whole"]) == data
     assert exported(store, "claude-11111111")[2]["content"][0]["content"] == text(cut(file))
     assert tips_and_trees(store) == tips_and_trees(other)
+    with Session(store.writer("claude-11111111")) as opened:
+        assert [data for _, data in opened.recover_bytes("B4")] == [data]
+        assert opened.recover("B4", lines="4000:4000").text.splitlines()[-1] == "line 3999 \u00fc"
+        (found,) = search(opened.writer, "line 4999 ").found
+        assert (found.address, found.lines) == (row.handle, ((5000, "line 4999 \u00fc"),))
+        view = opened.view()
+        assert view.price.body(row) == view.price.text(cut(file))  # it is what the model saw
+        assert "shown, kept whole" in handoff.after_compaction(opened.ledger(), lambda each: opened.body(each.id))
     assert not verify(store).findings
 
 
