@@ -184,7 +184,7 @@ def _board(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: 
 
 
 def _text(page: Page, budget: Budget, meter: Meter) -> str:
-    cap = boards.room("full", 0, budget.board_cap)
+    cap = boards.room("full", 0, boards.cap_of(budget, page.board.calibration))
     return boards.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
 
 

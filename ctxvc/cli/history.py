@@ -27,7 +27,9 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
 
 @command("log", "ctxvc log -n 20")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits.")
+@click.option(
+    "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or with --usage N calls."
+)
 @click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
 @click.option("--usage", is_flag=True, help="Tokens and cost of each call of the model, newest first.")
 @click.option("--jsonl", is_flag=True, help="Answer with one JSON object a commit, as it is read.")
@@ -44,11 +46,12 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
         if graph:
             app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
             return
+        entries = revisions.history(session.store, moment.commit)
         if usage:
-            answer = _used(moment, islice(revisions.history(session.store, moment.commit), number))
+            answer = _used(moment, islice(_calls(entries), number))
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
-        items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
+        items = _items(session.store, islice(entries, number))
         if jsonl:
             app.output.lines(encode(item) for item in items)
         elif app.output.json:
@@ -91,28 +94,29 @@ def diff(app: App, before: str, after: str) -> None:
         app.output.lines(_diff_lines(app.output, answer))
 
 
-def _used(moment: Snapshot, entries: Iterable[Entry]) -> schemas.Usage:
-    """What the calls took whose commits tell of it."""
-    items: list[schemas.UsageItem] = []
-    total, cost, unpriced = models.Usage(), 0.0, 0
+def _calls(entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
+    """The calls of a model whose commits tell what they took."""
     for entry in entries:
         words = entry.trailers.get("Ctxvc-Usage", "").split()
         reported = {name: int(count) for name, _, count in (word.partition("=") for word in words) if count.isdigit()}
-        if not reported:
-            continue
-        used = models.usage_of(reported)
-        model = entry.trailers.get("Ctxvc-Model", "")
-        price = models.dollars(model, used)
-        total, cost, unpriced = total + used, cost + (price or 0.0), unpriced + (price is None)
-        items.append(
-            schemas.UsageItem(
-                commit=entry.commit, time=iso(entry.time), subject=entry.subject, model=model, dollars=price,
-                **used._asdict(),
-            )
-        )  # fmt: skip
+        if reported:
+            used = models.usage_of(reported)
+            model = entry.trailers.get("Ctxvc-Model", "")
+            yield schemas.UsageItem(
+                commit=entry.commit, time=iso(entry.time), subject=entry.subject, model=model,
+                dollars=models.dollars(model, used), **used._asdict(),
+            )  # fmt: skip
+
+
+def _used(moment: Snapshot, calls: Iterable[schemas.UsageItem]) -> schemas.Usage:
+    """The calls, and their sums."""
+    items = list(calls)
+    names = models.Usage._fields
     return schemas.Usage(
-        session=moment.session, scope=moment.scope, prices=models.MODELS_DATE, calls=len(items), dollars=cost,
-        unpriced=unpriced, **total._asdict(), items=items,
+        session=moment.session, scope=moment.scope, prices=models.MODELS_DATE, calls=len(items),
+        dollars=sum((item.dollars or 0.0 for item in items), 0.0),
+        unpriced=sum(item.dollars is None for item in items),
+        **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
     )  # fmt: skip
 
 

@@ -38,7 +38,8 @@ something was. `--json` answers with one JSON object: [json.md](json.md).
 | `B17`, `G3` | a block, a group: in this scope, else the session's only one of that number |
 | `B17@3fa9c1` | a handle: the block with that checksum |
 | `SCOPE:B17`, `SESSION/SCOPE:B17` | a block elsewhere |
-| `B18-1.png` | an image or document in a result |
+| `B18-1.png` | an image or document in a result; `B18-1.txt` the whole of one that the model saw cut |
+| `toolu_01AbC` | the id of a call: its result, whole where the model saw it cut; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
 
 ## Exit codes
 

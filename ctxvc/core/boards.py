@@ -7,6 +7,7 @@ prompt (`stubs.guarded`), and holds recorded words only where they can neither e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -14,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from ctxvc.core import stubs, text
+from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.view import BAR, Dashboard, Line, folded, outer_groups
 
@@ -29,6 +31,9 @@ LINE = 40
 CHANGES = 128
 #: Percent of the budget by which usage must have grown for a line between two boards.
 GROWTH = 5
+
+# What `_row` begins with for a group.
+_GROUP_ROW = re.compile(r"^(G[1-9][0-9]*) [0-9]", re.MULTILINE)
 
 #: Tokens of a usual row, to begin with, and how often it is tried to come closer to what fits.
 _ROW = 24
@@ -70,14 +75,19 @@ def due(
 
     Full at a turn's start, and after a committed plan, a switch of scope or on the way up across one of `thresholds`
     (percents) where the rows are not told yet; where they are, only changes. At any other step a line, if usage grew
-    enough. `cut` where it might not fit: `kept_tokens` are those of the boards since the last cut, `cap` (512 or more)
-    is what they may cost together. Then a cut is made, and a full board follows it.
+    enough. `cut` where it might not fit: `kept_tokens` are those of the boards since the last cut, `cap` is what they
+    may cost together. Then a cut is made, and a full board follows it.
     """
     wanted = _wanted(shown, ledger, board, thresholds, turn_began=turn_began, committed=committed)
     if wanted == "none":
         return "none"
     need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[wanted]
     return wanted if kept_tokens + need <= cap else "cut"
+
+
+def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
+    """The tokens as we count them that all boards which are kept may cost together, where the provider counts so."""
+    return budget.board_cap * 1000 // max(1, calibration[0])
 
 
 def room(kind: Kind, kept_tokens: int, cap: int) -> int:
@@ -142,6 +152,11 @@ def status_text(board: Dashboard, *, cap: int, count: Count) -> str:
 def line_text(board: Dashboard) -> str:
     """One line with the bar."""
     return f"[dashboard {_usage(board)}]"
+
+
+def groups_named(words: str) -> set[str]:
+    """The groups that have a row in the text of a dashboard."""
+    return set(_GROUP_ROW.findall(words))
 
 
 def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str], int]:

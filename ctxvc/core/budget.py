@@ -65,7 +65,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def board_cap(self) -> int:
-        """What all dashboards that are kept in the prompt together may cost."""
+        """What all dashboards that are kept in the prompt together may cost, as the provider counts."""
         return max(self.effective // 50, 512)
 
 

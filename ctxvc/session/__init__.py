@@ -262,8 +262,10 @@ class Session:
         """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
 
         On the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for what a program
-        puts in. A large result comes in as a preview; what does not fit even so is blocked (`overflow`). Of the result
-        of a call in `shown` the model sees that text, where it costs less than the whole, which is kept.
+        puts in. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as text,
+        with U+FFFD for what is none. A large result comes in as a preview; what does not fit even so is blocked
+        (`overflow`). Of the result of a call in `shown` the model sees that text, where it costs less than the whole,
+        which is kept.
         Raises: BadInput for what is no message; CtxvcError, then nothing was added.
         """
         context = self._context
@@ -292,12 +294,13 @@ class Session:
         self.writer.refresh()
         if self.writer.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
-        newest = outgoing.newest(self.ledger())
+        newest = outgoing.newest(self._context)
         began = outgoing.turn_began(self.ledger())
         if began:
             self.settle()  # a cut was made here anyway
         if self.policy:
             governing.govern(self._context, self.policy, cut=began)
+        self._boards.retire()
         with_board = self.shows_dashboard and newest.role == "user"
         if not with_board:
             outgoing.keep_below(self._context)
@@ -355,6 +358,11 @@ class Session:
             else:
                 break
         return tried
+
+    def left(self, tried: Rehearsal) -> int:
+        """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
+        view = self.view()
+        return view.calibrated(self._context.left(tried))
 
     def archive(self, blocks: str | Sequence[str], index: str = "") -> Rehearsal:
         """Blocks and groups leave the prompt behind one stub with an index text; `recover` and `restore` bring them."""

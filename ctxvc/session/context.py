@@ -6,6 +6,8 @@ import time as clock
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from ctxvc import models
 from ctxvc.core import budget as budgets
 from ctxvc.core import cuts, ids, text
@@ -25,6 +27,8 @@ from ctxvc.store.writer import Writer
 _MIXED = "plan"
 _MOST_NAMED = 12
 _MOST_VERBS = 4
+#: Operations that leave the prompt as it is, and so come with no cut.
+_NO_EDIT = frozenset({"pin", "unpin"})
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
 #: Bytes of bodies that are held in memory.
@@ -190,7 +194,7 @@ class Context:
             actor=tried.plan.actor,
             rows=tried.rows,
             groups=tried.groups,
-            meta={} if op in ("pin", "unpin") else self.edited(tried, relieves=relieves),
+            meta={} if op in _NO_EDIT else self.edited(tried, relieves=relieves),
             trailers={
                 "Ctxvc-Blocks": touched(tried),
                 "Ctxvc-Reason": tried.plan.reason,
@@ -210,12 +214,25 @@ class Context:
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
-    def cut(self, why: str) -> None:
-        """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none."""
+    def left(self, tried: Rehearsal) -> int:
+        """The tokens of the whole prompt as we count them, once `tried` is committed: with the cut that comes along."""
+        after = with_cut(tried.after) if tried and _op(tried) not in _NO_EDIT else tried.after
+        return self._overhead_tokens(self.scope) + measure(after, self.prices())
+
+    def cut(self, why: str, boards: Iterable[Row] = ()) -> None:
+        """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none.
+
+        So do those of `boards` that stand behind that reply: no thinking is bound to them. A cut has one place for
+        all, and there it would take the reply's own thinking: so each is pruned.
+        """
         ledger = self.ledger()
         made = cuts.before_reply(ledger)
-        if made != ledger.meta.cuts:
-            self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", meta={"cuts": made})
+        meta = msgspec.structs.replace(ledger.meta, cuts=made)
+        behind = [row for row in boards if not cuts.is_cut(row, meta)]
+        rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
+        if rows or made != ledger.meta.cuts:
+            fields = {"cuts": made} if made != ledger.meta.cuts else {}
+            self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets fields of `ctxvc.json`, where they are not so already.
@@ -253,6 +270,11 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
         if (value := getattr(budget.ladder, name)) != getattr(usual, name)
     }
     return {"budget": budget.window, "reserve": budget.reserve, "ladder": ladder}
+
+
+def with_cut(ledger: Ledger) -> Ledger:
+    """The ledger after the cut that a hard edit of it comes with."""
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
 def _same(left: Row | None, right: Row) -> bool:

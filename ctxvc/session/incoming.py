@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import admission, cuts, wire
-from ctxvc.core.blocks import Message, Origin
+from ctxvc.core.blocks import Message, Origin, Part, Role
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import Entry, is_human, speaks
 from ctxvc.core.stubs import arguments
@@ -19,7 +19,10 @@ from ctxvc.store.changes import Fresh, Shaped
 
 
 def message(given: Mapping[str, Any], origin: Origin) -> Message:
-    """A message of the Messages API, a request's or a reply's. Raises: BadInput."""
+    """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
+
+    Raises: BadInput.
+    """
     role, content = (given.get("role"), given.get("content")) if isinstance(given, Mapping) else (None, None)
     if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
         raise BadInput(
@@ -28,10 +31,7 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
         )
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content
-    parts = tuple(
-        wire.part(block, role, "tool" if isinstance(block, dict) and block.get("type") == "tool_result" else maker)
-        for block in blocks
-    )
+    parts = tuple(_part(block, role, maker) for block in blocks)
     usage = given.get("usage")
     return Message(
         role=role,
@@ -42,6 +42,17 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
         if isinstance(usage, dict)
         else {},
     )
+
+
+def _part(block: Any, role: Role, maker: Origin) -> Part:
+    match block:
+        case {"type": "tool_result", "content": bytes(output)}:
+            empty = wire.part({**block, "content": ""}, role, "tool")
+            return msgspec.structs.replace(empty, body=output, ext=wire.text_ext(output))
+        case {"type": "tool_result"}:
+            return wire.part(block, role, "tool")
+        case _:
+            return wire.part(block, role, maker)
 
 
 def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:

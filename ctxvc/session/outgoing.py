@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
-import msgspec
-
-from ctxvc.core import boards, cuts, stubs, wire
+from ctxvc.core import boards, stubs, text, wire
 from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.cuts import is_cut
 from ctxvc.core.guard import guard
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import View
-from ctxvc.core.prompt import Slot, outline
+from ctxvc.core.prompt import Slot, outline, pieces
+from ctxvc.core.sending import alone
 from ctxvc.errors import BadInput, Conflict, OverBudget
-from ctxvc.session.context import Context
+from ctxvc.session.context import Context, with_cut
 
 
-def newest(ledger: Ledger) -> Slot:
+def newest(context: Context) -> Slot:
     """The newest that would be sent, dashboards aside. Raises: BadInput where no model could answer to it."""
-    last = next((slot for slot in reversed(outline(ledger)) if slot.row.kind != "dashboard"), None)
+    said = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
+    last = next((slot for slot in said if any(map(alone, pieces([slot], context.bodies())))), None)
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
@@ -43,7 +43,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
         if view.calibrated(context.used(view)) + mine <= view.budget.guard:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
-        ahead = _after_cut(view)
+        ahead = replace(view, ledger=with_cut(view.ledger))
         tried = guard(ahead, max(mine, behind))
         try:
             if tried:
@@ -74,12 +74,6 @@ def _own_words(view: View) -> int:
     return empty * view.price.text(stubs.INTERRUPTED) + begins * view.price.text(stubs.BEGINNING)
 
 
-def _after_cut(view: View) -> View:
-    ledger = view.ledger
-    meta = msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger))
-    return replace(view, ledger=ledger.with_meta(meta))
-
-
 class Boards:
     """The dashboards that the model has been shown by this process."""
 
@@ -87,6 +81,20 @@ class Boards:
         self._context = context
         self._append = append
         self._shown: dict[str, boards.Shown] = {}
+
+    def retire(self) -> None:
+        """Takes all dashboards away where one names a group that is gone, as by a person's undo while a call waited.
+
+        That change came with a cut, but a dashboard whose call had no reply yet stood behind it.
+        """
+        context = self._context
+        ledger = context.ledger()
+        standing, read = _standing(ledger), context.bodies().body
+        if any(boards.groups_named(text.decode(read(row))) - ledger.groups.keys() for row in standing):
+            try:
+                context.cut("a dashboard names a group that is gone", standing)
+            except Conflict:
+                context.writer.refresh()  # another writer has done it
 
     def show(self) -> None:
         """Adds the dashboard that is due, if one is; where there is no room for it, a cut comes first."""
@@ -115,9 +123,7 @@ class Boards:
         form = self._due(view, shown)
         if form == "cut":
             return False
-        if form != "none" and (
-            words := self._words(view, form, shown, boards.room(form, _kept(view), view.budget.board_cap))
-        ):
+        if form != "none" and (words := self._words(view, form, shown, boards.room(form, _kept(view), _cap(view)))):
             part = wire.text_part(words, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
             # It tells of itself too: what it alone brings across a threshold is no reason for another.
@@ -137,7 +143,7 @@ class Boards:
             self._context.totals(view),
             _percents(view.budget),
             _kept(view),
-            view.budget.board_cap,
+            _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
         )
@@ -172,17 +178,26 @@ def refusal(context: Context) -> str:
 
 def _priced(view: View, form: boards.Kind) -> int:
     """What a board of this form may cost where none is kept, as the provider counts."""
-    return -(-boards.room(form, 0, view.budget.board_cap) * view.calibration[0] // 1000)
+    return -(-boards.room(form, 0, _cap(view)) * view.calibration[0] // 1000)
+
+
+def _cap(view: View) -> int:
+    return boards.cap_of(view.budget, view.calibration)
 
 
 def _kept(view: View) -> int:
     """What the dashboards cost that no cut has taken away."""
-    rows = chain.from_iterable(view.ledger.by_segment(_dashboards))
-    return sum(view.price.body(row) for row in rows if not is_cut(row, view.ledger.meta))
+    return sum(map(view.price.body, _standing(view.ledger)))
+
+
+def _standing(ledger: Ledger) -> list[Row]:
+    """The dashboards that no cut has taken away."""
+    rows = chain.from_iterable(ledger.by_segment(_dashboards))
+    return [row for row in rows if not is_cut(row, ledger.meta)]
 
 
 def _dashboards(rows: tuple[Row, ...]) -> list[Row]:
-    return [row for row in rows if row.kind == "dashboard"]
+    return [row for row in rows if row.kind == "dashboard" and row.present]
 
 
 def _percents(budget: Budget) -> tuple[int, ...]:

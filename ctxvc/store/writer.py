@@ -194,14 +194,14 @@ class Writer:
         Raises: Conflict where another process has changed one of them since this session last looked (`refresh`).
         """
         rows, groups = tuple(rows), tuple(groups)
-        seen = self.ledger(scope) if rows or groups else None
+        seen, free = self.ledger(scope) if rows or groups else None, self.next_group
         if redactor := self._redactor:
             subject, text, trailers = redactor.text(subject), redactor.text(text), redactor.value(dict(trailers or {}))
             parts = tuple(map(redactor.part, parts))
             rows, groups = tuple(map(redactor.row, rows)), tuple(map(redactor.group, groups))
         with self._writing():
             if seen is not None:
-                self._unchanged(seen, self.ledger(scope), rows, groups)
+                self._unchanged(seen, self.ledger(scope), rows, groups, free)
             draft = Draft(self._known)
             ids = draft.verb(
                 scope or self.scope,
@@ -385,11 +385,16 @@ class Writer:
         switch(draft, self.scope, wanted)
         return wanted
 
-    def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group]) -> None:
-        """Law 8: what is about to be replaced is what the caller has seen, and a new group's number is free."""
+    def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int) -> None:
+        """Law 8: what is about to be replaced is what the caller has seen, and a new group's number is still free.
+
+        `free` was the next number when the caller looked; a group of a lower one was here, and comes back by an undo.
+        """
         moved = [row.id for row in rows if seen.get(row.id) != now.get(row.id)]
         moved += [group.id for group in groups if seen.groups.get(group.id) != now.groups.get(group.id)]
-        moved += [each.id for each in groups if each.id not in now.groups and int(each.id[1:]) < self.next_group]
+        moved += [
+            each.id for each in groups if each.id not in now.groups and free <= int(each.id[1:]) < self.next_group
+        ]
         if moved:
             raise Conflict(
                 f"another writer has changed {', '.join(moved[:8])} meanwhile; nothing was done",

@@ -350,6 +350,16 @@ def test_a_call_and_its_result_are_of_one_file(ask: Callable[..., Any]) -> None:
     assert told["tests/test_app.py"] == 2
 
 
+def test_as_many_calls_are_told_of_as_are_asked_for(ask: Callable[..., Any]) -> None:
+    every = ask("log", "--usage")
+    some = ask("log", "--usage", "-n", "2")  # the newest commits are no calls
+
+    assert every["calls"] > 2
+    assert some["items"] == every["items"][:2]
+    assert (some["calls"], some["read"]) == (2, sum(item["read"] for item in every["items"][:2]))
+    assert ask("log", "--usage", "-n", "0")["items"] == []
+
+
 def test_thresholds_are_ahead_or_passed() -> None:
     found = usage.thresholds(used=130_000, budget=Budget(200_000))
 

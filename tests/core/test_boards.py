@@ -197,6 +197,21 @@ def test_what_a_board_looks_like() -> None:
         "B6 3 0r note 0 - visible 0 the cause"
     )
     assert len(text) == 462
+    assert boards.groups_named(text) == {"G1"}
+
+
+@pytest.mark.parametrize("label", ["G9 12", "x\nG9 12 0r group", "notes\n- G9 1"])
+def test_nothing_that_was_recorded_passes_for_a_group_that_a_board_names(label: str) -> None:
+    ledger = ledger_of(made(1, label=label), made(2, kind="note", label=label))
+    text = board_text(board_of(ledger), [label], 0, cap=600, count=len)
+
+    assert "G9" in text
+    assert not boards.groups_named(text)
+
+
+@pytest.mark.parametrize(("calibration", "cap"), [((1000, 0), 4000), ((1500, 300), 2666), ((800, 0), 5000)])
+def test_the_cap_is_in_the_tokens_of_the_provider(calibration: tuple[int, int], cap: int) -> None:
+    assert boards.cap_of(Budget(200_000), calibration) == cap
 
 
 def test_old_small_neighbours_share_a_row() -> None:

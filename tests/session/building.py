@@ -130,7 +130,7 @@ def inside_budget(session: Session, request: Request) -> None:
 
 
 def boards_are_bounded(session: Session, request: Request) -> None:
-    """All dashboards in a prompt together cost at most their cap."""
+    """All dashboards in a prompt together cost at most their cap, as the provider counts."""
     count = session._context.meter.count
     boards = [
         block["text"]
@@ -139,14 +139,15 @@ def boards_are_bounded(session: Session, request: Request) -> None:
         for block in message["content"]
         if block["type"] == "text" and block["text"].startswith("[dashboard")
     ]
-    assert sum(map(count, boards)) <= session.budget.board_cap
+    a, _ = session.ledger().meta.calibration
+    assert sum(map(count, boards)) * a <= session.budget.board_cap * 1000
 
 
 # --- what must hold at any time
 
 
-def addresses(request: Request) -> set[str]:
-    """Each address that a text of ours in the prompt names: in stubs, dashboards, masks."""
+def addresses(request: Request, *, boards: bool = True) -> set[str]:
+    """Each address that a text of ours in the prompt names: in stubs, masks, and dashboards (`boards`)."""
     found: set[str] = set()
     for message in request.messages:
         if message["role"] == "assistant":
@@ -154,7 +155,7 @@ def addresses(request: Request) -> set[str]:
         for block in message["content"]:
             for words in _texts(block):
                 found.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
-                if words.startswith("[dashboard"):
+                if boards and words.startswith("[dashboard"):
                     found.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))
                     found.update(each for pair in re.findall(r"(?m)^(B[0-9]+)–(B[0-9]+) ", words) for each in pair)
     return found

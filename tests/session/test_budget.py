@@ -321,11 +321,17 @@ def test_the_calibration_counts(place: Path) -> None:
 
 
 def test_a_request_needs_something_to_answer(session: Session) -> None:
-    with pytest.raises(BadInput, match="nothing to send"):
-        session.request()
+    for words in (None, "", " \n"):
+        if words is not None:
+            session.append({"role": "user", "content": words})
+        with pytest.raises(BadInput, match="nothing to send"):
+            session.request()
     session.append({"role": "user", "content": "Hi."})
     agent = Agent(session)
     agent.ask("Hello.")
+    with pytest.raises(BadInput, match="had its say"):
+        session.request()
+    agent.say(" \n")  # is not sent: there is no more to answer than before
     with pytest.raises(BadInput, match="had its say"):
         session.request()
     agent.say("Go on.")

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ctxvc.session import Session
+from ctxvc.session.proof import check_prompts
 from ctxvc.store.store import Store
 from tests.messages_api import call, text, thought
 from tests.store.building import complaints
 
-from .building import WORDS, Agent, calls_of, create, damages, groups_fit, humans_gone, rendered, result
+from .building import (
+    WORDS,
+    Agent,
+    addresses,
+    boards_are_bounded,
+    calls_of,
+    create,
+    damages,
+    groups_fit,
+    humans_gone,
+    inside_budget,
+    rendered,
+    result,
+    sent,
+)
 
 
 def output(number: int, lines: int = 100) -> str:
@@ -158,6 +177,57 @@ def test_dashboards_leave_together_before_they_cost_too_much(session: Session) -
         session.pin([row.id for row in session.ledger().rows()][-1])
         cuts.add(session.ledger().meta.cuts)
     assert len(cuts) > 2
+
+
+@pytest.mark.parametrize("calibration", [(1500, 0), (3000, 2_000)])
+def test_dashboards_cost_no_more_where_the_provider_counts_otherwise(
+    session: Session, calibration: tuple[int, int]
+) -> None:
+    """The cap is a share of the budget, which is in the provider's tokens; the agent checks it at each call."""
+    session.set(calibration=calibration)
+    agent = Agent(session)
+    agent.say("Begin.")
+    for number in range(18):  # fewer calls than calibrate anew
+        agent.step(output(number, 20))
+        session.pin([row.id for row in session.ledger().rows()][-1])
+    assert session.ledger().meta.calibration == calibration
+    shown = [row for row in session.ledger().rows() if row.kind == "dashboard"]
+    assert len(shown) > 5
+
+
+@pytest.mark.parametrize("replied", [False, True])
+def test_a_dashboard_does_not_go_on_naming_a_group_that_a_person_took_back(
+    session: Session, place: Path, replied: bool
+) -> None:
+    """While a call waits for its reply, its dashboard stands behind every cut; the next request takes it away."""
+    agent = Agent(session)
+    agent.say("Begin.")
+    for number in range(5):
+        agent.step(output(number))
+    session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][:2])
+    waiting = session.request()
+    assert "G1" in addresses(waiting)
+
+    with Session.open(place, "demo", actor="user") as person:
+        assert person.restore("G1")
+    if replied:  # to what was sent
+        session.append(agent.judge.reply(sent(waiting), [thought("And now?"), call("sh", cmd="ls")]))
+        session.append({"role": "user", "content": [result({"id": session.writer.open_calls[0]}, "ok")]})
+    request = session.request()
+
+    assert "G1" not in addresses(request)
+    assert len(_boards(request.body())) == 1  # a full one in its place
+    inside_budget(session, request)
+    boards_are_bounded(session, request)
+    session.append(agent.judge.reply(sent(request), [text("Done.")]))
+    session.writer.flush()
+    assert not check_prompts(session.store)[1]
+    assert not damages(session.store)
+
+
+def _boards(body: Mapping[str, Any]) -> list[str]:
+    texts = [block.get("text", "") for message in body["messages"] for block in message["content"]]
+    return [words for words in texts if words.startswith("[dashboard")]
 
 
 def test_not_even_a_person_takes_the_thinking_of_a_round_that_goes_on(place: Path) -> None:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ctxvc.core.numbering import is_human
 from ctxvc.core.plan import Rehearsal
 from ctxvc.errors import BadInput, BadName, Conflict, NotFound, OverBudget, Refused
+from ctxvc.request import Request
 from ctxvc.session import Session
 from ctxvc.store import addresses, git
 from ctxvc.store.store import Store
@@ -121,8 +122,8 @@ class Machine(RuleBasedStateMachine):
         content = [text(said), IMAGE] if picture else [text(said)]
         self._append(who, {"role": "user", "content": content}, origin="client")
 
-    @rule(who=st.integers(0, 1), said=pieces)
-    def the_model_replies(self, who: int, said: list[dict[str, Any]]) -> None:
+    @rule(who=st.integers(0, 1), said=pieces, arrives=st.sampled_from([True, True, True, False]))
+    def the_model_replies(self, who: int, said: list[dict[str, Any]], arrives: bool = True) -> None:
         session = self.sessions[who]
         if session.writer.open_calls:
             self.results_come_in(who, [""], 9)
@@ -134,8 +135,9 @@ class Machine(RuleBasedStateMachine):
         except BadInput:
             return
         inside_budget(session, request)
+        self._printed_addresses_lead_somewhere(session, request)
         reply = self.judge.reply(sent(request), said)
-        if reply["content"]:
+        if reply["content"] and arrives:
             self._append(who, reply)
 
     @rule(who=st.integers(0, 1), said=pieces.map(lambda some: [one for one in some if one["type"] != "thinking"]))
@@ -284,8 +286,13 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def printed_addresses_lead_somewhere(self) -> None:
+        """But in a dashboard: what it names may go, as by an undo, before the next request takes it away."""
         session = self.sessions[0]
-        for name in building.addresses(session.prompt()):
+        self._printed_addresses_lead_somewhere(session, session.prompt(), boards=False)
+
+    @staticmethod
+    def _printed_addresses_lead_somewhere(session: Session, request: Request, *, boards: bool = True) -> None:
+        for name in building.addresses(request, boards=boards):
             parsed = addresses.parse(name)
             assert parsed
             found = addresses.find(session.writer, parsed)
