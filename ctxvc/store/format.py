@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,9 @@ ATTRIBUTES = ".gitattributes"
 #: No conversion of any kind; calls through a textconv where one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
 
+S = TypeVar("S", bound=msgspec.Struct)
+
+_EMPTY: tuple[str, ...] = ()
 _row_encoder = msgspec.json.Encoder()
 _row_decoder = msgspec.json.Decoder(Row)
 _group_decoder = msgspec.json.Decoder(Group)
@@ -81,13 +85,20 @@ def block_of_path(path: str) -> str:
     return name
 
 
+def _plain(value: S) -> S:
+    """The value with the one empty tuple that is a field's default: Python 3.10 has others, which would be written."""
+    return msgspec.structs.replace(
+        value, **{name: () for name in value.__struct_fields__ if getattr(value, name) == ()}
+    )
+
+
 def _top(row: Row) -> str:
     return "blocks" if row.present else "archive"
 
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
     """One JSON object a line, keys in the order of `Row`'s fields, fields at their default left out."""
-    return _row_encoder.encode_lines(list(rows))
+    return _row_encoder.encode_lines([row if row.files or row.files is _EMPTY else _plain(row) for row in rows])
 
 
 def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
@@ -105,7 +116,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
 
 
 def encode_groups(groups: Iterable[Group]) -> bytes:
-    return _row_encoder.encode_lines(sorted(groups, key=lambda group: int(group.id[1:])))
+    return _row_encoder.encode_lines(sorted(map(_plain, groups), key=lambda group: int(group.id[1:])))
 
 
 def decode_groups(data: bytes, where: str) -> dict[str, Group]:
@@ -117,7 +128,10 @@ def decode_groups(data: bytes, where: str) -> dict[str, Group]:
 
 
 def encode_meta(meta: Meta) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
+    source = _plain(meta.source) if meta.source else None
+    return (
+        msgspec.json.format(msgspec.json.encode(_plain(msgspec.structs.replace(meta, source=source))), indent=1) + b"\n"
+    )
 
 
 def decode_meta(data: bytes, where: str) -> Meta:

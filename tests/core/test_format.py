@@ -99,6 +99,20 @@ def test_what_is_at_its_default_is_not_written() -> None:
     )
 
 
+def test_a_second_empty_tuple_is_not_written_either() -> None:
+    """Python 3.10 makes one for each that an iterator leaves empty."""
+
+    class Other(tuple[Any, ...]):
+        __slots__ = ()
+
+    group, meta = Group(id="G1", members=("B1",)), Meta(format=1, session="s", scope="main")
+    sourced = msgspec.structs.replace(meta, source=Source(format="f", id="i"))
+    changed = msgspec.structs.replace(meta, cuts=Other(), source=Source(format="f", id="i", missing=Other()))
+    assert fmt.encode_rows([row(1, files=Other())]) == fmt.encode_rows([row(1)])
+    assert fmt.encode_groups([msgspec.structs.replace(group, summary=Other())]) == fmt.encode_groups([group])
+    assert fmt.encode_meta(changed) == fmt.encode_meta(sourced)
+
+
 @given(block_numbers, st.sampled_from(["visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted"]))
 def test_a_path_leads_back_to_its_block_and_to_no_other(number: int, state: Any) -> None:
     made = row(number, state=state, ext="json", files=("1.png", "12.bin"))
