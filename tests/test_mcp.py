@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -132,10 +133,39 @@ def test_what_left_the_prompt_is_read_in_parts_and_counted(live: Path) -> None:
     assert "lines 2-3 of 200" in part["header"]
     first = told(live, "recover", address="B3", max_tokens=300)
     assert not first["complete"]
-    assert first["next"].startswith("recover B3 --lines ")
+    assert first["next"].startswith("recover B3 lines ")
     assert "1 of 1 lines" in told(live, "recover", address="B3", grep="^0.7 ")["header"]
     with Session.open(live, "demo") as session:
         assert session.ledger()["B3"].reads == 3
+
+
+def test_a_block_of_one_long_line_is_read_to_its_end(live: Path) -> None:
+    line = "".join(f"{number}," for number in range(20_000))
+    with Session.open(live, "demo") as session:
+        (long,) = session.append({"role": "user", "content": line})
+    held, asks = "", {"address": long}
+    while True:
+        part = told(live, "recover", max_tokens=8_000, **asks)
+        held += part["content"]
+        if part["complete"]:
+            break
+        _, address, unit, span = part["next"].split()
+        assert unit == "chars"
+        asks = {"address": address, unit: span}
+    assert held == line
+
+
+def test_nothing_that_only_the_command_line_takes_is_told(live: Path) -> None:
+    said = [
+        wrong(live, "search", pattern="("),
+        wrong(live, "recover", address="B3", grep="("),
+        wrong(live, "recover", address="B999"),
+        wrong(live, "recover", address="B3", lines="1:2", chars="1:2"),
+        wrong(live, "note", text=""),
+        told(live, "recover", address="B3", max_tokens=300)["header"],
+    ]
+    assert not [words for words in said if re.search(r"(^|[ `])--?[a-zA-Z]", words)], said
+    assert "backslash" in said[0]
 
 
 def test_a_search_says_where_each_hit_is(live: Path) -> None:

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from ctxvc.agent import calls
-from ctxvc.agent.calls import BROKEN, Reply, Stop, result
+from ctxvc.agent.calls import BROKEN, CUT_SHORT, Reply, Stop, result
 from ctxvc.agent.tools import BY_MODEL, FREEING, Tools, failed
 from ctxvc.core.blocks import Message, Origin
 from ctxvc.core.guard import guard
-from ctxvc.errors import Conflict
+from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import Session
 
 __all__ = ["Adapter", "Reply", "Stop"]
 
-#: Calls that overflow mode refuses before a step of which more are the last straw.
+#: Steps whose calls overflow mode refuses before one that is the last straw.
 DEFIANCE = 2
 #: The share of the budget that the guard leaves in use then.
 RELIEVED = 0.75
 
 _BROKEN = "[not run: your reply was cut off before it was complete; say it again, in smaller parts]"
-_FINAL = "[not run: the context was too full for too long. Answer now, with what you know; no tool is run any more]"
+_FINAL = (
+    "[not run: the context was too full for too long. Unless you made room in this very reply, no tool is run any "
+    "more. Answer now, with what you know]"
+)
 
 
 class Adapter:
@@ -40,7 +44,13 @@ class Adapter:
         self._lock = threading.RLock()
         self._tools = Tools(session)
         self._refused = session.ledger().meta.refused  # as it was when the step began
-        self._final = False  # the next reply is the last of its turn
+        self._refusal = ""  # what a call was told that overflow mode refused in this step
+        self._defied = False  # whether this step was one too many
+        self._final = False  # the next reply is the last of its turn, without tools
+        self._newest: tuple[Mapping[str, Any], Reply] | None = None  # a message, and what it was taken for
+        self._sent: list[dict[str, Any]] = []  # the messages of the newest request
+        self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to something else
+        self._short = 0  # replies in a row that ended before their time
         self._switch: object = None  # the id of the call that asked for a change of scope
 
     def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
@@ -57,43 +67,66 @@ class Adapter:
         with self._lock:
             if model := more.get("model"):
                 self.session.set(model=model)
+            if self._defied:
+                self._defied, self._final = False, self.session.overflow
+                if self._final:
+                    self.relieve()
             request = self.session.request()
-            return calls.arguments(request, more, reserve=self.session.budget.reserve, final=self._final)
+            if request.messages[: len(self._sent)] != self._sent:
+                self._unbound = self.session.ledger().meta.counters.block
+            self._sent = request.messages
+            return calls.arguments(
+                request, more, reserve=self.session.budget.reserve, final=self._final, unbound=self._has_unbound()
+            )
 
     def record(self, response: object) -> Reply:
         """Takes in a reply of the client, a whole message or a dictionary. On the disk when this returns.
 
         A stream's reply is what it made in the end; one that broke off before is not recorded (`stop` is `cut`): ask
-        again. Calls of a reply that ended before its time are not to be run: they are answered here.
+        again. Calls of a reply that ended before its time are not to be run: they are answered here. The same message
+        once more adds nothing. Raises: BadInput for what is no reply.
         """
         message = calls.plain(response)
         reply = calls.reply(message)
-        if reply.stop == "cut":
-            return Reply(stop="cut")
         broken = [result(call, _BROKEN, error=True) for call in reply.calls] if reply.stop in BROKEN else []
         with self._lock:
-            self.session.append(message, *([{"role": "user", "content": broken}] if broken else []))
-            self._tools.begin()
-            self._refused = self.session.ledger().meta.refused
-            self._final, self._switch = False, None
-        return Reply(stop=reply.stop, text=reply.text, goes_on=True) if broken else reply
+            if self._newest and message.get("id") and message == self._newest[0]:
+                return self._newest[1]  # it is in already
+            short = self._short + 1 if reply.stop in ("cut", "length", "window") else 0
+            taken = Reply(
+                stop=reply.stop,
+                calls=() if broken or reply.stop == "cut" else reply.calls,
+                text="" if reply.stop == "cut" else reply.text,
+                goes_on=reply.goes_on and short <= CUT_SHORT,
+            )
+            if reply.stop != "cut":
+                self.session.append(message, *([{"role": "user", "content": broken}] if broken else []))
+                self._tools.begin()
+                self._refused, self._refusal = self.session.ledger().meta.refused, ""
+                self._defied, self._final, self._switch = False, False, None
+                self._newest = message, taken
+            self._short = short
+        return taken
 
     def handle(self, call: object) -> dict[str, Any] | None:
         """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
 
         While the context is too full to go on, calls of other tools are answered as well: they are not to be run.
+        Raises: BadInput for a call of a context tool that no reply made, or that has its result already.
         """
         asked = calls.plain(call)
         with self._lock:
             if asked.get("type") != "tool_use":
                 return None
-            if self._final:
-                return result(asked, _FINAL, error=True)
             name = self._tools.names.get(str(asked.get("name")), "")
+            if self._defied and name not in FREEING:
+                return result(asked, _FINAL, error=True)
             if self.session.overflow and name not in FREEING and not self._relieved():
                 return self._refuse(asked)
             if not name:
                 return None
+            if asked.get("id") not in self.session.writer.open_calls:
+                raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
             before = self.session.writer.switching
             answer = self._tools.answer(name, asked.get("input"), str(asked.get("id")))
             if self.session.writer.switching != before:
@@ -106,6 +139,7 @@ class Adapter:
         A change of scope that a call asked for is made with the last of them. Where it cannot be made any more, the
         result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`).
         """
+        results = [calls.plain(each) for each in results]
         if not results:
             return []
         with self._lock:
@@ -119,6 +153,11 @@ class Adapter:
             self._tools.taken_in(str(each.get("tool_use_id")) for each in results)
             return made
 
+    @property
+    def final(self) -> bool:
+        """Whether the next reply has to be the last of its turn: the context was too full for too long."""
+        return self._final
+
     def relieve(self) -> int:
         """The guard takes out what is largest, a quarter of the budget or of what is used; gives what it freed."""
         with self._lock:
@@ -127,17 +166,24 @@ class Adapter:
             tried = guard(view, max(0, spare))
             return self.session.commit(tried.plan, roll_up=True).freed if tried else 0
 
+    def _has_unbound(self) -> bool:
+        """Whether thinking is sent that may stand behind something else than when it was made."""
+        ledger = self.session.ledger()
+        first = ledger.meta.cuts[-1] if ledger.meta.cuts else 0
+        held = takewhile(lambda row: row.number > first, ledger.backwards())
+        return any(row.kind == "thinking" and row.present and row.number <= self._unbound for row in held)
+
     def _relieved(self) -> bool:
         """Whether the guard made the room that the model has no tool to make."""
         return BY_MODEL.isdisjoint(self._tools.names.values()) and self.relieve() > 0
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Overflow mode's answer. Who goes on all the same has one more turn, without tools, after the guard acted."""
-        if self._refused <= DEFIANCE:
-            return result(call, self.session.refuse(), error=True)
-        self._final = True
-        self.relieve()
-        return result(call, _FINAL, error=True)
+        if self._refused > DEFIANCE:
+            self._defied = True
+            return result(call, _FINAL, error=True)
+        self._refusal = self._refusal or self.session.refuse()  # counts steps, not calls
+        return result(call, self._refusal, error=True)
 
     def _take_in(self, content: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> list[str]:
         return self.session.append({"role": "user", "content": list(content)}, origin="client", shown=shown)

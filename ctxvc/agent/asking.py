@@ -14,12 +14,15 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.agent import loop
+from ctxvc.agent import calls, loop
 from ctxvc.agent.adapter import Adapter
+from ctxvc.agent.definitions import Arguments, parsed
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
+from ctxvc.agent.tools import failed, for_model
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core import boards, patterns
+from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import is_human
 from ctxvc.core.text import encode, one_line
@@ -27,6 +30,7 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.grep import hits
 from ctxvc.session import Session
+from ctxvc.store import addresses
 
 SYSTEM = """\
 You answer a question about the recorded session of a coding agent. The recording is in blocks, such as B17: you \
@@ -54,6 +58,7 @@ TOOLS: tuple[dict[str, Any], ...] = (
             "properties": {
                 "block": {"type": "string", "description": "as in B17; or SCOPE:B17"},
                 "lines": {"type": "string", "description": "only these lines, as in 41:80"},
+                "chars": {"type": "string", "description": "only these characters, as in 1:4000"},
                 "grep": {"type": "string", "description": "only the lines that match this regular expression"},
             },
             "required": ["block"],
@@ -74,6 +79,22 @@ TOOLS: tuple[dict[str, Any], ...] = (
         },
     },
 )
+
+
+class ReadBlock(Arguments, frozen=True, kw_only=True):
+    """What a call of `read_block` gives."""
+
+    block: str
+    lines: str = ""
+    chars: str = ""
+    grep: str = ""
+
+
+class SearchSession(Arguments, frozen=True, kw_only=True):
+    """What a call of `search_session` gives."""
+
+    pattern: str
+    ignore_case: bool = False
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +123,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording:
-    """A recorded session as the tools of a question see it. `was_read` are the blocks that were read out."""
+    """A recorded session as the tools of a question see it. `was_read` are blocks and checksums that were read out."""
 
     def __init__(self, asking: Session, recorded: Session) -> None:
         self.names = frozenset(tool["name"] for tool in TOOLS)
@@ -112,28 +133,37 @@ class Recording:
 
     def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
         """What the tool gives; a failure is an outcome too."""
-        values = {key: value for key, value in given.items() if value is not None}
         try:
             if name == "read_block":
-                return self._read(**{key: str(value) for key, value in values.items()})
+                return self._read(parsed(given, ReadBlock))
             if name == "search_session":
-                return self._search(str(values.get("pattern", "")), ignore_case=values.get("ignore_case") is True)
+                return self._search(parsed(given, SearchSession))
             raise BadInput(f"there is no tool {name[:60]!r}")
-        except (CtxvcError, TypeError) as error:
-            return Outcome(str(error)[:400].encode("utf-8", "replace"), error=True)
+        except CtxvcError as error:
+            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
 
-    def _read(self, block: str, lines: str = "", grep: str = "") -> Outcome:
-        scope, _, name = block.rpartition(":")
-        scope = scope.rpartition("/")[2] or self._recorded.scope
-        address = f"{self._recorded.name}/{scope}:{name}"
-        part = self._asking.recover(address, lines=lines, grep=grep or None)
-        self.was_read.add((scope, name.partition("@")[0]))
-        return Outcome(encode(part.text))
+    def _read(self, given: ReadBlock) -> Outcome:
+        name = self._recorded.name
+        found = addresses.named(self._recorded.writer, given.block)
+        if found is None:
+            raise BadInput(f"{given.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
+        if found.moment.session != name:
+            raise BadInput(f"{given.block[:80]!r} is in another session", hint=f"only {name} is asked about")
+        held = (
+            f"{found.row.id}{f'-{found.file}' if found.file else ''}" if found.row else given.block.rpartition(":")[2]
+        )
+        part = self._asking.recover(
+            f"{name}/{found.moment.scope}:{held}", lines=given.lines, chars=given.chars, grep=given.grep or None
+        )
+        if found.row and (part.total or part.unit != "matches"):
+            self.was_read.add((found.row.id, found.row.sha256))
+        header = for_model(part.header).replace("; next: recover ", "; next: read_block ")
+        return Outcome(encode(f"{header}\n{part.content}"))
 
-    def _search(self, pattern: str, *, ignore_case: bool) -> Outcome:
-        wanted = patterns.compiled(pattern, ignore_case=ignore_case)
+    def _search(self, given: SearchSession) -> Outcome:
+        wanted = patterns.compiled(given.pattern, ignore_case=given.ignore_case)
         writer = self._recorded.writer
-        held = bodies([(writer, writer.scopes())], lambda row: row.kind != "dashboard")
+        held = bodies([(writer, writer.scopes())], lambda row: row.kind != "dashboard", whole=True)
         found = hits(read(self._recorded.store, held), wanted)
         shown: list[str] = []
         for place, inside in groupby(found, key=lambda hit: hit.places[0]):
@@ -149,8 +179,9 @@ class Recording:
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:
-    """The session that a question is asked in."""
-    return Session.open(path, name, model=model, budget=window, system=SYSTEM, tools=list(TOOLS))
+    """The session that a question is asked in. Of the window a part is kept free for the answer."""
+    budget = Budget(window, min(calls.MAX_TOKENS, window // 4)) if window else 0
+    return Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=list(TOOLS))
 
 
 def ask(asking: Session, recorded: Session, question: str, model: Model, watcher: Watcher, limits: Limits) -> Asked:
@@ -193,7 +224,7 @@ def _citation(block: str, digest: str, recorded: Session, was_read: set[tuple[st
         if row and row.sha256.startswith(digest):
             return Citation(
                 handle=handle, block=block, scope=scope, step=row.step, label=row.label, exists=True,
-                was_read=any(read == block for _, read in was_read),
+                was_read=(block, row.sha256) in was_read,
             )  # fmt: skip
     return Citation(handle=handle, block=block)
 

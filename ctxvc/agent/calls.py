@@ -26,6 +26,9 @@ _STOPS: Mapping[object, Stop] = {
 #: After these the last call of a reply may be half a call: none of them is run.
 BROKEN: frozenset[Stop] = frozenset({"length", "window", "refused"})
 
+#: Times in a row that the model is asked again after a reply that ended before its time.
+CUT_SHORT = 3
+
 #: Tokens of a reply where nobody says how many, and the most for which the client takes a call that does not stream.
 MAX_TOKENS = 8_192
 MOST_WHOLE = 21_333
@@ -49,11 +52,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool = False
 
 
-def arguments(request: Request, more: Mapping[str, Any], *, reserve: int, final: bool) -> dict[str, Any]:
+def arguments(
+    request: Request, more: Mapping[str, Any], *, reserve: int, final: bool, unbound: bool = True
+) -> dict[str, Any]:
     """What `client.messages.create` and `.stream` take: the prompt with its breakpoints, and `more` from the caller.
 
-    Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. With
-    `final` the model may call nothing. Raises: BadInput where `more` has what the session has.
+    Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
+    `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
+    it may call nothing. Raises: BadInput where `more` has what the session has.
     """
     if taken := [name for name in _PROMPT if name in more]:
         raise BadInput(
@@ -68,7 +74,7 @@ def arguments(request: Request, more: Mapping[str, Any], *, reserve: int, final:
     if not made["model"]:
         raise BadInput("no model is named", hint="give one to Session.open, or to request")
     if models.binds_thinking(made["model"]):
-        _bind(made)
+        _bind(made, unbound)
     if final and request.tools:
         made["tool_choice"] = {"type": "none"}
     return made
@@ -90,7 +96,12 @@ def plain(given: object) -> Mapping[str, Any]:
 
 
 def reply(message: Mapping[str, Any]) -> Reply:
-    """How a message of the provider ended, what it calls and what it says."""
+    """How a message of the provider ended, what it calls and what it says.
+
+    Raises: BadInput for a message of somebody else.
+    """
+    if (role := message.get("role", "assistant")) != "assistant":
+        raise BadInput(f"this is no reply: its role is {str(role)[:40]!r}", hint="give what the client gave")
     content = message.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     calls = tuple(block for block in blocks if block.get("type") == "tool_use")
@@ -99,7 +110,7 @@ def reply(message: Mapping[str, Any]) -> Reply:
         stop=stop,
         calls=calls,
         text="".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
-        goes_on=bool(calls) or stop == "paused",
+        goes_on=stop in ("tools", "paused", "cut") or (bool(calls) and stop in ("length", "window")),
     )
 
 
@@ -109,8 +120,10 @@ def result(call: Mapping[str, Any], words: str, *, error: bool = False) -> dict[
     return {**made, "is_error": True} if error else made
 
 
-def _bind(made: dict[str, Any]) -> None:
+def _bind(made: dict[str, Any], unbound: bool) -> None:
     thinking = made.get("thinking") or {"type": "adaptive"}
+    if thinking.get("type") == "between_tools" and unbound:
+        thinking = {"type": "adaptive"}
     if thinking.get("type") not in ("adaptive", "enabled"):
         return
     made["thinking"] = {"block_binding": _DROP, **thinking}

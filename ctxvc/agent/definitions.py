@@ -137,15 +137,42 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     """
     taken = {str(tool.get("name", "")) for tool in own}
     wanted = [name for name in TOOLS if terms is None or name in terms.tools]
-    made = [_definition(PREFIX + name if name in taken else name, TOOLS[name]) for name in wanted]
-    return [*map(dict, own), *made]
+    return [*map(dict, own), *(_definition(_free(name, taken), TOOLS[name]) for name in wanted)]
 
 
 def ours(tools: object, wanted: Collection[str]) -> dict[str, str]:
-    """Name in the definitions of a session → context tool, of those that are `wanted`."""
-    held = {tool.get("name") for tool in tools if isinstance(tool, Mapping)} if isinstance(tools, list | tuple) else ()
-    called = {name: PREFIX + name if PREFIX + name in held else name for name in TOOLS if name in wanted}
-    return {given: name for name, given in called.items() if given in held}
+    """Name in the definitions of a session → context tool, of those that are `wanted`.
+
+    A tool of the agent's own may have the name of one of these: it is told by what it takes.
+    """
+    held = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
+    found: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
+    for tool in held:
+        given = str(tool.get("name", ""))
+        name = given
+        while name.startswith(PREFIX):
+            name = name[len(PREFIX) :]
+        if name in TOOLS and name in wanted and _taken(tool) == _taken(_definition(name, TOOLS[name])):
+            found[name] = given
+    return {given: name for name, given in found.items()}
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name = PREFIX + name
+    return name
+
+
+def _taken(tool: Mapping[str, Any]) -> object:
+    """What a tool takes, without the words about it, which change from version to version."""
+    return _bare(tool.get("input_schema"))
+
+
+def _bare(schema: object) -> object:
+    if isinstance(schema, dict):
+        told = {word: value for word, value in schema.items() if word != "description" or not isinstance(value, str)}
+        return {word: _bare(value) for word, value in told.items()}
+    return [_bare(value) for value in schema] if isinstance(schema, list | tuple) else schema
 
 
 def parsed(given: object, kind: type[_Given]) -> _Given:

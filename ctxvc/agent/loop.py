@@ -7,25 +7,28 @@ call that has a result is run again; one that was begun and has none is reported
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from ctxvc import models
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.calls import result
+from ctxvc.agent.calls import CUT_SHORT, result
 from ctxvc.agent.model import Model, TooLong
+from ctxvc.agent.spending import Limits, Spending
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core.text import decode, encode
 from ctxvc.errors import CtxvcError, OverBudget
+from ctxvc.session import Session
 
-#: Why a run ended. `said`: the model has had its say; `steps`, `cost`: a limit was reached; `refused`: the provider
-#: would not go on; `stopped`: the person stopped it.
-Why = Literal["said", "steps", "cost", "refused", "stopped"]
+__all__ = ["DELEGATE", "INTERRUPTED", "Delegate", "Ended", "Hands", "Limits", "Watcher", "Why", "run"]
 
-#: Times in a row that the model may be asked again after its reply was cut by a limit.
-_CUT_SHORT = 3
+#: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
+#: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not
+#: go on; `stopped`: the person stopped it.
+Why = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+
 #: Sub-agents that work at the same time at most.
 _TOGETHER = 4
 
@@ -39,12 +42,12 @@ DELEGATE: dict[str, Any] = {
     "name": "delegate",
     "description": (
         "Give a task to a helper that works in a scope of its own, with the same tools and none of this conversation. "
-        "Only its report comes back. Several in one reply work at the same time."
+        "Only its report comes back. Several in one reply work at the same time. One of before goes on where it was."
     ),
     "input_schema": {
         "type": "object",
         "properties": {
-            "name": {"type": "string", "description": "name of the scope, as in read-the-docs"},
+            "name": {"type": "string", "description": "name of its scope, as in read-the-docs"},
             "task": {"type": "string", "description": "all that the helper needs to know, and what to report"},
         },
         "required": ["name", "task"],
@@ -53,15 +56,11 @@ DELEGATE: dict[str, Any] = {
 }
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends by itself: after so many replies, or so many dollars (0: no such limit)."""
-
-    steps: int = 100
-    dollars: float = 0.0
-
-
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended: why, after how many replies, what they used and cost (None: no price known), the last words."""
+    """How a run ended: why, after how many replies, what they used and cost (None: no price known), the last words.
+
+    Helpers' replies are counted in, and what the policy's model used.
+    """
 
     why: Why
     steps: int = 0
@@ -109,42 +108,59 @@ def run(
     watcher: Watcher,
     *,
     limits: Limits = Limits(),  # noqa: B008 - a value
+    spending: Spending | None = None,
     delegate: Delegate | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
-    """Goes on until the model has had its say, or a limit is reached. `options` go to every call.
+    """Goes on until the model has had its say, or a limit is reached; where it has had it already, that is told again.
 
+    `options` go to every call. `spending` is an account that others spend from as well; it has the limits then.
     Raises: ModelFailed, OverBudget, CtxvcError; what came before is recorded, and `run` goes on from there.
     """
-    steps, usage, dollars, short = 0, models.Usage(), 0.0, 0
-    priced = True
+    account = spending or Spending(limits)
+    short = 0
+
+    def ended(why: Why, words: str = "") -> Ended:
+        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=words)
+
     interrupted(adapter)
+    said = last_words(adapter.session)
+    if said is not None:
+        watcher.said(said)
+        return ended("said", said)
     while True:
         if watcher.stops():
-            return _ended("stopped", steps, usage, dollars if priced else None)
-        if steps >= limits.steps:
-            return _ended("steps", steps, usage, dollars if priced else None)
-        if limits.dollars and dollars >= limits.dollars:
-            return _ended("cost", steps, usage, dollars if priced else None)
+            return ended("stopped")
+        if reached := account.begin():
+            return ended(reached)
         message = _asked(adapter, model, watcher, options)
-        steps += 1
-        used = models.usage_of({k: v for k, v in (message.get("usage") or {}).items() if isinstance(v, int)})
-        cost = models.dollars(str(message.get("model") or adapter.session.ledger().meta.model), used)
-        usage, dollars, priced = usage + used, dollars + (cost or 0.0), priced and cost is not None
+        last = adapter.final
+        account.add(message, adapter.session.ledger().meta.model)
         reply = adapter.record(message)
         if reply.stop == "window":
             adapter.relieve()
         _act(adapter, reply.calls, hands, watcher, delegate)
         watcher.stepped(adapter)
-        short = short + 1 if reply.stop in ("length", "window") else 0
+        short = short + 1 if reply.stop in ("cut", "length", "window") else 0
         if reply.stop == "refused":
-            return _ended("refused", steps, usage, dollars if priced else None, reply.text)
+            return ended("refused", reply.text)
+        if short > CUT_SHORT:
+            return ended("cut", reply.text)
         if reply.goes_on:
             continue
-        if short and short <= _CUT_SHORT:
-            adapter.append({"role": "user", "content": "[your reply was cut short; go on]"}, origin="client")
-            continue
-        return _ended("said", steps, usage, dollars if priced else None, reply.text)
+        if not short:
+            return ended("full" if last else "said", reply.text)
+        adapter.append({"role": "user", "content": "[your reply was cut short; go on]"}, origin="client")
+
+
+def last_words(session: Session) -> str | None:
+    """What the model said last, where nothing has come since and it waits for nothing; else None."""
+    rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
+    # A reply that ends in a call of the provider's own tool goes on by being sent back.
+    if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":
+        return None
+    said = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
+    return "".join(decode(session.body(row.id)) for row in said)
 
 
 def interrupted(adapter: Adapter) -> list[str]:
@@ -156,13 +172,22 @@ def interrupted(adapter: Adapter) -> list[str]:
 
 def _asked(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The model's reply; where the provider finds the prompt too long, the guard acts and it is asked once more."""
-    call = adapter.request(**options)
     try:
-        return model.reply(call, watcher.said)
+        return model.reply(adapter.request(**options), watcher.said)
     except TooLong as error:
         if not adapter.relieve():
-            raise OverBudget(f"the provider finds it too long: {error}", hint="give a smaller --budget") from error
+            raise _too_long(error) from error
+    try:
         return model.reply(adapter.request(**options), watcher.said)
+    except TooLong as error:
+        raise _too_long(error) from error
+
+
+def _too_long(error: TooLong) -> OverBudget:
+    return OverBudget(
+        f"the provider finds the prompt too long: {error}",
+        hint="go on with --resume and a --budget below what it takes, or another --model",
+    )
 
 
 def _act(
@@ -172,23 +197,33 @@ def _act(
     watcher: Watcher,
     delegate: Delegate | None,
 ) -> None:
-    """Runs the calls of a reply in order, delegated ones at the same time; each result is recorded as it comes."""
-    helpers = [call for call in calls if call.get("name") == DELEGATE["name"] and delegate]
+    """Runs the calls of a reply in order; each result is recorded as it comes.
+
+    A helper works beside the calls that stand behind its own, and beside other helpers; reports come last.
+    """
+    working: list[tuple[Mapping[str, Any], Future[Outcome]]] = []
     with ThreadPoolExecutor(_TOGETHER) as pool:
-        working = {str(call["id"]): pool.submit(_delegated, delegate, call) for call in helpers if delegate}
         for call in calls:
+            answer = adapter.handle(call)
+            if answer is not None:
+                adapter.results([answer])
+                continue
             name, given = str(call.get("name")), call.get("input")
             given = given if isinstance(given, dict) else {}
-            answer = adapter.handle(call)
-            if answer is None:
-                watcher.called(name, given)
-                future = working.get(str(call["id"]))
-                outcome = future.result() if future else hands.run(name, given)
-                watcher.answered(name, outcome)
-                answer = result(call, decode(outcome.output), error=outcome.error)
-                adapter.results([answer], shown={str(call["id"]): outcome.shown} if outcome.shown else {})
+            watcher.called(name, given)
+            if delegate and name == DELEGATE["name"]:
+                working.append((call, pool.submit(_delegated, delegate, call)))
             else:
-                adapter.results([answer])
+                _take_in(adapter, watcher, call, hands.run(name, given))
+        for call, future in working:
+            _take_in(adapter, watcher, call, future.result())
+
+
+def _take_in(adapter: Adapter, watcher: Watcher, call: Mapping[str, Any], outcome: Outcome) -> None:
+    """Records what a call gave: bytes, text or not."""
+    watcher.answered(str(call.get("name")), outcome)
+    answer = {**result(call, "", error=outcome.error), "content": outcome.output}
+    adapter.results([answer], shown={str(call["id"]): outcome.shown} if outcome.shown else {})
 
 
 def _delegated(delegate: Delegate, call: Mapping[str, Any]) -> Outcome:
@@ -200,7 +235,3 @@ def _delegated(delegate: Delegate, call: Mapping[str, Any]) -> Outcome:
         return Outcome(encode(delegate(name, task)))
     except CtxvcError as error:
         return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True)
-
-
-def _ended(why: Why, steps: int, usage: models.Usage, dollars: float | None, text: str = "") -> Ended:
-    return Ended(why=why, steps=steps, usage=usage, dollars=dollars, text=text)

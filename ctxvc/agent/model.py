@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ctxvc.core.plan import View
-from ctxvc.core.policy import Answer
+from ctxvc.core.policy import Answer, Ask
 from ctxvc.errors import BadInput, CtxvcError
 
 if TYPE_CHECKING:
@@ -81,27 +81,41 @@ class Anthropic:
                 raise _failed(error) from error
             if message.stop_reason is not None:
                 return message.to_dict(warnings=False)
-        raise ModelFailed(f"the reply broke off {_CUTS} times", hint="look at the network, then --resume")
+        raise ModelFailed(f"the reply broke off {_CUTS} times", hint="look at the network")
 
     def window(self, model: str) -> int | None:
-        """The window of a model in tokens, as the provider tells; None where it does not."""
+        """The window of a model in tokens, as the provider tells; None where it does not.
+
+        Raises: ModelFailed where it cannot be asked anything: without a key, or a network.
+        """
         import anthropic
 
         try:
-            return getattr(self._client.models.retrieve(model), "max_input_tokens", None)
-        except (anthropic.AnthropicError, TypeError):
-            return None
+            told = getattr(self._client.models.retrieve(model), "max_input_tokens", None)
+        except (anthropic.AuthenticationError, anthropic.APIConnectionError, TypeError) as error:
+            raise _failed(error) from error
+        except anthropic.AnthropicError:
+            return None  # not every endpoint lists models
+        return told if isinstance(told, int) and told > 0 else None
 
-    def ask(self, model: str, prompt: Callable[[View], Mapping[str, Any]], most: int = 8_192) -> Callable[..., Answer]:
+    def ask(
+        self,
+        model: str,
+        prompt: Callable[[View], Mapping[str, Any]],
+        most: int = 8_192,
+        *,
+        heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> Ask:
         """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
 
         `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
-        behind it, so that what the provider has cached is read and not written.
+        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, too.
         """
 
         def asked(view: View, words: str) -> Answer:
             call = behind({**prompt(view), "model": model, "max_tokens": most}, words)
             message = self.reply(call, lambda _: None)
+            heard(message)
             usage = message.get("usage") or {}
             spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
             texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
@@ -129,6 +143,15 @@ def behind(call: Mapping[str, Any], words: str) -> dict[str, Any]:
         messages.append({"role": "user", "content": [block]})
     choice = {"tool_choice": {"type": "none"}} if call.get("tools") else {}
     return {**call, **choice, "messages": messages}
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply of a script that somebody wrote. What else a message has is not played."""
+
+    role: str = "assistant"
+    content: str | list[dict[str, Any]] = ""
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
 
 
 class Scripted:
@@ -167,10 +190,10 @@ class Scripted:
     def read(data: bytes) -> Scripted:
         """The script in a JSON file: a list of replies with `content` as in the Messages API. Raises: BadInput."""
         try:
-            replies = msgspec.json.decode(data, type=list[dict[str, Any]])
+            replies = msgspec.json.decode(data, type=list[_Written])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadInput(f"this is no script: {error}", hint='a JSON list of {"content": …}') from error
-        return Scripted(reply for reply in replies if reply.get("role", "assistant") == "assistant")
+        return Scripted(msgspec.structs.asdict(reply) for reply in replies if reply.role == "assistant")
 
 
 def _failed(error: Exception) -> ModelFailed:
@@ -182,7 +205,7 @@ def _failed(error: Exception) -> ModelFailed:
         case anthropic.AuthenticationError() | anthropic.PermissionDeniedError() | TypeError():
             return ModelFailed(f"the provider did not take the key: {words}", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
-            return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network, then --resume")
+            return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network")
         case anthropic.NotFoundError():
             return ModelFailed(f"the provider has no such model: {words}", hint="give another with --model")
         case anthropic.APIStatusError(status_code=400) if any(each in words for each in _TOO_LONG):
@@ -190,10 +213,10 @@ def _failed(error: Exception) -> ModelFailed:
         case anthropic.APIStatusError(status_code=413):
             return TooLong(words)
         case anthropic.APIStatusError(body={"error": {"details": {"error_code": code}}}) if code == _SPENT_ALL:
-            return ModelFailed(f"the provider wants no more work: {words}", hint="raise its spend limit, then --resume")
+            return ModelFailed(f"the provider wants no more work: {words}", hint="raise its spend limit")
         case anthropic.APIStatusError(status_code=429 | 529 | 503):
-            return ModelFailed(f"the provider is busy: {words}", hint="wait a little, then --resume")
-    return ModelFailed(f"the provider failed: {words}", hint="--resume goes on from here")
+            return ModelFailed(f"the provider is busy: {words}", hint="wait a little")
+    return ModelFailed(f"the provider failed: {words}")
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ from ctxvc.agent.calls import arguments
 from ctxvc.agent.definitions import definitions
 from ctxvc.agent.loop import DELEGATE, Ended, Hands, Limits, Watcher
 from ctxvc.agent.model import Anthropic, Model, ModelFailed, Scripted
+from ctxvc.agent.spending import Spending
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core import wire
 from ctxvc.core.blocks import Message
+from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Row
+from ctxvc.core.names import check
 from ctxvc.core.numbering import speaks
 from ctxvc.core.plan import View
 from ctxvc.core.policy import Answer, Ask, Policy
-from ctxvc.errors import NotFound, Refused
+from ctxvc.errors import Conflict, NotFound, Refused
 from ctxvc.session import Session
-from ctxvc.store.store import Store
+from ctxvc.store.locks import locked
+from ctxvc.store.store import Store, create
 
 #: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
@@ -60,7 +65,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
 
 
-def begin(path: Path, name: str, *, model: str, policy: Policy, window: int = 0, folder: Path | None = None) -> Session:
+def begin(
+    path: Path, name: str, *, model: str, policy: Policy, window: int | Budget = 0, folder: Path | None = None
+) -> Session:
     """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
 
     `window` is the budget in tokens, by default the model's. Raises: Refused where there is a session of that name.
@@ -89,34 +96,80 @@ def instructions(folder: Path) -> list[Message]:
     return told
 
 
-def go(session: Session, setup: Setup) -> Ended:
-    """Runs the agent in the session's scope until it ends. Raises as `loop.run` does.
+@contextmanager
+def alone(path: Path, name: str) -> Iterator[None]:
+    """Inside, no other run is at work on the session `name` of the store at `path`, which is made where it is not.
 
-    A policy that can use a model gets this one, beside the conversation.
+    Raises: Conflict where one is, BadName.
     """
-    if session.policy and isinstance(setup.model, Anthropic):
-        session.policy = policies.asking(session.policy, _beside(session, setup.model, setup.watcher))
-    helpers = _Helpers(session, setup)
-    return loop.run(
-        Adapter(session),
-        setup.model,
-        setup.hands,
-        setup.watcher,
-        limits=setup.limits,
-        delegate=helpers.work,
-        options=setup.options,
-    )
+    check(name, "session")
+    if not (path / "HEAD").exists():
+        create(path).close()
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
+        except Conflict as error:
+            raise Conflict(f"a run is at work on session {name}", hint="wait until it ends, or stop it") from error
+        yield
 
 
-def _beside(session: Session, model: Anthropic, watcher: Watcher) -> Ask:
-    """The model for the session's policy: it sees the live prompt and one block more, or says nothing."""
+def has_task(session: Session, scope: str = "") -> bool:
+    """Whether a human has said anything in a scope, by default the session's: else there is nothing to work on."""
+    return any(speaks(row.kind, row.role, row.origin) for row in session.ledger(scope).rows())
+
+
+def go(session: Session, setup: Setup) -> Ended:
+    """Runs the agent in the session's scope until it ends. Raises as `loop.run` does, and BadInput as `Limits.check`.
+
+    A policy that can use a model gets this one, beside the conversation. The limits hold for all together: the agent,
+    its helpers, and what the policy asks. Nobody else may run the session meanwhile (`alone`).
+    """
+    if not setup.model.scripted:
+        setup.limits.check(session.ledger().meta.model)
+    _tidy(session)
+    spending = Spending(setup.limits)
+    helpers = _Helpers(session, setup, spending)
+    with _planning(session, session.policy, setup, spending):
+        return loop.run(
+            Adapter(session),
+            setup.model,
+            setup.hands,
+            setup.watcher,
+            spending=spending,
+            delegate=helpers.work,
+            options=setup.options,
+        )
+
+
+def _tidy(session: Session) -> None:
+    """Ends the steps that helpers of a run before this one left open: nobody is going to."""
+    for scope in session.scopes():
+        if scope != session.scope:
+            session.writer.finish(scope)  # nothing where no step is open
+
+
+@contextmanager
+def _planning(session: Session, policy: Policy | None, setup: Setup, spending: Spending) -> Iterator[None]:
+    """Inside, the session's policy can ask the run's model: it sees the live prompt and one block more."""
+    before, model = session.policy, setup.model
+    if policy and isinstance(model, Anthropic):
+        session.policy = policies.asking(policy, _beside(session, model, setup.watcher, spending))
+    try:
+        yield
+    finally:
+        session.policy = before
+
+
+def _beside(session: Session, model: Anthropic, watcher: Watcher, spending: Spending) -> Ask:
+    """The model for the session's policy; where it fails, it says nothing."""
 
     def live(_: View) -> dict[str, Any]:
         return arguments(session.prompt(), {}, reserve=session.budget.reserve, final=True)
 
     def ask(view: View, words: str) -> Answer:
+        name = session.ledger().meta.model
         try:
-            return model.ask(session.ledger().meta.model, live)(view, words)
+            return model.ask(name, live, heard=lambda message: spending.add(message, name, aside=True))(view, words)
         except ModelFailed as error:
             watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")
@@ -124,35 +177,65 @@ def _beside(session: Session, model: Anthropic, watcher: Watcher) -> Ask:
     return ask
 
 
+class _Aside:
+    """What is seen of a helper: what it does, not what it says. The words that people see are the agent's."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.called = watcher.called
+        self.answered = watcher.answered
+        self.stepped = watcher.stepped
+        self.stops = watcher.stops
+
+    def said(self, words: str) -> None: ...
+
+
 class _Helpers:
     """Runs tasks in scopes of their own. Each has its own store and session: they work at the same time."""
 
-    def __init__(self, session: Session, setup: Setup) -> None:
+    def __init__(self, session: Session, setup: Setup, spending: Spending) -> None:
         self._session = session
-        self._setup = setup
+        self._policy = session.policy
+        self._setup = msgspec.structs.replace(setup, watcher=_Aside(setup.watcher))
+        self._spending = spending
+        self._busy: set[str] = set()
+        self._lock = threading.Lock()
 
     def work(self, name: str, task: str) -> str:
-        """The report of the helper in the new scope `name`. Raises: CtxvcError."""
-        self._session.writer.branch(name, task)
-        with self._opened(name) as helper:
+        """The report of the helper in the scope `name`, a new one or that of a helper before. Raises: CtxvcError."""
+        with self._alone(name), self._opened(name, task) as helper:
             helper.pin(helper.append({"role": "user", "content": task}, origin="client"))
             ended = loop.run(
                 Adapter(helper),
                 self._setup.model,
                 self._setup.hands,
                 self._setup.watcher,
-                limits=self._setup.limits,
+                spending=self._spending,
                 options=self._setup.options,
             )
         if ended.why == "said" and ended.text.strip():
-            return f"[← {name}] {ended.text}"
-        raise Refused(f"the helper ended without a report ({ended.why})", hint=f"its work stands in scope {name}")
+            return f"{name} reports:\n{ended.text}"
+        raise Refused(f"it ended without a report ({ended.why}); delegate to {name} again, and it goes on")
 
     @contextmanager
-    def _opened(self, scope: str) -> Iterator[Session]:
+    def _alone(self, scope: str) -> Iterator[None]:
+        with self._lock:
+            if scope in self._busy:
+                raise Refused(f"there is a helper at work in {scope}", hint="give another name")
+            self._busy.add(scope)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.remove(scope)
+
+    @contextmanager
+    def _opened(self, scope: str, task: str) -> Iterator[Session]:
+        known = scope in self._session.scopes() and scope != self._session.scope
+        if not known or has_task(self._session, scope):  # a human has spoken there: it is no helper's
+            self._session.writer.branch(scope, task)
         with Store(self._session.store.path) as store:
-            session = Session(store.writer(self._session.name, scope), policy=self._session.policy)
-            with session:
+            session = Session(store.writer(self._session.name, scope), policy=self._policy)
+            with session, _planning(session, self._policy, self._setup, self._spending):
                 session.begin()
                 yield session
 

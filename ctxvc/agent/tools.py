@@ -35,6 +35,17 @@ _NAMED = 3
 _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
 _MARGIN = 512
+#: What our words say for the command line, and what they say to a model, which has tools with arguments.
+_FLAGS = (
+    (re.compile(r"-F looks for it as a fixed text"), "put a backslash before each sign that stands for itself"),
+    (re.compile(r"give it with -m"), "say it in the call"),
+    (re.compile(r"`ctxvc status --all` lists"), "the dashboard lists"),
+    (re.compile(r"(: |, or )?recover \S+ --file( has them| writes it, )?"), ""),
+    (re.compile(r"^use (one of )?--(lines|grep) (and|with) --(lines|chars)$"), r"use \1\2 \3 \4"),
+    (re.compile(r"(^|next: )(recover \S+) --grep "), r"\1\2 grep "),
+    (re.compile(r" --(lines|chars)(?= [0-9]*:[0-9]*\]?$)"), r" \1"),
+)
+_COMMAND = re.compile(r"`ctxvc ([a-z-]+)([^`]*)`")
 #: What the model can mend; everything else is for the one who runs the agent.
 _ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
@@ -172,7 +183,7 @@ class Tools:
             given.block, lines=given.lines, chars=given.chars, grep=given.grep or None, most=most
         )
         self._read_out[call] = part.tokens + _SPARE
-        return part.text
+        return f"{for_model(part.header)}\n{part.content}"
 
     def _room(self) -> int:
         """The tokens, as we count, that may still be read out in this step."""
@@ -211,9 +222,22 @@ class Tools:
         return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
 
 
+def _commands(words: str) -> set[str]:
+    return {name for name, _ in _COMMAND.findall(words)}
+
+
+def for_model(words: str) -> str:
+    """A hint or heading of ours without what only the command line takes."""
+    for said, instead in _FLAGS:
+        words = said.sub(instead, words)
+    return words
+
+
 def failed(error: CtxvcError) -> Answer:
     """What was wrong and what to do, short and on one line."""
-    hint = re.sub(r"`ctxvc ([^`]+)`", r"\1", error.hint)  # the model has no shell of ours
+    clauses = for_model(error.hint).split("; ")
+    # The model has no shell of ours: of a command it is told where it has a tool of that name.
+    hint = "; ".join(_COMMAND.sub(r"\1\2", clause) for clause in clauses if TOOLS.keys() >= _commands(clause))
     said = text.one_line(str(error), ERROR - 100)
     return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
 

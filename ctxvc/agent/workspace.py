@@ -10,13 +10,15 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
+from ctxvc.agent.listing import below
 from ctxvc.core import patterns, terminal
 from ctxvc.core.text import decode, encode
 from ctxvc.errors import BadInput, CtxvcError
@@ -28,6 +30,9 @@ CHARS = 8_000
 SETTLED = 512 << 10
 #: Bytes of an output that are kept, and of a file that is read at once.
 KEPT = 16 << 20
+#: Bytes that a command may write, and the seconds between two looks at how many there are.
+WRITTEN = 256 << 20
+_LOOK = 0.25
 #: Seconds that a command may run, by default and at most.
 TIMEOUT = 120
 LONGEST = 1_800
@@ -166,27 +171,26 @@ class Workspace:
                 env=dict(self.env),
                 start_new_session=True,
             )
-            why = ""
             try:
-                process.wait(min(max(1, timeout), LONGEST))
-            except subprocess.TimeoutExpired:
-                why = f"[stopped after {min(timeout, LONGEST)} seconds]"
-                _stop(process)
+                why = _waited(process, output, min(max(1, timeout), LONGEST))
             except BaseException:
                 _stop(process)
                 raise
-            output.seek(0)
-            data = output.read(KEPT)
+            data, left_out = _kept(output)
         if process.returncode and not why:
             why = f"[exit code {process.returncode}]"
+        failed = bool(why)
+        if left_out:
+            why += f"[{left_out:,} bytes in the middle of the output were not kept]"
         if why:
             data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode()
-        return Outcome(data or b"[no output]", _shown(data), error=bool(why))
+        return Outcome(data or b"[no output]", _shown(data), error=failed)
 
     def _read(self, path: str, first: int = 1, lines: int = READ) -> Outcome:
-        found = self._inside(path)
+        found = _file(self._inside(path), path)
         with open(found, "rb") as file:
             data = file.read(KEPT)
+            behind = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
             raise BadInput(f"{path} is no text file")
         held = decode(data).splitlines()
@@ -195,8 +199,10 @@ class Workspace:
         if not shown and held:
             raise BadInput(f"{path} has {len(held):,} lines")
         more = len(held) - (first - 1 + len(shown))
-        numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, first))
-        return _text(f"{numbered}\n[{more:,} more lines]" if more else numbered or "[the file is empty]")
+        said = [f"{number:6}\t{line}" for number, line in enumerate(shown, first)] or ["[the file is empty]"]
+        said += [f"[{more:,} more lines]"] if more else []
+        said += [f"[{behind:,} bytes behind are not read]"] if behind else []
+        return _text("\n".join(said))
 
     def _write(self, path: str, content: str) -> Outcome:
         found = self._writable(path)
@@ -206,7 +212,7 @@ class Workspace:
         return _text(f"wrote {len(data):,} bytes to {path}")
 
     def _edit(self, path: str, old: str, new: str, all: bool = False) -> Outcome:
-        found = self._writable(path)
+        found = _file(self._writable(path), path)
         text = found.read_bytes().decode("utf-8", "surrogateescape")
         count = text.count(old) if old else 0
         if count == 0:
@@ -261,35 +267,32 @@ class Workspace:
         return found
 
     def _files(self, path: str, pattern: str) -> Iterator[str]:
-        """Names of files below a folder, in order, as git sees them; in a folder without git all but hidden ones."""
+        """Names of files below a folder that no `.gitignore` names, in order; without git no hidden ones either.
+
+        Raises: BadInput where there is no such folder.
+        """
         start = self._inside(path)
         if start.is_file():
             yield str(start.relative_to(self.root))
             return
-        listed = subprocess.run(
-            ["git", "-C", str(start), "ls-files", "-z", "-co", "--exclude-standard"],
-            capture_output=True,
-            check=False,
-            env=dict(self.env),
-        )
-        names = (
-            [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
-            if listed.returncode == 0
-            else sorted(str(each.relative_to(start)) for each in start.rglob("*") if _plain(each, start))
-        )
-        for name in sorted(set(names)):
+        if not start.is_dir():
+            raise BadInput(f"there is no {path} in the working folder")
+        for name in sorted(below(start, self.root)):
             inside = Path(name)
             if not pattern or _fits(inside, pattern):
                 yield str((start / inside).relative_to(self.root))
 
 
+def _file(found: Path, path: str) -> Path:
+    """The path itself. Raises: BadInput for what is there and no file: to read a pipe may take for ever."""
+    if found.exists() and not found.is_file():
+        raise BadInput(f"{path} is no file")
+    return found
+
+
 def _fits(path: Path, pattern: str) -> bool:
     """Whether a glob is of this path; `**/` may stand for no folder at all."""
     return any(Path(each).parts and path.match(each) for each in (pattern, pattern.removeprefix("**/")))
-
-
-def _plain(path: Path, start: Path) -> bool:
-    return path.is_file() and not any(part.startswith(".") for part in path.relative_to(start).parts)
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,8 +325,7 @@ def _is_text(words: str) -> bool:
 
 
 def _text(words: str) -> Outcome:
-    data = encode(words)
-    return Outcome(data, _shown(data))
+    return Outcome(encode(words))
 
 
 def _shown(data: bytes) -> str | None:
@@ -350,6 +352,47 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         made.unlink()
         raise
+
+
+def _waited(process: subprocess.Popen[bytes], output: IO[bytes], seconds: int) -> str:
+    """Waits for a command, which is stopped when its time is over or it has written too much: then it says so."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            process.wait(min(_LOOK, max(0.0, end - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if os.fstat(output.fileno()).st_size > WRITTEN:
+                _stop(process)
+                return f"[stopped: it wrote more than {WRITTEN:,} bytes]"
+            if time.monotonic() >= end:
+                _stop(process)
+                return f"[stopped after {seconds} seconds]"
+        else:
+            return ""
+
+
+def _kept(output: IO[bytes]) -> tuple[bytes, int]:
+    """What is kept of an output, its two halves where it is too long, and the bytes that are not.
+
+    No character is cut in two.
+    """
+    size = output.seek(0, os.SEEK_END)
+    output.seek(0)
+    if size <= KEPT:
+        return output.read(), 0
+    half = KEPT // 2
+    head = output.read(half + 1)
+    head = head[: next((at for at in range(half, half - 4, -1) if not _inside_character(head[at])), half)]
+    output.seek(size - half)
+    tail = output.read(half)
+    tail = tail[next((at for at in range(4) if not _inside_character(tail[at])), 0) :]
+    left_out = size - len(head) - len(tail)
+    return head + f"\n[{left_out:,} bytes were not kept]\n".encode() + tail, left_out
+
+
+def _inside_character(byte: int) -> bool:
+    """Whether the byte is behind the first of a character in UTF-8."""
+    return byte & 0xC0 == 0x80
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

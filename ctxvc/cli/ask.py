@@ -10,7 +10,7 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
-from ctxvc.cli.run import MODEL, Screen, model_of, stopping
+from ctxvc.cli.run import MODEL, Screen, after_failure, model_of, stopping, told_window
 from ctxvc.errors import NotFound
 
 #: Replies that a question may take.
@@ -41,6 +41,9 @@ def ask(
     one, ask-1, ask-2, …, holds question, reading and answer.
     """
     app = ctx.ensure_object(App)
+    if not question.strip():
+        raise click.UsageError("ask something")
+    from ctxvc import models
     from ctxvc.agent import asking
     from ctxvc.agent.loop import Limits
     from ctxvc.session import Session
@@ -52,11 +55,15 @@ def ask(
         known = store.sessions()
         if name not in known:
             raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
+        window = min(budget, told_window(chosen, model) or models.window(model) or budget)
         mine = next(free for number in range(1, len(known) + 2) if (free := f"ask-{number}") not in known)
         recorded = Session(store.writer(name))
         current = store.current_session()
         try:
-            with asking.open_session(path, mine, model=model, window=budget) as session:
+            with (
+                asking.open_session(path, mine, model=model, window=window) as session,
+                after_failure(f"ask again; what was read so far stands in session {mine}"),
+            ):
                 screen = Screen(app.output, event, scripted=chosen.scripted, words=False)
                 asked = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
         finally:
@@ -82,6 +89,8 @@ def ask(
         app.output.value(answer)
     else:
         app.output.lines(_lines(app.output, answer))
+    if answer.why == "stopped":
+        ctx.exit(130)
     if not answer.items or not all(item.exists and item.was_read for item in answer.items):
         ctx.exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -21,7 +22,7 @@ from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from ctxvc.agent.adapter import Adapter
-    from ctxvc.agent.loop import Ended
+    from ctxvc.agent.loop import Ended, Limits
     from ctxvc.agent.model import Model
     from ctxvc.agent.workspace import Outcome, Workspace
     from ctxvc.session import Session
@@ -31,6 +32,21 @@ MODEL = "claude-sonnet-5-5"
 _SECRET = ("ANTHROPIC_", "CTXVC_")
 #: Tokens of a reply, at most.
 _REPLY = 16_000
+#: How a run ended that is not done: what a person is told, and the exit code.
+_UNDONE = {
+    "full": ("the context was too full to go on", 1),
+    "cut": ("its replies were cut short too often", 1),
+    "steps": ("the limit of steps is reached", 1),
+    "cost": ("the limit of cost is reached", 1),
+    "refused": ("the provider would not go on", 1),
+    "stopped": ("stopped", 130),
+}
+
+
+def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no amount")
+    return value
 
 
 @command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60000')
@@ -45,7 +61,13 @@ _REPLY = 16_000
     "--budget",
     metavar="TOKENS",
     type=click.IntRange(min=1_000),
-    help="Tokens that a call may have (the model's window).",
+    help="Tokens that a call and its reply may have (the model's window).",
+)
+@click.option(
+    "--window",
+    metavar="TOKENS",
+    type=click.IntRange(min=1_000),
+    help="Tokens that the model takes, where neither its provider nor the table of models knows.",
 )
 @click.option(
     "--max-steps",
@@ -60,6 +82,7 @@ _REPLY = 16_000
     metavar="DOLLARS",
     type=click.FloatRange(min=0),
     default=0.0,
+    callback=_dollars,
     help="Stop once the calls cost more (0: never).",
 )
 @click.option("--yes", is_flag=True, help="Run commands without asking.")
@@ -72,8 +95,8 @@ _REPLY = 16_000
 @json_option
 @click.pass_obj
 def run(
-    app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, max_steps: int,
-    max_cost: float, yes: bool, script: Path | None,
+    app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, window: int | None,
+    max_steps: int, max_cost: float, yes: bool, script: Path | None,
 ) -> None:  # fmt: skip
     """Work on a task in this folder: a small agent under a budget.
 
@@ -87,20 +110,32 @@ def run(
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")
     chosen = model_of(app, script)
-    with _opened(app, resume, name, model, spec, budget, chosen) as session, stopping() as event:
+    limits = Limits(steps=max_steps, dollars=max_cost)
+    with (
+        _opened(app, resume, name, model, spec, budget or 0, window or 0, chosen, limits) as session,
+        stopping() as event,
+    ):
         watcher = Screen(app.output, event, scripted=chosen.scripted)
         if task.strip():
             session.append({"role": "user", "content": task})
+        elif not running.has_task(session):
+            raise BadInput(
+                f"nobody has said in session {session.name} what is to be done",
+                hint=f'`ctxvc run --resume {session.name} "TASK"`',
+            )
         setup = running.Setup(
             model=chosen,
             hands=_workspace(app, yes=yes),
             watcher=watcher,
-            limits=Limits(steps=max_steps, dollars=max_cost),
-            options={"max_tokens": min(_REPLY, session.budget.effective // 4)},
+            limits=limits,
+            options={"max_tokens": session.budget.reserve},
         )
-        ended = running.go(session, setup)
+        with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
+            ended = running.go(session, setup)
         watcher.end()
         _tell(app.output, session, ended, scripted=chosen.scripted)
+    if ended.why in _UNDONE:
+        click.get_current_context().exit(_UNDONE[ended.why][1])
 
 
 def model_of(app: App, script: Path | None) -> Model:
@@ -113,41 +148,103 @@ def model_of(app: App, script: Path | None) -> Model:
     try:
         return Scripted.read(app.path(script).read_bytes())
     except OSError as error:
-        raise BadInput(f"cannot read {script}: {error.strerror or error}") from error
+        raise BadInput(
+            f"cannot read {script}: {error.strerror or error}",
+            hint='name a file that you may read: a JSON list of {"content": …}',
+        ) from error
+
+
+@contextmanager
+def after_failure(way: str) -> Iterator[None]:
+    """Inside, a provider that fails is told of with the way on."""
+    from ctxvc.agent.model import ModelFailed
+
+    try:
+        yield
+    except ModelFailed as error:
+        error.hint = "; ".join(filter(None, (error.hint, way)))
+        raise
+
+
+def told_window(asked: Model, model: str) -> int:
+    """The tokens that a model takes, as its provider says; from now on its window here. 0 where it does not say.
+
+    Raises: ModelFailed where the provider cannot be asked: then nothing has begun yet.
+    """
+    from ctxvc import models
+    from ctxvc.agent.model import Anthropic
+
+    told = asked.window(model) if isinstance(asked, Anthropic) else None
+    if told:
+        models.learn(model, told)
+    return told or 0
 
 
 @contextmanager
 def _opened(
-    app: App, resume: str, name: str, model: str, spec: str, budget: int | None, asked: Model
+    app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, asked: Model, limits: Limits
 ) -> Iterator[Session]:
-    """The session of the run: the one to go on with, or a new one in the project's store."""
+    """The session of the run, which is nobody else's meanwhile: the one to go on with, or a new one in the project.
+
+    It keeps what the person gave and no window of the model's own: another model has another.
+    """
+    from ctxvc import models
     from ctxvc.agent import running
-    from ctxvc.agent.model import Anthropic
     from ctxvc.cli.planning import parsed
+    from ctxvc.core.budget import DEFAULT_WINDOW, Budget
     from ctxvc.session import Session
-    from ctxvc.store.store import FOLDER, Store, create
+
+    path, known, held = _known(app, resume)
+    model = model or held.model or MODEL
+    if not asked.scripted:
+        limits.check(model)
+    told = told_window(asked, model)
+    given = budget or held.budget or (0 if models.window(model) else window)
+    if 0 < told < given:
+        raise BadInput(f"{model} takes {told:,} tokens, not {given:,}", hint=f"give --budget {told} or less")
+    whole = given or models.window(model) or DEFAULT_WINDOW
+    reserve = min(_REPLY, whole // 4)
+    name = resume or name
+    name = name or next(free for number in range(1, len(known) + 2) if (free := f"run-{number}") not in known)
+    policy = parsed(spec or "default", app.folder)
+    with running.alone(path, name):
+        if resume:
+            session = Session.open(path, name, model=model, policy=policy if spec else "")
+        else:
+            session = running.begin(
+                path, name, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder
+            )
+        with session:
+            session.set(budget=given, reserve=reserve)
+            yield session
+
+
+class _Held(NamedTuple):
+    """What a session that is gone on with has already."""
+
+    model: str = ""
+    budget: int = 0
+
+
+def _known(app: App, resume: str) -> tuple[Path, list[str], _Held]:
+    """The place of the store, its sessions, and what `resume` holds. Raises: NotFound where that is not there."""
+    from ctxvc.store.store import FOLDER, Store
 
     try:
         path = app.store_path()
     except NotFound:
         path = app.folder / FOLDER
-        create(path).close()
-    with Store(path) as store:
-        known = store.sessions()
-    if resume:
-        if resume not in known:
-            raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
-        policy = parsed(spec, app.folder) if spec else ""
-        session = Session.open(path, resume, model=model, budget=budget or 0, policy=policy)
-    else:
-        name = name or next(free for number in range(1, len(known) + 2) if (free := f"run-{number}") not in known)
-        model = model or MODEL
-        window = budget or (asked.window(model) if isinstance(asked, Anthropic) else 0) or 0
-        session = running.begin(
-            path, name, model=model, policy=parsed(spec or "default", app.folder), window=window, folder=app.folder
-        )
-    with session:
-        yield session
+    known: list[str] = []
+    held = _Held()
+    if (path / "HEAD").exists():
+        with Store(path) as store:
+            known = store.sessions()
+            if resume in known:
+                meta = store.writer(resume).ledger().meta
+                held = _Held(meta.model, meta.budget)
+    if resume and resume not in known:
+        raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
+    return path, known, held
 
 
 def _workspace(app: App, *, yes: bool) -> Workspace:
@@ -267,12 +364,11 @@ def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> 
         output.value(answer)
         return
     cost = "" if ended.dollars is None or scripted else f", ${ended.dollars:,.4f}"
-    ways = {
-        "said": "done",
-        "steps": "the limit of steps is reached",
-        "cost": "the limit of cost is reached",
-        "refused": "the provider would not go on",
-        "stopped": "stopped",
-    }
-    more = "" if ended.why == "said" else f"; `ctxvc run --resume {session.name}` goes on"
-    output.note(f"{ways[ended.why]} after {ended.steps} replies{cost}: session {session.name}{more}")
+    again = f"`ctxvc run --resume {session.name}"
+    if ended.why == "said" and not ended.steps:
+        output.note(f'it was done already: session {session.name}; {again} "TASK"` goes on with another task')
+        return
+    how, _ = _UNDONE.get(ended.why, ("done", 0))
+    waits = ended.why in ("steps", "cost", "stopped")
+    more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
+    output.note(f"{how} after {ended.steps} replies{cost}: session {session.name}{more}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from ctxvc.agent import Adapter, AsyncAdapter
 from ctxvc.agent.adapter import DEFIANCE
+from ctxvc.agent.calls import CUT_SHORT
 from ctxvc.errors import BadInput
 from ctxvc.session import Session
 from ctxvc.store.store import Store
@@ -77,6 +79,21 @@ def test_what_the_caller_says_of_thinking_headers_and_betas_is_kept(adapter: Ada
     assert "extra_headers" not in beta
     assert adapter.request(thinking={"type": "disabled"})["thinking"] == {"type": "disabled"}
     assert not str(adapter.request(cache_control={"type": "ephemeral"})["messages"]).count("cache_control")
+
+
+def test_thinking_between_tools_bears_an_edit_of_what_stands_before_it(place: Path) -> None:
+    """Its kind takes no word on what to drop. So another is asked for until a cut, and only then."""
+    steps = [[thought(f"Step {number}."), call("sh", cmd=str(number))] for number in range(24)]
+    between = {"type": "between_tools"}
+    with opened(place, budget=16_000) as session, serve(said(*steps, "Done.")) as api, sync_client(api) as client:
+        adapter = Adapter(session)
+        adapter.append({"role": "user", "content": "Look."})
+        assert loop(adapter, client, model="claude-sonnet-5-5", thinking=between, max_tokens=900).text == "Done."
+        nothing_rejected(api)
+        assert any(row.removed_by == "guard" for row in session.ledger().rows())
+    asked = [body["thinking"]["type"] for body in api.bodies]
+    assert asked[:4] == ["between_tools"] * 4
+    assert "adaptive" in asked
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5-20251001", "gpt-5", "claude-3-5-sonnet-latest"])
@@ -145,10 +162,13 @@ def test_a_long_text_that_was_cut_off_is_for_the_caller_to_continue(adapter: Ada
     assert ended(adapter, said("word.")).stop == "done"
 
 
-@pytest.mark.parametrize(("reason", "stop"), [("refusal", "refused"), ("model_context_window_exceeded", "window")])
-def test_a_refusal_and_a_full_window_are_told(adapter: Adapter, reason: str, stop: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "stop", "goes_on"),
+    [("refusal", "refused", False), ("model_context_window_exceeded", "window", True)],
+)
+def test_a_refusal_and_a_full_window_are_told(adapter: Adapter, reason: str, stop: str, goes_on: bool) -> None:
     reply = ended(adapter, said(Reply([text("I"), call("sh", cmd="x")], stop_reason=reason)))
-    assert (reply.stop, reply.calls, reply.goes_on) == (stop, (), True)
+    assert (reply.stop, reply.calls, reply.goes_on) == (stop, (), goes_on)
     reply = ended(adapter, said(Reply([text("I")], stop_reason=reason)))
     assert (reply.stop, reply.goes_on) == (stop, False)
 
@@ -188,14 +208,61 @@ def test_what_the_providers_tool_was_asked_stands_as_text_once_the_turn_goes_on_
 
 
 def test_what_is_no_reply_is_refused(adapter: Adapter) -> None:
-    for wrong in (None, "text", {"type": "error", "stop_reason": "end_turn"}, {"role": "user"}):
-        before = kinds(adapter.session)
-        if isinstance(wrong, dict) and "stop_reason" not in wrong:
-            assert adapter.record(wrong).stop == "cut"
-        else:
-            with pytest.raises(BadInput):
-                adapter.record(wrong)
+    before = kinds(adapter.session)
+    asks = {"role": "user", "content": "x", "stop_reason": "end_turn"}
+    for wrong in (None, "text", {"type": "error", "stop_reason": "end_turn"}, {"role": "user"}, asks, {"role": [5]}):
+        with pytest.raises(BadInput):
+            adapter.record(wrong)
         assert kinds(adapter.session) == before
+    assert adapter.record({"role": "assistant"}).stop == "cut"
+    strange: list[Any] = [5, None, "text", [{}]]
+    for junk in strange:
+        with pytest.raises(BadInput):
+            adapter.results([junk])
+    assert kinds(adapter.session) == before
+
+
+def test_the_same_reply_recorded_again_adds_nothing(adapter: Adapter) -> None:
+    with serve(said([text("Look. "), call("sh", cmd="ls")], "Done.")) as api, sync_client(api) as client:
+        message = client.messages.create(**adapter.request())
+        reply = adapter.record(message)
+        held = kinds(adapter.session)
+        assert adapter.record(message) == reply
+        assert kinds(adapter.session) == held == ["user", "assistant", "tool_use"]
+        adapter.results([ran(each) for each in reply.calls])
+        assert loop(adapter, client).text == "Done."
+        nothing_rejected(api)
+
+
+def test_a_call_that_no_reply_made_and_one_that_is_answered_already_do_nothing(adapter: Adapter) -> None:
+    aside = call("scope", name="aside", note="look")
+    with pytest.raises(BadInput, match="waits for its result"):
+        adapter.handle(aside)
+    assert adapter.session.scopes() == ["main"]
+    reply = ended(adapter, said([call("note", text="one")]))
+    adapter.results([adapter.handle(each) or ran(each) for each in reply.calls])
+    with pytest.raises(BadInput, match="waits for its result"):
+        adapter.handle(reply.calls[0])
+    assert [note.text for note in adapter.session.notes()] == ["one"]
+
+
+def test_replies_that_always_end_too_early_are_asked_for_a_few_times_and_no_more(adapter: Adapter) -> None:
+    half = Reply([call("sh", cmd="x")], stop_reason="max_tokens")
+    with serve(endless([half])) as api, sync_client(api) as client:
+        reply = loop(adapter, client, run=_never)
+        assert (reply.stop, len(api.calls)) == ("length", CUT_SHORT + 1)
+        nothing_rejected(api)
+    with serve(endless([Reply([text("never whole " * 9)], cut_after=3)])) as api, sync_client(api) as client:
+        adapter.append({"role": "user", "content": "Again."})
+        reply = loop(adapter, client, streamed)
+        assert (reply.stop, reply.goes_on) == ("cut", False)
+        assert len(api.calls) <= CUT_SHORT + 1
+
+
+def test_a_provider_that_refuses_with_calls_is_not_asked_again(adapter: Adapter) -> None:
+    with serve(endless([Reply([call("sh", cmd="x")], stop_reason="refusal")])) as api, sync_client(api) as client:
+        assert loop(adapter, client, run=_never).stop == "refused"
+        assert len(api.calls) == 1
 
 
 def test_content_of_a_kind_that_nobody_knows_is_kept_to_the_letter(adapter: Adapter) -> None:
@@ -227,7 +294,7 @@ def test_a_cut_stream_records_nothing_and_the_call_can_be_made_again(
             except (httpx2.HTTPError, anthropic.APIError):
                 assert broken
             else:
-                assert (reply.stop, reply.goes_on) == ("cut", False)
+                assert (reply.stop, reply.calls, reply.goes_on) == ("cut", (), True)
             assert kinds(adapter.session) == before
             assert loop(adapter, client, streamed).text == "Done."
             assert adapter.handle(call("sh")) is None
@@ -244,6 +311,37 @@ def test_an_error_within_a_stream_and_an_overloaded_provider_record_nothing(adap
                     adapter.record(ask(client, adapter.request()))
             assert loop(adapter, client).text == "Done."
     assert kinds(adapter.session) == ["user", "assistant"]
+
+
+def test_what_several_threads_do_is_done_one_after_the_other(
+    adapter: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    inside = threading.Lock()
+    together: list[str] = []
+
+    def alone(name: str) -> None:
+        real = getattr(adapter.session, name)
+
+        def wrapped(*given: Any, **more: Any) -> Any:
+            if not inside.acquire(blocking=False):
+                together.append(name)
+                return real(*given, **more)
+            try:
+                time.sleep(0.005)
+                return real(*given, **more)
+            finally:
+                inside.release()
+
+        monkeypatch.setattr(adapter.session, name, wrapped)
+
+    reply = ended(adapter, said([call("note", text=str(number)) for number in range(12)]))
+    for name in ("append", "note"):
+        alone(name)
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(adapter.handle, reply.calls))
+        list(pool.map(lambda each: adapter.results([each]), answers))
+    assert not together
+    assert len(adapter.session.notes()) == 12
 
 
 # --- overflow
@@ -308,6 +406,34 @@ def test_many_calls_in_the_first_reply_after_it_are_no_defiance(full: Adapter) -
     full.results([full.handle(each) or ran(each) for each in reply.calls])
     assert "tool_choice" not in full.request()
     assert full.session.overflow
+
+
+def test_calls_side_by_side_use_up_no_more_patience_than_one(full: Adapter) -> None:
+    defiant = [[call("sh", cmd=f"{number}{part}") for part in "abc"] for number in range(DEFIANCE + 1)]
+    with serve(said(*defiant, "That is all I know.")) as api, sync_client(api) as client:
+        assert loop(full, client, run=_never).text == "That is all I know."
+    assert [body.get("tool_choice") for body in api.bodies] == [None] * (DEFIANCE + 1) + [{"type": "none"}]
+
+
+def test_who_makes_room_in_the_last_step_goes_on_with_tools(full: Adapter) -> None:
+    held = [row.id for row in full.session.ledger().rows() if row.tool == "sh" and row.kind == "tool_result"]
+    defiant = [[call("sh", cmd=str(number))] for number in range(DEFIANCE)]
+    sees_it = [call("sh", cmd="once more"), call("archive", blocks=",".join(held[:3]))]
+    with serve(said(*defiant, sees_it, [call("sh", cmd="now")], "Done.")) as api, sync_client(api) as client:
+        ran_now: list[Block] = []
+
+        def runs(each: Block) -> Block:
+            ran_now.append(each)
+            return ran(each)
+
+        reply = loop(full, client, run=runs)
+        nothing_rejected(api)
+    assert reply.text == "Done."
+    assert [each["input"]["cmd"] for each in ran_now] == ["now"]
+    assert not [body for body in api.bodies if "tool_choice" in body]
+    ((words, error),) = list(results_of(full.session, "archive"))[-1:]
+    assert "tokens freed" in words
+    assert not error
 
 
 def test_relief_makes_room(full: Adapter) -> None:

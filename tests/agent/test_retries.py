@@ -62,7 +62,7 @@ def test_a_provider_that_stays_busy_ends_the_run_and_it_goes_on_later(tmp_path: 
         ):
             running.go(asked(session), setup(tmp_path, model))
         assert "busy" in str(told.value)
-        assert "--resume" in told.value.hint
+        assert "wait" in told.value.hint
     with Session.open(tmp_path / ".ctxvc", "run-1") as again, provider(script("Done.")) as (_, model):
         assert running.go(again, setup(tmp_path, model)).text == "Done."
         assert len(results(again)) == 1

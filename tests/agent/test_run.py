@@ -13,13 +13,15 @@ from typing import Any
 import anthropic
 import pytest
 
-from ctxvc import policies
+from ctxvc import models, policies
 from ctxvc.agent import Adapter, running
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
 from ctxvc.agent.workspace import Outcome, Workspace
+from ctxvc.errors import BadInput, OverBudget
 from ctxvc.request import canonical
 from ctxvc.session import Session
+from ctxvc.session.proof import check_prompts
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
 from tests.session.building import MODEL, WORDS, damages
@@ -147,6 +149,25 @@ def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: P
         assert session.recover(row.id, grep="step 17 of").text
 
 
+def test_output_that_is_no_text_is_kept_byte_for_byte_and_shown_as_text(tmp_path: Path) -> None:
+    """Also a secret among such bytes is taken out, and the prompt that was sent can be made again."""
+    given = b"caf\xe9 \xff\xfe\0 token=ghp_" + b"aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5" + b" \xed\xa0\x80 end\n"
+    with serve(script([call("bash", command="cat output")], "done")) as api, begun(tmp_path) as session:
+        (tmp_path / "project" / "output").write_bytes(given)
+        running.go(asked(session), setup(tmp_path, real(api)))
+
+        (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        head, _, rest = session.body(row.id).partition(b"[REDACTED:")
+        assert (row.ext, head) == ("bin", given.partition(b"ghp_")[0])
+        assert rest.endswith(b"] \xed\xa0\x80 end\n")
+        assert [body for _, body in session.recover_bytes(row.id)] == [session.body(row.id)]
+        sent = json.dumps(api.bodies[-1]["messages"], ensure_ascii=False)
+        assert "caf\ufffd \ufffd\ufffd\\u0000 token=[REDACTED:" in sent
+        session.writer.flush()
+        assert not check_prompts(session.store)[1]
+        assert not damages(session.store)
+
+
 def test_a_model_that_stops_nowhere_is_stopped_by_the_limits(tmp_path: Path) -> None:
     endless = lambda _: [call("bash", command="true")]  # noqa: E731
     with serve(endless) as api, begun(tmp_path) as session:
@@ -180,6 +201,22 @@ def test_a_prompt_that_the_provider_finds_too_long_is_relieved_and_sent_once_mor
             ended = running.go(session, setup(tmp_path, real(api)))
         assert ended.text == "It fits."
         assert any(row.removed_by == "guard" for row in session.ledger().rows())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_prompt_that_stays_too_long_ends_the_run_with_a_way_on(tmp_path: Path, times: int) -> None:
+    too_long = Refusal(400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum")
+    with begun(tmp_path) as session:
+        asked(session)
+        if times == 2:
+            for number in range(12):
+                asks = {"type": "tool_use", "id": f"t{number}", "name": "bash", "input": {"command": "x"}}
+                gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 250}
+                session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
+        with serve(script(*[too_long] * times)) as api, pytest.raises(OverBudget, match="208310") as told:
+            running.go(session, setup(tmp_path, real(api)))
+        assert len(api.calls) == times
+        assert "--budget" in told.value.hint
 
 
 def test_a_stream_that_breaks_off_is_asked_again_and_never_recorded(tmp_path: Path) -> None:
@@ -226,9 +263,14 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
         return "All is fine."
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api)))
-        assert ended.text == "All is fine."
-        assert results(session) == ["[← docs] The docs are fine.", "[← code] The code are fine."]
+        eyes = Eyes()
+        ended = running.go(asked(session), setup(tmp_path, real(api), eyes))
+        assert (ended.text, ended.steps) == ("All is fine.", 6)
+        assert "".join(eyes.words) == "All is fine.", "what helpers say is not the agent's answer"
+        for name in ("docs", "code"):
+            (looked,) = (row for row in session.ledger(name).rows() if row.kind == "tool_result")
+            assert not looked.error, "they did not work at the same time"
+        assert results(session) == ["docs reports:\nThe docs are fine.", "code reports:\nThe code are fine."]
         assert session.scopes() == ["main", "code", "docs"]
         assert session.scope == "main"
         assert session.store.current_scope("run-1") == "main"
@@ -250,6 +292,158 @@ def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
     with serve(replies) as api, begun(tmp_path) as session:
         assert running.go(asked(session), setup(tmp_path, real(api))).text == "Well."
         assert all("could not go on" in words for words in results(session))
+
+
+def test_a_call_before_a_helper_is_run_before_it_and_one_behind_beside_it(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "a helper" in said and "delegate" not in said:
+            if "first" in said:
+                return "The helper saw the first."
+            return [call("bash", command="cat begun; until [ -e behind ]; do sleep 0.02; done", timeout=20)]
+        if "saw the first" in said:
+            return "Done."
+        first, behind = call("bash", command="sleep 0.2; echo first > begun"), call("bash", command="touch behind")
+        return [first, call("delegate", name="aside", task="you are a helper"), behind]
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
+        assert results(session)[-1] == "aside reports:\nThe helper saw the first."
+        assert [row.error for row in session.ledger("aside").rows() if row.kind == "tool_result"] == [False]
+
+
+def test_a_helper_that_overflow_mode_refuses_does_not_begin(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        if (request.get("tool_choice") or {}).get("type") == "none":
+            return "I stop."
+        said = json.dumps(request["messages"])
+        if "a helper" in said and "delegate" not in said:
+            return "Here is my report."
+        if len(api.calls) < 3:
+            return [call("bash", command=f"seq {number}000 {number}999") for number in range(4)]
+        return [call("delegate", name=f"aside{len(api.calls)}", task="you are a helper")]
+
+    with serve(assistant) as api, begun(tmp_path, window=9_000) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        delegated = {row.call: row for row in session.ledger().rows() if row.tool == "delegate"}
+        refused = [each for each in results(session) if "the context is full" in each]
+        assert refused
+        assert delegated
+        assert session.scopes() == ["main"], "a helper worked although its call was refused"
+    assert (ended.why, ended.text) == ("full", "I stop.")
+
+
+def test_all_that_spend_in_a_run_spend_from_one_account(tmp_path: Path) -> None:
+    """Replies of two helpers that never stop, and of the agent; each call of the server costs the same."""
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "a helper" in said and "delegate" not in said:
+            return [call("bash", command="true")]
+        return [call("delegate", name=f"{name}{len(api.calls)}", task="you are a helper") for name in "ab"]
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api), steps=9))
+        assert (ended.why, ended.steps, len(api.calls)) == ("steps", 9, 9)
+        usages = [
+            models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)}) for each in api.calls
+        ]
+        assert ended.usage == sum(usages, models.Usage())
+        each_cost = [models.dollars(MODEL, usage) or 0.0 for usage in usages]
+        assert ended.dollars == pytest.approx(sum(each_cost))
+        api.calls.clear()
+        most = 5 * max(each_cost)
+        ended = running.go(asked(session), setup(tmp_path, real(api), dollars=most))
+        assert ended.why == "cost"
+        assert ended.dollars is not None
+        assert most <= ended.dollars < most + 3 * max(each_cost)
+
+
+def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        if "gc_plan" in json.dumps(request["messages"][-1]["content"][-1]):
+            return "<gc_plan></gc_plan>"
+        steps = sum(message["role"] == "assistant" for message in request["messages"])
+        return [call("bash", command=f"seq {steps}000 {steps}110")] if steps < 6 else "Counted."
+
+    policy = "planned:trigger=0.3,tight=0.35,target=0.2,least=500"
+    with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
+        for task in ("do it", "and more"):
+            api.calls.clear()
+            ended = running.go(asked(session, task), setup(tmp_path, real(api)))
+            usages = [
+                models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)})
+                for each in api.calls
+            ]
+            assert ended.usage == sum(usages, models.Usage())
+            planned = sum("gc_plan" in json.dumps(each.body["messages"][-1]["content"][-1]) for each in api.calls)
+            assert ended.steps == len(api.calls) - planned
+            assert planned or task == "and more"
+
+
+def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
+    for dollars in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(BadInput, match="no amount"):
+            Limits(dollars=dollars)
+    with serve(script("Done.")) as api, begun(tmp_path) as session:
+        session.set(model="claude-nobody-9")
+        with pytest.raises(BadInput, match="no price") as told:
+            running.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
+        assert "--max-cost" in told.value.hint
+        assert not api.calls
+
+
+def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "a helper" in said and "delegate" not in said:
+            return (
+                "I saw both."
+                if "echo two" in said
+                else [call("bash", command=f"echo {'two' if 'echo one' in said else 'one'}")]
+            )
+        if "saw both" in said:
+            return "Done."
+        return [call("delegate", name="aside", task="you are a helper")]
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        ended = running.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
+        assert ended.why == "stopped"
+        assert "ended without a report (stopped); delegate to aside again" in results(session)[0]
+        assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+        assert results(session)[1] == "aside reports:\nI saw both."
+        outputs = [row for row in session.ledger("aside").rows() if row.kind == "tool_result"]
+        assert [session.writer.body(row, "aside") for row in outputs] == [b"one\n", b"two\n"]
+        assert session.scopes() == ["main", "aside"]
+
+
+def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "a helper" in said and "delegate" not in said:
+            return "Seen." if "tool_result" in said else [call("bash", command="sleep 0.3")]
+        return "Done." if "reports" in said else [call("delegate", name="aside", task="you are a helper")] * 2
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
+        one, other = sorted(results(session))
+        assert one == "aside reports:\nSeen."
+        assert "there is a helper at work in aside" in other
+
+
+def test_the_step_that_a_helper_left_open_is_ended_by_the_next_run(tmp_path: Path) -> None:
+    with begun(tmp_path) as session:
+        asked(session)
+        session.writer.branch("aside", "look")
+        with Session.open(tmp_path / ".ctxvc", "run-1", scope="aside") as helper:
+            helper.append({"role": "user", "content": "look"}, origin="client")
+            helper.append({"role": "assistant", "content": [{**call("bash", command="x"), "id": "toolu_h"}]})
+            assert helper.writer.open
+        with serve(script("Done.")) as api:
+            assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+    with Session.open(tmp_path / ".ctxvc", "run-1", scope="aside") as helper:
+        assert not helper.writer.open
+        assert not helper.writer.open_calls
 
 
 # --- a model beside the conversation

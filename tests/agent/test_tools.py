@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.session import Session
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import Block
-from tests.session.building import WORDS, damages, humans_gone
+from tests.session.building import MODEL, WORDS, damages, humans_gone
 
 from .building import SH, opened, ran
 
@@ -50,6 +51,12 @@ class Talk:
         results = [self.adapter.handle(each) or ran(each) for each in reply.calls]
         self.adapter.results(results)
         return results
+
+    def waiting(self) -> str:
+        """The id of a call that waits for its result."""
+        asked = self.adapter.request()
+        asked["betas"] = [asked.pop("extra_headers")["anthropic-beta"]]
+        return str(self.adapter.record(self.judge.reply(asked, [call("sh", cmd="x")])).calls[0]["id"])
 
     def ask(self, name: str, /, **given: Any) -> Block:
         return self.step(call(name, **given))[0]
@@ -105,9 +112,11 @@ def test_a_policy_gets_the_tools_that_it_names_in_the_usual_order() -> None:
 
 def test_a_tool_that_the_policy_does_not_name_is_not_ours(place: Path) -> None:
     with opened(place, policy=Frugal()) as session:
-        adapter = Adapter(session)
-        assert adapter.handle({**call("note", text="x"), "id": "toolu_1"}) is None
-        assert adapter.handle({**call("search", pattern="x"), "id": "toolu_1"})
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        waits = talk.waiting()
+        assert talk.adapter.handle({**call("note", text="x"), "id": waits}) is None
+        assert talk.adapter.handle({**call("search", pattern="x"), "id": waits})
 
 
 def test_where_the_agent_has_a_tool_of_the_same_name_ours_is_called_otherwise(place: Path) -> None:
@@ -119,6 +128,31 @@ def test_where_the_agent_has_a_tool_of_the_same_name_ours_is_called_otherwise(pl
         assert talk.adapter.handle({**call("search", cmd="x"), "id": "toolu_1"}) is None
         talk.step(call("search", cmd="fox"))
         assert "fox" in talk.told("context_search", pattern="fox")
+
+
+def test_tools_of_the_agents_own_stay_its_own_whatever_they_are_called(place: Path) -> None:
+    own = [{**SH, "name": name} for name in ("note", "context_note", "context_archive", "search")]
+    made = definitions(own=own)
+    assert [tool["name"] for tool in made if tool["name"].endswith("note")] == [
+        "note",
+        "context_note",
+        "context_context_note",
+    ]
+    assert len({tool["name"] for tool in made}) == len(made)
+    with opened(place, own=own) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        for tool in own:
+            assert talk.adapter.handle({**call(tool["name"], cmd="x"), "id": "toolu_1"}) is None
+        assert "Noted" in talk.told("context_context_note", text="ours")
+        assert [note.text for note in session.notes()] == ["ours"]
+
+
+def test_a_session_without_our_tools_has_none_of_them(place: Path) -> None:
+    searches_the_web = {**SH, "name": "search"}
+    with Session.open(place, "plain", model=MODEL, tools=[searches_the_web]) as session:
+        session.append({"role": "user", "content": "go"})
+        assert Adapter(session).handle({**call("search", cmd="x"), "id": "toolu_1"}) is None
 
 
 # --- what they do
@@ -139,6 +173,25 @@ def test_archive_recover_restore_and_delete(talk: Talk) -> None:
     assert "only a person" in talk.wrong("restore", blocks=first)
     assert first not in talk.told("search", pattern="quick brown").split("@")
     assert talk.told("archive", blocks=third).startswith(f"Archived {third}: ")
+
+
+def test_nothing_that_only_the_command_line_takes_is_told(talk: Talk) -> None:
+    first = results(talk.session)[0]
+    said = [
+        talk.wrong("search", pattern="("),
+        talk.wrong("recover", block=first, grep="("),
+        talk.wrong("recover", block=first, grep="x", chars="1:2"),
+        talk.wrong("recover", block=first, lines="1:2", chars="1:2"),
+        talk.wrong("recover", block="B999"),
+        talk.wrong("note", text=" "),
+        talk.wrong("goto", name="main", note="x"),
+        talk.wrong("scope", name="x", note=" "),
+        talk.wrong("scope", name="x", note="y", revision="nowhere"),
+    ]
+    assert not [words for words in said if re.search(r"(^|[ `])--?[a-zA-Z]|ctxvc|log", words)], said
+    assert said[2].endswith("use grep with lines")
+    assert "scopes lists the others" in said[6]
+    assert "scopes of demo: main" in said[8]
 
 
 def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(talk: Talk) -> None:
@@ -245,15 +298,20 @@ def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Talk) -> None:
     answered = 0
+    waits = talk.waiting()
     for name, given in hostile():
-        found = talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": name, "input": given})
+        found = talk.adapter.handle({"type": "tool_use", "id": waits, "name": name, "input": given})
         assert found
+        if talk.session.writer.switching:
+            talk.adapter.results([{**found, "tool_use_id": waits}])
+            waits = talk.waiting()
         if found.get("is_error"):
             assert len(found["content"]) < 400
         assert len(found["content"]) < 12_000
         answered += 1
     assert answered > 600
     assert not humans_gone(talk.session.ledger())
+    talk.adapter.results([ran({**call("sh"), "id": waits})])
     talk.step(text("So much for that."), call("sh", cmd="ls"))
     talk.session.writer.flush()
     assert not damages(talk.session.store)
@@ -261,7 +319,7 @@ def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Tal
 
 @pytest.mark.parametrize("given", [None, 7, "blocks", [], [1], True, {"blocks": {}}, {1: 2}])
 def test_an_input_that_is_no_object_is_answered(talk: Talk, given: Any) -> None:
-    found = talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": "archive", "input": given})
+    found = talk.adapter.handle({"type": "tool_use", "id": talk.waiting(), "name": "archive", "input": given})
     assert found
     assert found["is_error"]
     assert "it takes blocks, index (optional)" in found["content"]
@@ -290,4 +348,4 @@ def test_what_the_model_cannot_mend_is_raised(talk: Talk, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(talk.session.writer, "note", full)
     with pytest.raises(CtxvcError, match="no space"):
-        talk.adapter.handle({"type": "tool_use", "id": "toolu_x", "name": "note", "input": {"text": WORDS}})
+        talk.adapter.handle({"type": "tool_use", "id": talk.waiting(), "name": "note", "input": {"text": WORDS}})

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ctxvc.agent import workspace
 from ctxvc.agent.workspace import CHARS, DEFINITIONS, HITS, Outcome, Workspace
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
@@ -80,10 +81,52 @@ def test_of_a_long_output_the_tail_is_shown_and_everything_is_kept(space: Worksp
     assert "left out" in done.shown.partition("\n")[0]
 
 
+def test_of_an_output_that_is_too_long_both_ends_are_kept_and_that_is_said(
+    space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 1_000)
+    outcome = space.run("bash", {"command": "yes | head -c 5000; echo the end"})
+    said = b"[4,008 bytes in the middle of the output were not kept]\n"
+    assert outcome.output == b"y\n" * 250 + b"\n[4,008 bytes were not kept]\n" + b"y\n" * 246 + b"the end\n" + said
+    assert (outcome.shown or "").endswith("\nthe end\n" + said.decode().rstrip())
+    assert not outcome.error
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_no_character_of_it_is_cut_in_two(space: Workspace, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 1_000)
+    (space.root / "faces").write_text("x" * shift + "\N{GRINNING FACE}" * 700)
+    assert space.run("bash", {"command": "cat faces"}).output.decode()
+    (space.root / "bytes").write_bytes(b"\x80" * 3_000)
+    assert space.run("bash", {"command": "cat bytes"}).output.count(b"\x80") == 1_000
+
+
+def test_a_command_that_writes_without_end_is_stopped(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "WRITTEN", 1 << 20)
+    outcome = space.run("bash", {"command": "yes"})
+    assert outcome.error
+    assert len(outcome.output) < workspace.KEPT + 500
+    assert "[stopped: it wrote more than 1,048,576 bytes]" in (outcome.shown or "")
+
+
 def test_files_are_read_with_line_numbers_and_in_parts(space: Workspace) -> None:
     assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n     3\tthree"
     assert said(space.run("read_file", {"path": "a.py", "first": 2, "lines": 1})) == "     2\ttwo\n[1 more lines]"
     assert said(space.run("read_file", {"path": "a.py", "first": 9})) == "a.py has 3 lines"
+
+
+def test_of_a_giant_file_the_beginning_is_read_and_that_is_said(
+    space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 8)
+    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n[6 bytes behind are not read]"
+
+
+def test_what_is_no_file_is_not_read(space: Workspace) -> None:
+    os.mkfifo(space.root / "pipe")
+    for tool, more in (("read_file", {}), ("edit_file", {"old": "a", "new": "b"})):
+        for path in ("pipe", "src"):
+            assert said(space.run(tool, {"path": path, **more})) == f"{path} is no file"
 
 
 def test_files_are_written_and_edited_whole_or_not_at_all(space: Workspace) -> None:
@@ -145,6 +188,73 @@ def test_files_that_git_ignores_are_neither_listed_nor_searched(space: Workspace
 def test_a_folder_without_git_is_listed_too(space: Workspace) -> None:
     (space.root / ".hidden").write_text("two")
     assert said(space.run("list_files", {})).splitlines() == ["a.py", "src/b.py"]
+
+
+def test_a_folder_without_git_has_its_gitignore_too_and_repositories_inside_have_theirs(space: Workspace) -> None:
+    (space.root / ".gitignore").write_text("*.log\nbuilt/\n")
+    for folder in ("built", "src/built", "lib/built", "lib/src"):
+        (space.root / folder).mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(space.root / "lib")], check=True, env=ENV)
+    (space.root / "lib" / ".gitignore").write_text("*.tmp\n")
+    for name in ("x.log", "built/two.py", "src/built/two.py", "lib/y.log", "lib/z.tmp", "lib/src/c.py"):
+        (space.root / name).write_text("two")
+
+    assert said(space.run("list_files", {})).splitlines() == [
+        "a.py",
+        "lib/.gitignore",
+        "lib/src/c.py",
+        "lib/y.log",
+        "src/b.py",
+    ]
+    assert said(space.run("list_files", {"path": "src"})) == "src/b.py"
+
+
+def test_no_command_that_the_folders_git_settings_name_is_run(space: Workspace) -> None:
+    subprocess.run(["git", "init", "-q", str(space.root)], check=True, env=ENV)
+    made = space.root.parent / "made"
+    subprocess.run(
+        ["git", "-C", str(space.root), "config", "core.fsmonitor", f"touch {made}; false"], check=True, env=ENV
+    )
+
+    assert said(space.run("list_files", {})).splitlines() == ["a.py", "src/b.py"]
+    assert not made.exists()
+
+
+def test_the_repository_of_the_folder_is_meant_whatever_the_environment_says(
+    space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = space.root.parent / "other"
+    for folder in (space.root, other):
+        subprocess.run(["git", "init", "-q", str(folder)], check=True, env=ENV)
+    (other / "theirs.txt").write_text("x")
+    subprocess.run(["git", "-C", str(other), "add", "."], check=True, env=ENV)
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    space.env = dict(os.environ)
+
+    assert said(space.run("list_files", {})).splitlines() == ["a.py", "src/b.py"]
+
+
+@pytest.mark.parametrize("tool", ["list_files", "search_files"])
+def test_a_folder_that_is_not_there_is_an_error(space: Workspace, tool: str) -> None:
+    done = space.run(tool, {"path": "nowhere", **({"pattern": "x"} if tool == "search_files" else {})})
+    assert done.error
+    assert said(done) == "there is no nowhere in the working folder"
+
+
+def test_of_a_file_or_a_list_all_is_shown_not_its_end(space: Workspace) -> None:
+    """What is too much for the context is admitted with both its ends, as any result is."""
+    (space.root / "long.txt").write_text("".join(f"line {number}\n" for number in range(3_000)))
+    for number in range(300):
+        (space.root / f"file-{number:03}.txt").write_text("line 7\n")
+
+    read = space.run("read_file", {"path": "long.txt"})
+    assert read.shown is None
+    assert said(read).splitlines()[0] == "     1\tline 0"
+    assert said(read).splitlines()[-2:] == ["  2000\tline 1999", "[1,000 more lines]"]
+    for tool, more in (("list_files", {}), ("search_files", {"pattern": "line 7$"})):
+        done = space.run(tool, more)
+        assert done.shown is None
+        assert len(said(done).splitlines()) > 200
 
 
 def test_hits_are_bounded(space: Workspace) -> None:

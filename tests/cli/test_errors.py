@@ -163,6 +163,23 @@ def test_wrong_usage_ends_with_2_and_points_to_help(words: list[str], run: Run, 
     assert told["error"]["code"] == "usage"
 
 
+@pytest.mark.parametrize("words", [["ask", "demo", "why?"], ["run", "mend it"]], ids=" ".join)
+@pytest.mark.parametrize("script", ["none.json", "folder"])
+def test_a_script_that_cannot_be_read_is_an_error_with_a_hint(
+    words: list[str], script: str, run: Run, project: Path
+) -> None:
+    (project / "folder").mkdir()
+    before = run("sessions", "--json", folder=project).stdout
+
+    done = run(*words, "--script", script, "--json", folder=project)
+
+    assert done.exit_code == 1
+    error = json.loads(done.stderr)["error"]
+    assert error["message"].startswith(f"cannot read {script}: ")
+    assert "a JSON list" in error["hint"]
+    assert run("sessions", "--json", folder=project).stdout == before
+
+
 def test_a_conflict_ends_with_4(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def conflict(*_: object) -> None:
         raise Conflict("another process holds demo", hint="wait for it")

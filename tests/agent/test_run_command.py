@@ -1,0 +1,222 @@
+"""`ctxvc run` as a shell runs it: going on, one run at a time, limits, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc import policies
+from ctxvc.agent import running
+from ctxvc.agent.loop import INTERRUPTED
+from ctxvc.session import Session
+from tests.messages_api import Reply, call, serve, text
+from tests.messages_api.script import Assistant, endless
+from tests.messages_api.script import script as said
+from tests.session.building import damages
+
+#: A command that goes on until somebody puts a file there.
+WAITS = "touch begun; until [ -e go ]; do sleep 0.02; done; echo did it"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def started(folder: Path, *words: str, url: str = "", script: object = None) -> subprocess.Popen[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
+    env |= {"ANTHROPIC_API_KEY": "test", "ANTHROPIC_BASE_URL": url} if url else {}
+    if script is not None:
+        (folder / "script.json").write_text(json.dumps(script))
+        words = (*words, "--script", "script.json")
+    return subprocess.Popen(
+        [sys.executable, "-m", "ctxvc", "run", *words],
+        cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def ran(folder: Path, *words: str, **more: Any) -> tuple[int, str, str]:
+    return ended(started(folder, *words, **more))
+
+
+def told(folder: Path, name: str = "run-1") -> list[tuple[str, str]]:
+    """Kind and words of what stands in a session."""
+    with Session.open(folder / ".ctxvc", name) as session:
+        rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
+        return [(row.kind, session.body(row.id).decode()) for row in rows]
+
+
+def until_there(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < end, f"{path.name} did not come"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that is in the middle of a command."""
+    script = [{"content": [call("bash", command=WAITS)]}, {"content": "Finished."}]
+    process = started(folder, "wait", "--yes", script=script)
+    until_there(folder / "begun")
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+# --- one at a time
+
+
+def test_a_run_that_is_at_work_is_not_gone_on_with_by_another(folder: Path, at_work: subprocess.Popen[str]) -> None:
+    for words in (("--resume", "run-1"), ("--resume", "run-1", "and this", "--model", "other")):
+        code, out, err = ran(folder, *words, script=[])
+        assert (code, out) == (4, "")
+        assert "a run is at work on session run-1" in err
+    (folder / "go").touch()
+    assert ended(at_work)[:2] == (0, "Finished.\n")
+    assert [words for kind, words in told(folder) if kind == "tool_result"] == ["did it\n"]
+    assert "and this" not in dict(told(folder)).values()
+
+
+def test_a_run_that_was_killed_is_gone_on_with_at_once(folder: Path, at_work: subprocess.Popen[str]) -> None:
+    at_work.send_signal(signal.SIGKILL)
+    at_work.communicate()
+    assert ran(folder, "--resume", "run-1", script=[{"content": "I looked."}])[:2] == (0, "I looked.\n")
+    assert [words for kind, words in told(folder) if kind == "tool_result"] == [INTERRUPTED]
+
+
+# --- going on
+
+
+def test_a_run_that_is_done_says_so_again_and_takes_another_task(folder: Path) -> None:
+    assert ran(folder, "hello", script=[{"content": [text("All "), text("done.")]}])[0] == 0
+    before = told(folder)
+    code, out, err = ran(folder, "--resume", "run-1", script=[])
+    assert (code, out) == (0, "All done.\n")
+    assert 'it was done already: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
+    assert told(folder) == before
+    assert ran(folder, "--resume", "run-1", "more", script=[{"content": "More."}])[:2] == (0, "More.\n")
+
+
+def test_a_session_in_which_nobody_gave_a_task_asks_for_one(folder: Path) -> None:
+    running.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")).close()
+    code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "What?"}])
+    assert (code, out) == (1, "")
+    assert '`ctxvc run --resume run-1 "TASK"`' in err
+    assert ran(folder, "--resume", "run-1", "this", script=[{"content": "Done."}])[:2] == (0, "Done.\n")
+
+
+# --- how it ends
+
+
+@pytest.mark.parametrize(
+    ("assistant", "words", "why", "code"),
+    [
+        (said("Done."), (), "said", 0),
+        (said(Reply([text("No.")], stop_reason="refusal")), (), "refused", 1),
+        (endless([[call("list_files")]]), ("--max-steps", "2"), "steps", 1),
+        (endless([[call("list_files")]]), ("--max-cost", "0.000001"), "cost", 1),
+        (endless([Reply([call("bash", command="touch half")], stop_reason="max_tokens")]), (), "cut", 1),
+    ],
+    ids=["said", "refused", "steps", "cost", "cut"],
+)
+def test_the_exit_code_says_whether_it_is_done(
+    folder: Path, assistant: Assistant, words: tuple[str, ...], why: str, code: int
+) -> None:  # fmt: skip
+    with serve(assistant) as api:
+        done = ran(folder, "do it", "--yes", "--json", *words, url=api.url)
+        assert len([each for each in api.calls if each.path == "/v1/messages"]) <= 4
+    assert (done[0], json.loads(done[1])["why"]) == (code, why), done
+    assert not (folder / "half").exists()
+
+
+def test_who_stops_it_gets_130_and_it_goes_on(folder: Path, at_work: subprocess.Popen[str]) -> None:
+    at_work.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    (folder / "go").touch()
+    code, _, err = ended(at_work)
+    assert code == 130
+    assert "`ctxvc run --resume run-1` goes on" in err
+    assert ran(folder, "--resume", "run-1", script=[{"content": "On."}])[:2] == (0, "On.\n")
+
+
+@pytest.mark.parametrize("dollars", ["nan", "inf", "-1"])
+def test_a_limit_of_cost_is_an_amount(folder: Path, dollars: str) -> None:
+    assert ran(folder, "do it", "--max-cost", dollars, script=[])[0] == 2
+    assert not (folder / ".ctxvc").exists()
+
+
+def test_a_limit_of_cost_is_refused_where_the_price_is_not_known(folder: Path) -> None:
+    with serve(said("Done.")) as api:
+        code, _, err = ran(folder, "do it", "--model", "claude-nobody-9", "--max-cost", "1", url=api.url)
+    assert code == 1
+    assert "no price is known" in err
+    assert not (folder / ".ctxvc").exists()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [5, [5], [None], [{"content": 5}], [{"content": ["x"]}], [{"content": "k", "usage": 5}], [{"role": 5}],
+     [{"content": [{"type": "text", "text": 5}]}], [{"content": [{"type": "tool_use", "id": 5, "name": []}]}],
+     [{"content": [{"type": ["x"]}]}], [{"content": "k", "usage": {"input_tokens": "x", "output_tokens": -1}}],
+     [{"content": "k", "stop_reason": {}}]],
+    ids=json.dumps,
+)  # fmt: skip
+def test_no_script_whatever_it_holds_is_a_bug(folder: Path, script: object) -> None:
+    code, _, err = ran(folder, "do it", "--yes", script=script)
+    assert code in (0, 1)
+    assert "bug" not in err
+
+
+# --- helpers
+
+
+def test_a_run_killed_with_a_helper_at_work_goes_on_and_so_does_the_helper(folder: Path) -> None:
+    """In the killed step stand a tool of the context, a helper in the middle of a command, and a command beside it."""
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "you are a helper" in said and "delegate" not in said:
+            if "interrupted" not in said:
+                return [call("bash", command=f"echo helper >> log; {WAITS}", timeout=60)]
+            return "I looked: it had run."
+        if "it had run" in said:
+            return "Done."
+        aside = call("delegate", name="aside", task="you are a helper")
+        if "interrupted" in said:
+            return [aside]
+        return [call("note", text="Begun."), aside, call("bash", command="echo main >> log; touch beside")]
+
+    with serve(assistant) as api:
+        process = started(folder, "do it", "--yes", url=api.url)
+        until_there(folder / "begun")
+        until_there(folder / "beside")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        (folder / "go").touch()  # the command that it left behind ends
+        assert ran(folder, "--resume", "run-1", "--yes", url=api.url)[:2] == (0, "Done.\n")
+        assert {each.status for each in api.calls} == {200}
+    assert sorted((folder / "log").read_text().split()) == ["helper", "main"]
+    with Session.open(folder / ".ctxvc", "run-1") as session:
+        assert [note.text for note in session.notes()] == ["Begun."]
+        assert "aside reports:\nI looked: it had run." in [words for _, words in told(folder)]
+        assert not damages(session.store)
+    with Session.open(folder / ".ctxvc", "run-1", scope="aside") as helper:
+        assert not helper.writer.open

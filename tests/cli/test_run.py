@@ -1,0 +1,203 @@
+"""`run` and `ask` as a person starts them, on a provider of ours: windows and budgets, failures, scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from ctxvc import models
+from ctxvc.session import Session
+from tests.cli.conftest import Run
+from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, catalogue, script, serve
+from tests.messages_api.script import endless
+
+SONNET, HAIKU = "claude-sonnet-5-5", "claude-haiku-4-5"
+Serving = Callable[..., Any]
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
+    monkeypatch.setattr(models, "_TOLD", {})
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+
+    @contextmanager
+    def serving(replies: Any, **windows: int) -> Iterator[MessagesApi]:
+        listed = [replace(MODELS[name], window=tokens) for name, tokens in windows.items()]
+        with serve(replies, judge=Judge(models={**MODELS, **catalogue(listed)})) as api:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+            yield api
+
+    return serving
+
+
+def session_of(folder: Path, name: str = "run-1") -> Session:
+    return Session.open(folder / ".ctxvc", name)
+
+
+def ran(run: Run, folder: Path, *words: str) -> Result:
+    done = run("run", *words, "--yes", folder=folder)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+# --- windows and budgets
+
+
+def test_the_window_is_the_models_own_and_another_models_takes_its_place(
+    serving: Serving, run: Run, tmp_path: Path
+) -> None:
+    with serving(endless(["One.", "Two."]), **{SONNET: 700_000, HAIKU: 150_000}) as api:
+        ran(run, tmp_path, "first")
+        with session_of(tmp_path) as session:
+            assert session.budget.window == 700_000
+        ran(run, tmp_path, "and on", "--resume", "run-1", "--model", HAIKU)
+        with session_of(tmp_path) as session:
+            assert session.budget.window == 150_000
+            assert session.ledger().meta.budget == 0  # nobody gave one
+        assert [body["model"] for body in api.bodies] == [SONNET, HAIKU]
+
+
+def test_what_a_reply_may_have_is_kept_free_of_the_window(serving: Serving, run: Run, tmp_path: Path) -> None:
+    with serving(endless(["Well."])) as api:
+        ran(run, tmp_path, "first", "--budget", "20000")
+        with session_of(tmp_path) as session:
+            assert (session.budget.window, session.budget.reserve) == (20_000, 5_000)
+        ran(run, tmp_path, "more", "--resume", "run-1", "--budget", "200000")
+        with session_of(tmp_path) as session:
+            assert (session.budget.window, session.budget.reserve) == (200_000, 16_000)
+        ran(run, tmp_path, "more", "--resume", "run-1")
+        assert [body["max_tokens"] for body in api.bodies] == [5_000, 16_000, 16_000]
+
+
+def test_the_budget_that_a_person_gave_stays_with_another_model(serving: Serving, run: Run, tmp_path: Path) -> None:
+    with serving(endless(["Well."])):
+        ran(run, tmp_path, "first", "--budget", "50000")
+        ran(run, tmp_path, "more", "--resume", "run-1", "--model", HAIKU)
+        with session_of(tmp_path) as session:
+            assert session.budget.window == 50_000
+
+
+def test_a_budget_above_what_the_model_takes_is_refused(serving: Serving, run: Run, tmp_path: Path) -> None:
+    with serving(endless(["Well."]), **{HAIKU: 150_000}) as api:
+        ran(run, tmp_path, "first", "--budget", "300000")
+        done = run("run", "more", "--resume", "run-1", "--model", HAIKU, folder=tmp_path)
+        assert done.exit_code == 1
+        assert "claude-haiku-4-5 takes 150,000 tokens" in done.stderr
+        assert "--budget" in done.stderr
+        assert len(api.bodies) == 1
+        with session_of(tmp_path) as session:
+            assert session.ledger().meta.model == SONNET
+        ran(run, tmp_path, "more", "--resume", "run-1", "--model", HAIKU, "--budget", "100000")
+
+
+def test_the_person_says_what_a_model_takes_that_nobody_knows(serving: Serving, run: Run, tmp_path: Path) -> None:
+    """Where the provider or the table knows it, their word counts."""
+    said = tmp_path / "said.json"
+    said.write_text('[{"content": "Well."}]')
+    ran(run, tmp_path, "first", "--model", "own-model", "--window", "30000", "--script", str(said))
+    with session_of(tmp_path) as session:
+        assert session.budget.window == 30_000
+    ran(run, tmp_path, "first", "--model", HAIKU, "--window", "30000", "--script", str(said))
+    with session_of(tmp_path, "run-2") as session:
+        assert session.budget.window == 200_000
+    with serving(endless(["Well."]), **{HAIKU: 150_000}):
+        ran(run, tmp_path, "first", "--model", HAIKU, "--window", "30000")
+        with session_of(tmp_path, "run-3") as session:
+            assert session.budget.window == 150_000
+
+
+def test_a_question_leaves_room_for_its_answer_and_fits_the_model(serving: Serving, run: Run, tmp_path: Path) -> None:
+    with serving(endless(["It cites nothing."]), **{HAIKU: 30_000}) as api:
+        ran(run, tmp_path, "first")
+        run("ask", "run-1", "Why?", "--model", HAIKU, folder=tmp_path)
+        assert api.bodies[-1]["max_tokens"] == 7_500
+    with session_of(tmp_path, "ask-1") as session:
+        assert (session.budget.window, session.budget.reserve) == (30_000, 7_500)
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("words", [["run", "mend it"], ["ask", "run-1", "Why?"]], ids=" ".join)
+def test_without_a_key_or_a_network_nothing_begins(
+    words: list[str], serving: Serving, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(endless(["Well."])):
+        ran(run, tmp_path, "first")
+        before = run("sessions", folder=tmp_path).stdout
+        monkeypatch.delenv("ANTHROPIC_API_KEY")
+        done = run(*words, folder=tmp_path)
+        assert (done.exit_code, "did not take the key" in done.stderr) == (1, True)
+        assert "set ANTHROPIC_API_KEY" in done.stderr
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+    done = run(*words, folder=tmp_path)  # nobody serves any more
+    assert (done.exit_code, "cannot be reached" in done.stderr) == (1, True)
+    assert run("sessions", folder=tmp_path).stdout == before
+
+
+def test_without_a_key_there_is_not_even_a_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    assert run("run", "mend it", folder=tmp_path).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_provider_that_fails_on_the_way_is_told_of_with_the_way_on(
+    serving: Serving, run: Run, tmp_path: Path
+) -> None:
+    busy = Refusal(529, "overloaded_error", "Overloaded", {"x-should-retry": "false"})
+    with serving(script("Well.", busy, busy)):
+        ran(run, tmp_path, "first")
+        done = run("run", "second", "--name", "mine", folder=tmp_path)
+        assert "wait a little; `ctxvc run --resume mine` goes on" in done.stderr
+        done = run("ask", "mine", "Why?", folder=tmp_path)
+        assert "ask again; what was read so far stands in session ask-1" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["run", "mend it"], ["ask", "first", "Why?"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "said",
+    [
+        '[{"content": 5}]',
+        '[{"content": ["x"]}]',
+        '[{"content": null}]',
+        '[{"role": 7, "content": "x"}]',
+        '[{"content": "k", "usage": 5}]',
+        '[{"content": "k", "stop_reason": []}]',
+        '[{"content": "\\ud800"}]',
+        '["x"]',
+        "{}",
+        "",
+        '[{"content": [{}]}]',
+        '[{"content": [{"type": 5}]}]',
+        '[{"content": [{"type": "text", "text": 5}]}]',
+        '[{"content": [{"type": "text"}]}]',
+        '[{"content": [{"type": "tool_use", "name": 5}]}]',
+        '[{"content": [{"type": "tool_use", "name": "bash", "input": "x", "id": 7}]}]',
+        '[{"content": [{"type": "tool_use", "name": ["bash"], "input": []}]}]',
+        '[{"content": "k", "usage": {"input_tokens": "x", "output_tokens": [1]}}]',
+        '[{"content": "k", "usage": {"input_tokens": -5}}]',
+    ],
+)
+def test_a_script_that_is_none_is_an_error_and_no_bug(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "said.json"
+    script.write_text('[{"content": "Well."}]')
+    ran(run, tmp_path, "first", "--name", "first", "--script", str(script))
+    script.write_text(said)
+    done = run(*words, "--script", str(script), "--max-steps", "2", folder=tmp_path)
+    assert "bug" not in done.stderr, done.stderr
+    assert done.exit_code in (0, 1)
+
+
+def test_a_question_of_no_words_opens_nothing(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "said.json"
+    script.write_text('[{"content": "Well."}]')
+    ran(run, tmp_path, "first", "--name", "first", "--script", str(script))
+    assert run("ask", "first", " ", "--script", str(script), folder=tmp_path).exit_code == 2
+    assert "ask-1" not in run("sessions", folder=tmp_path).stdout
