@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.policies import model_options, with_model
 
 if TYPE_CHECKING:
     from ctxvc.core.plan import Action, Rehearsal, View
@@ -31,14 +33,15 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1),
               help="Window that the policy's thresholds are shares of (the prompt's present size).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
+@model_options
 @json_option
 @click.pass_obj
-def compact(app: App, spec: str, budget: int | None, dry_run: bool) -> None:
+def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
     """Make room now: clear old results, and summarise where need be.
 
     Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
-    `ctxvc undo` takes all of it back. No model is asked: a summary is picked from the text by rule, and says so.
+    `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.
     """
     from ctxvc.cli.planning import parsed
     from ctxvc.policies.layered import Layered
@@ -48,9 +51,12 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool) -> None:
     policy = parsed(spec, app.folder) if spec else usual
     if dry_run:
         with app.reading() as writer:
-            answer = _compacted(Session(writer, actor="user", policy=policy), policy, budget or 0, dry_run=True)
+            session = Session(writer, actor="user", policy=policy)
+            policy = with_model(app, session, policy, model, script)
+            answer = _compacted(session, policy, budget or 0, dry_run=True)
     else:
         with app.store() as store, Session(store.writer(app.session), actor="user", policy=policy) as session:
+            policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)
     if app.output.json:
         app.output.value(answer)
@@ -60,11 +66,11 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool) -> None:
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> schemas.Compacted:
     from ctxvc.core.engine import rehearse
-    from ctxvc.policies import spec
+    from ctxvc.policies import proposed, spec
 
     view = session.view()
     before = session.used()
-    made = policy.propose(_under(view, window, before))
+    made = proposed(policy, _under(view, window, before))
     done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)
     return schemas.Compacted(
         session=session.name,
@@ -73,7 +79,7 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         reason=made.reason,
         committed=bool(done) and not dry_run,
         tokens_before=before,
-        tokens_after=view.calibrated(done.tokens_after) if dry_run else session.used(),
+        tokens_after=session.left(done) if dry_run else session.used(),
         items=_items(done),
         groups=[
             schemas.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)

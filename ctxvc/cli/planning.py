@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,55 +18,72 @@ from ctxvc.cli import schemas
 from ctxvc.cli.acting import left_out
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.policies import model_options, with_model
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
     from ctxvc.core.plan import Rehearsal, View
     from ctxvc.core.policy import Policy
+    from ctxvc.core.timing import Moment
     from ctxvc.session import Session
     from ctxvc.store.plans import Pending
 
 #: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
 _MOST_ACTIONS = 60
 _MOST_NAMED = 8
+#: Characters of a knob with its value that are shown in a line of the listing.
+_KNOB = 24
+#: What a policy of one's own may be called: its name stands in commits, and between `+`, `:` and `,`.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @command("plan", "ctxvc plan --policy layered --budget 32000")
 @click.option("--policy", "spec", metavar="POLICY", default="",
               help="NAME:knob=value,…; several joined by + (the session's own, else default).")  # fmt: skip
 @click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1), help="Window to plan for (the session's own).")
-@click.option("--commit", "doing", flag_value="commit", help="Make the plan true.")
-@click.option("--wait", "doing", flag_value="wait", help="Let it wait for a moment when it breaks no cache.")
-@click.option("--pending", "doing", flag_value="pending", help="List the plans that wait.")
+@click.option("--commit", is_flag=True, help="Make the plan true.")
+@click.option("--wait", is_flag=True, help="Let it wait for a moment when it breaks no cache.")
+@click.option("--pending", is_flag=True, help="List the plans that wait.")
 @click.option("--drop", metavar="PLAN", multiple=True, help="Drop a plan that waits, as in P3.")
+@model_options
 @json_option
 @click.pass_context
-def plan(ctx: click.Context, spec: str, budget: int | None, doing: str | None, drop: tuple[str, ...]) -> None:
+def plan(
+    ctx: click.Context, spec: str, budget: int | None, commit: bool, wait: bool, pending: bool, drop: tuple[str, ...],
+    model: str, script: Path | None,
+) -> None:  # fmt: skip
     """Show what a policy would take out of the prompt, and why.
 
     Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
-    one's own is `path.py:Class:knob=value`.
+    one's own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --model names
+    one, which is then sent the live prompt and what the policy asks; in `ctxvc run` it gets the run's.
     """
     app = ctx.ensure_object(App)
+    if commit and wait:
+        raise click.UsageError("--commit or --wait, not both")
+    if (pending or drop) and (spec or budget or commit or wait or model or script):
+        raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
     from ctxvc.core.budget import Budget, check
     from ctxvc.core.engine import rehearse
+    from ctxvc.policies import proposed
     from ctxvc.session import Session
 
     with app.store() as store, store.writer(app.session) as writer:
-        if drop or doing == "pending":
+        if drop or pending:
             _waiting(app, Session(writer, actor="user"), drop)
             return
         policy = parsed(spec or writer.ledger().meta.policy or "default", app.folder)
         session = Session(writer, actor="user", policy=policy)
+        policy = with_model(app, session, policy, model, script)
         view = session.view()
         if budget:
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
-        made = policy.propose(view)
-        tried = rehearse(view, made)
+        made = proposed(policy, view)
+        tried = session.commit(made) if commit else rehearse(view, made)
         answer = _planned(session, policy, view, tried)
-        if doing == "commit" and tried:
-            answer = msgspec.structs.replace(answer, committed=bool(session.commit(made)))
-        elif doing == "wait" and tried:
+        if commit:
+            answer = msgspec.structs.replace(answer, committed=bool(tried))
+        elif wait and tried:
             answer = msgspec.structs.replace(answer, waits=session.propose(made).id)
     if app.output.json:
         app.output.value(answer)
@@ -99,11 +117,21 @@ def policies(app: App, name: str) -> None:
                     Column("decides"),
                     Column("the model sees", least=14),
                     Column("recoverable", least=11),
+                    Column("knobs", least=16),
                     Column("from", least=16),
                 ),
-                [[item.name, item.decides, item.sees, item.recovers, item.source] for item in answer.items],
+                [
+                    [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]
+                    for item in answer.items
+                ],
             )
         )
+
+
+def _knobs(knobs: Mapping[str, str]) -> str:
+    """`keep=0, low_water=0.4`; a long value is cut."""
+    told = (f"{name}={value}" for name, value in knobs.items())
+    return ", ".join(knob if len(knob) <= _KNOB else f"{knob[:_KNOB]}…" for knob in told)
 
 
 def parsed(spec: str, folder: Path) -> Policy:
@@ -133,6 +161,8 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
         has = [each for each, value in vars(module).items() if _is_own(value, module_name, Policy)]
         raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
+    if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
+        raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
     return kind
 
 
@@ -144,18 +174,10 @@ def _is_own(value: object, module: str, base: type) -> bool:
 
 
 def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> schemas.Planned:
-    from ctxvc.core.draft import blocks_of
-    from ctxvc.core.engine import costs
     from ctxvc.policies import spec
 
-    before, after = costs(view.ledger, view.price), costs(tried.after, view.price)
-
-    def freed(targets: tuple[str, ...]) -> int:
-        groups = tried.after.groups
-        blocks = [block for target in targets for block in (blocks_of(groups, target) or [target])]
-        return sum(before[block].shown - after[block].shown for block in blocks if block in before)
-
-    moment = policy.moment(view, tried) if tried else None
+    moment = _judged(policy, view, tried) if tried else None
+    left = session.left(tried)
     return schemas.Planned(
         session=session.name,
         scope=session.scope,
@@ -164,17 +186,60 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
         reason=tried.plan.reason,
         window=view.budget.effective,
         tokens_before=view.calibrated(tried.tokens_before),
-        tokens_after=view.calibrated(tried.tokens_after),
+        tokens_after=left,
+        tokens_cut=view.calibrated(tried.tokens_after) - left,
         now=moment.now if moment else False,
         moment=moment.why if moment else "",
-        items=[
-            schemas.PlannedAction(
-                verb=action.verb, targets=list(action.targets), index=action.index, freed=freed(action.targets)
-            )
-            for action in tried.done
-        ],
+        benefit=round(moment.benefit) if moment else 0,
+        cost=round(moment.cost) if moment else 0,
+        items=_actions(policy, view, tried),
         problems=[schemas.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
     )
+
+
+def _judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
+    """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
+    from ctxvc.core.timing import reckon
+    from ctxvc.policies import judged
+
+    moment = judged(policy, view, tried)
+    if moment.benefit or moment.cost:
+        return moment
+    return reckon(view, tried, policy.timing).moment(moment.why or "no reason is given", now=moment.now)
+
+
+def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.PlannedAction]:
+    """What is done, with what each action frees, and what the cache behind its first block costs to be written anew.
+
+    A block that two actions take counts for the last of them, which leaves it as it then stands.
+    """
+    from ctxvc.core.draft import blocks_of
+    from ctxvc.core.engine import costs
+    from ctxvc.core.timing import committed
+
+    before, after = costs(view.ledger, view.price), costs(tried.after, view.price)
+    dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
+    behind: dict[str, float] = {}  # block → what it costs to write all of the new prompt from there on
+    left = 0.0
+    for block, cost in reversed(list(costs(committed(tried), view.price).items())):
+        left += cost.shown * dearer
+        behind[block] = left
+    counted: set[str] = set()
+    items: list[schemas.PlannedAction] = []
+    for action in reversed(tried.done):
+        named = [block for target in action.targets for block in (blocks_of(tried.after.groups, target) or [target])]
+        blocks = before.keys() & named
+        items.append(
+            schemas.PlannedAction(
+                verb=action.verb,
+                targets=list(action.targets),
+                index=action.index,
+                freed=sum(before[block].shown - after[block].shown for block in blocks - counted),
+                cache=round(max((behind[block] for block in blocks), default=0)),
+            )
+        )
+        counted |= blocks
+    return items[::-1]
 
 
 def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
@@ -183,7 +248,7 @@ def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
     share = f"{answer.tokens_before:,} tokens of {answer.window:,}"
     yield output.style(f"{safe(answer.policy)}: {share}", bold=True)
     if answer.reason:
-        yield safe(answer.reason)
+        yield safe(f"why: {answer.reason}")
     if not answer.items:
         yield "nothing to do"
         return
@@ -191,13 +256,20 @@ def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
     for action in answer.items[:_MOST_ACTIONS]:
         named = ids.ranges(action.targets)
         more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
-        rows.append([action.verb, ", ".join(named[:_MOST_NAMED]) + more, action.freed, action.index])
-    yield from output.table_lines(
-        Table((Column("what"), Column("blocks"), Column("~tokens freed", right=True), Column("index", least=12)), rows)
+        rows.append([action.verb, ", ".join(named[:_MOST_NAMED]) + more, action.freed, action.cache, action.index])
+    columns = (
+        Column("what"),
+        Column("blocks"),
+        Column("~tokens freed", right=True),
+        Column("~cache cost", right=True),
+        Column("why", least=12),
     )
+    yield from output.table_lines(Table(columns, rows))
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
-    yield f"{answer.tokens_before - answer.tokens_after:,} tokens freed; {answer.tokens_after:,} would be left"
+    left = "are" if answer.committed else "would be"
+    cut = f" ({answer.tokens_cut:,} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
+    yield f"{answer.tokens_before - answer.tokens_after:,} tokens freed{cut}; {answer.tokens_after:,} {left} left"
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:
@@ -244,7 +316,7 @@ def _pending(held: Pending) -> schemas.PendingPlan:
         actor=held.plan.actor,
         reason=held.plan.reason,
         actions=[
-            schemas.PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0)
+            schemas.PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
             for action in held.plan.actions
         ],
     )
@@ -254,7 +326,7 @@ def _pending(held: Pending) -> schemas.PendingPlan:
 
 
 def _listed(kind: type[Policy]) -> schemas.PolicyItem:
-    from ctxvc.policies import knobs
+    from ctxvc.policies import knobs, units, word
 
     terms = kind().terms()
     return schemas.PolicyItem(
@@ -265,14 +337,9 @@ def _listed(kind: type[Policy]) -> schemas.PolicyItem:
         sees=kind.sees,
         recovers=kind.recovers,
         tools=list(terms.tools),
-        knobs={name: _word(value) for name, value in knobs(kind).items()},
+        knobs={name: word(value) for name, value in knobs(kind).items()},
+        units=dict(units(kind)),
     )
-
-
-def _word(value: object) -> str:
-    from ctxvc.policies import word
-
-    return word(value)
 
 
 def _told(output: Output, item: schemas.PolicyItem) -> Iterator[str]:
@@ -284,4 +351,6 @@ def _told(output: Output, item: schemas.PolicyItem) -> Iterator[str]:
         yield f"tools: {', '.join(item.tools)}"
     if item.knobs:
         yield "knobs:"
-        yield from (f"  {name}={value}" for name, value in item.knobs.items())
+        told = [(f"  {name}={value}", item.units[name]) for name, value in item.knobs.items()]
+        widest = max((len(knob) for knob, _ in told if len(knob) <= _KNOB), default=0)
+        yield from (f"{knob:{widest}}  {unit}".rstrip() for knob, unit in told)

@@ -156,8 +156,9 @@ class PlannedAction(Item, frozen=True, kw_only=True):
 
     verb: str
     targets: list[Block]
-    index: Annotated[str, _field("index text of an archive, or the summary")]
+    index: Annotated[str, _field("index text of an archive, or the summary; of a mask or prune, why")]
     freed: Annotated[int, _field("tokens; 0 for a plan that waits")]
+    cache: Annotated[int, _field("to write anew what stands behind it, in fresh input tokens; 0 for a plan that waits")]
 
 
 class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
@@ -170,9 +171,12 @@ class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
     reason: Annotated[str, _field("why, or why nothing is to be done")]
     window: Annotated[int, _field("tokens that the prompt may have")]
     tokens_before: int
-    tokens_after: int
+    tokens_after: Annotated[int, _field("those that are left once it is committed")]
+    tokens_cut: Annotated[int, _field("what the cut that comes with it frees: earlier thinking and dashboards")]
     now: Annotated[bool, _field("whether the broken cache is worth it now")]
-    moment: Annotated[str, _field("why now, or why not yet")]
+    moment: Annotated[str, _field("why now, or why not yet, with the reckoning")]
+    benefit: Annotated[int, _field("what is saved by committing now less what that costs, in fresh input tokens")]
+    cost: Annotated[int, _field("what the broken cache and the planning cost, in fresh input tokens")]
     committed: bool = False
     waits: Annotated[str, _field("id of the plan, where it was left to wait")] = ""
     items: list[PlannedAction]
@@ -210,6 +214,7 @@ class PolicyItem(Item, frozen=True, kw_only=True):
     recovers: Annotated[str, _field("whether what left can be got back")]
     tools: Annotated[list[str], _field("context tools that it gives the model")]
     knobs: Annotated[dict[str, str], _field("name → usual value")]
+    units: Annotated[dict[str, str], _field("name → what it counts, or the values that it takes; may be empty")]
 
 
 class Policies(Answer, frozen=True, kw_only=True, tag="ctxvc.policies/1"):
@@ -330,7 +335,7 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
 
     session: Session
     scope: Scope
-    why: Annotated[str, _field("`said`, `steps`, `cost`, `refused` or `stopped`")]
+    why: Annotated[str, _field("`said`, `steps`, `cost`, `refused`, `full`, `cut` or `stopped`")]
     scripted: Annotated[bool, _field("whether a script replied and no model")]
     steps: Annotated[int, _field("replies")]
     fresh: int

@@ -54,8 +54,8 @@ def until(
 ) -> tuple[tuple[Action, ...], int]:
     """As many of the plan's first actions as bring the prompt to `target` tokens, and what it costs then.
 
-    The tokens are as the provider counts them, overhead included. Actions of which nothing is allowed are left out; all
-    the others stay where the target is not reached.
+    The tokens are as the provider counts them, overhead included. Targets that are not allowed are left out, and with
+    them actions of which nothing is left; all the others stay where the target is not reached.
     """
     draft = Draft(view.ledger, view.price, view.next_group, view.handles)
     protect = protection.protected(view.ledger) if protect is None else protect
@@ -64,8 +64,8 @@ def until(
     for action in plan.actions:
         if view.calibrated(view.overhead + trial.total) <= target:
             break
-        if trial.act(action).targets:
-            done.append(action)
+        if (left := trial.act(action)).targets:
+            done.append(left)
     return tuple(done), view.calibrated(view.overhead + trial.total)
 
 

@@ -67,16 +67,16 @@ def _results(view: View, kept: frozenset[str], only: frozenset[str] | None = Non
 
 
 def _steps(view: View, kept: frozenset[str]) -> Iterator[Action]:
-    """Archives of what is left of old steps, oldest first: a run of steps between two texts of humans is one group."""
+    """Archives of what is left of old steps, oldest first: all between two texts of humans is one group."""
     run: list[str] = []
     for row in view.ledger.rows():
         if is_human(row.role, row.origin) or row.id in kept or row.state == "pinned" or row.kind == "note":
-            if len(run) > 1:
+            if run:
                 yield Action(verb="archive", targets=tuple(run))
             run = []
         elif row.state in ("visible", "masked") and row.kind not in ("tool_result", "dashboard", "thinking"):
             run.append(row.id)
-    if len(run) > 1:
+    if run:
         yield Action(verb="archive", targets=tuple(run))
 
 

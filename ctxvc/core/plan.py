@@ -33,8 +33,9 @@ class Price(Protocol):
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One verb on blocks and groups. `index` is the index text of an archive, the summary of a `summarise`, the reason
-    of a `delete`. With `preview`, the stub of a block that is archived shows the beginning and the end of its text.
-    `checksums` maps a block to the beginning of its checksum, where the one who planned knew it.
+    of a `delete`; of a mask or prune it is why, for people. With `preview`, the stub of a block that is archived shows
+    the beginning and the end of its text. `checksums` maps a block to the beginning of its checksum, where the one who
+    planned knew it. `part` tells which policy of a composition wants it, counted from 1; 0 where one made the plan.
     """
 
     verb: Verb
@@ -42,6 +43,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: str = ""
     preview: bool = False
     checksums: Mapping[str, str] = {}
+    part: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,16 +7,31 @@ the view. Its fields are its knobs; its class says where it comes from and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from ctxvc.core import timing
 from ctxvc.core.plan import Plan, Rehearsal, View
-from ctxvc.core.timing import Moment
+from ctxvc.core.timing import Moment, Timing
 
 #: What the model is shown of its context: the table of blocks, the totals only, nothing.
 Board = Literal["full", "status", "off"]
+
+
+#: What a knob counts: the type of a policy's field that `ctxvc policies` shows with its unit.
+Share = Annotated[float, msgspec.Meta(description="share of the budget")]
+PromptShare = Annotated[float, msgspec.Meta(description="share of the prompt")]
+CeilingShare = Annotated[float, msgspec.Meta(description="share of the ceiling")]
+Price = Annotated[float, msgspec.Meta(description="times the price of a fresh input token")]
+Seconds = Annotated[float, msgspec.Meta(description="seconds")]
+Calls = Annotated[float, msgspec.Meta(description="calls")]
+Tokens = Annotated[int, msgspec.Meta(description="tokens")]
+Results = Annotated[int, msgspec.Meta(description="results")]
+Steps = Annotated[int, msgspec.Meta(description="steps")]
+Bytes = Annotated[int, msgspec.Meta(description="bytes")]
+Characters = Annotated[int, msgspec.Meta(description="characters")]
+Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -69,7 +84,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def moment(self, view: View, tried: Rehearsal) -> Moment:
         """Whether its rehearsed plan is made true now, or waits, and why."""
-        return timing.moment(view, tried)
+        return timing.moment(view, tried, self.timing)
+
+    @property
+    def timing(self) -> Timing:
+        """The prices and bounds that its moments are judged by."""
+        return timing.USUAL
 
     @property
     def actor(self) -> str:

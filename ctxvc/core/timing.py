@@ -32,11 +32,76 @@ USUAL = Timing()
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Whether a plan is committed now, why, and what that saves: `benefit`, in fresh input tokens."""
+    """Whether a plan is committed now, and why. What that saves and what it costs are in fresh input tokens.
+
+    `cost` is that of the broken cache and of the planning; `benefit` is what is left of the savings behind it.
+    """
 
     now: bool
     why: str
     benefit: float = 0.0
+    cost: float = 0.0
+
+
+class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit now would save and cost, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
+
+    The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
+    cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
+    a cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
+    anyway. L_GC is what the planner itself took. A cache that has expired (`cold`) breaks for nothing.
+    """
+
+    share: float
+    leaving: float
+    calls: float
+    saved: float
+    rewritten: float
+    broken: float
+    planning: int
+    cold: bool
+
+    @property
+    def cost(self) -> float:
+        return self.broken + self.planning
+
+    @property
+    def benefit(self) -> float:
+        return self.saved - self.cost
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
+            f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
+            f"the planning took {self.planning:,}"
+        )
+
+    def moment(self, ground: str, *, now: bool = True) -> Moment:
+        """Now, or not yet, on this ground; the reckoning is told with it."""
+        return Moment(now, f"{ground}; {self.words}", self.benefit, self.cost)
+
+
+def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
+    """What it would save and cost to commit the rehearsed plan now."""
+    price = view.calibration[0] / 1000
+    calls = timing.calls or calls_a_turn(view.ledger)
+    cold = view.idle > timing.lifetime
+    freed = tried.freed * price
+    saved = freed * timing.read_price * calls
+    if cold:
+        saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
+    rewritten = 0.0 if cold or not tried else behind_first_edit(view, tried) * price
+    return Reckoning(
+        share=tried.freed / max(1, tried.tokens_before),
+        leaving=freed,
+        calls=calls,
+        saved=saved,
+        rewritten=rewritten,
+        broken=rewritten * (timing.write_price - timing.read_price),
+        planning=tried.plan.cost,
+        cold=cold,
+    )
 
 
 def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
@@ -44,38 +109,20 @@ def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
 
     At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
     come save more than the broken cache and the planning cost.
-
-    The benefit is the paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached
-    tokens. The cache breaks behind the first edit: what stands there is written anew instead of read. A commit makes a
-    cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
-    anyway. L_GC is what the planner itself took.
     """
-    plan, prices = tried.plan, view.calibration[0] / 1000
     if not tried:
         return Moment(False, "nothing of the plan is left to do")
-    share = tried.freed / max(1, tried.tokens_before)
-    calls = timing.calls or calls_a_turn(view.ledger)
-    cold = view.idle > timing.lifetime
-    freed = tried.freed * prices
-    saved = freed * timing.read_price * calls
-    if cold:
-        saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
-    rewritten = 0.0 if cold else behind_first_edit(view, tried) * prices
-    broken = rewritten * (timing.write_price - timing.read_price)
-    benefit = saved - broken - plan.cost
-    reckoned = (
-        f"{calls:,.0f} calls to come save {saved:,.0f}, the cache behind the first edit costs {broken:,.0f}, "
-        f"the planning took {plan.cost:,}"
-    )
-    if plan.pressure:
-        return Moment(True, f"the hard budget is at stake; {share:.0%} of the prompt leaves", benefit)
-    if share > timing.share:
-        return Moment(True, f"{share:.0%} of the prompt leaves, more than {timing.share:.0%}; {reckoned}", benefit)
-    if cold:
+    reckoned = reckon(view, tried, timing)
+    leaves = f"{reckoned.share:.0%} of the prompt leaves"
+    if tried.plan.pressure:
+        return reckoned.moment(f"the hard budget is at stake; {leaves}")
+    if reckoned.share > timing.share:
+        return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
+    if reckoned.cold:
         idle = f"the last call was {view.idle:,.0f} s ago"
-        return Moment(True, f"{idle}, the cache of {timing.lifetime:,.0f} s is gone; {reckoned}", benefit)
-    sign = "more" if benefit > 0 else "no more"
-    return Moment(benefit > 0, f"{share:.0%} of the prompt leaves, {sign} than it costs: {reckoned}", benefit)
+        return reckoned.moment(f"{idle}, the cache of {timing.lifetime:,.0f} s is gone")
+    sign = "more" if reckoned.benefit > 0 else "no more"
+    return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
 
 
 def calls_a_turn(ledger: Ledger) -> float:
@@ -89,10 +136,15 @@ def calls_a_turn(ledger: Ledger) -> float:
     return len(steps) / len(turns) if turns else 1.0
 
 
+def committed(tried: Rehearsal) -> Ledger:
+    """The ledger once the plan is committed: with the cut that comes along."""
+    meta = msgspec.structs.replace(tried.after.meta, cuts=cuts.before_reply(tried.after))
+    return tried.after.with_meta(meta)
+
+
 def behind_first_edit(view: View, tried: Rehearsal) -> int:
     """The tokens of the new prompt that no cache of the old one has: from the first edit on, the cut's included."""
-    cut = msgspec.structs.replace(tried.after.meta, cuts=cuts.before_reply(tried.after))
-    now = outline(tried.after.with_meta(cut))
+    now = outline(committed(tried))
     at = _first_difference(outline(view.ledger), now)
     return sum(cost_of(slot, view.price) for slot in now[at:])
 

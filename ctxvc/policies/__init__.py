@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
+from msgspec import NODEFAULT
 
 from ctxvc.core.policy import Ask, Policy
 from ctxvc.errors import BadInput
@@ -17,9 +18,25 @@ from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned import Planned
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
+from ctxvc.policies.taking import actor_of, judged, owned, proposed
 from ctxvc.policies.usual import Default
 
-__all__ = ["POLICIES", "Composed", "Load", "after", "asking", "joined", "knobs", "parse", "spec", "word"]
+__all__ = [
+    "POLICIES",
+    "Composed",
+    "Load",
+    "actor_of",
+    "after",
+    "asking",
+    "joined",
+    "judged",
+    "knobs",
+    "parse",
+    "proposed",
+    "spec",
+    "units",
+    "word",
+]
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (
@@ -55,7 +72,10 @@ def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Pol
     `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one.
     Raises: BadInput.
     """
-    parts = [_part(part.strip(), ask, load) for part in spec.split("+")]
+    named = [part.strip() for part in spec.split("+")]
+    if not all(named):
+        raise BadInput(f"a policy is missing beside a + in {spec[:80]!r}", hint="as in layered:keep=8+scoped")
+    parts = [_part(part, ask, load) for part in named]
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
 
 
@@ -79,9 +99,26 @@ def spec(policy: Policy) -> str:
 
 
 def knobs(kind: type[Policy]) -> Mapping[str, Any]:
-    """The fields of a policy that can be set by name, with their usual values."""
-    fields = msgspec.structs.fields(kind)
-    return {field.name: field.default for field in fields if field.name != "ask"}
+    """The fields of a policy that can be set by name, with their usual values; `NODEFAULT` where there is none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+        if field.name != "ask"
+    }
+
+
+def units(kind: type[Policy]) -> Mapping[str, str]:
+    """What each knob counts, or which values it takes; empty where its type does not tell."""
+    return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
+
+
+def _unit(kind: Any) -> str:
+    if kind is bool:
+        return "on or off"
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    told = (each.description for each in getattr(kind, "__metadata__", ()) if isinstance(each, msgspec.Meta))
+    return next(told, None) or ""
 
 
 def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
@@ -95,27 +132,42 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         name, _, words = spec.partition(":")
         known = {each.name: each for each in POLICIES}
         if name not in known:
-            raise BadInput(f"no policy {name[:40]!r}", hint=f"there are: {', '.join(known)}")
+            wrong = f"no policy {name[:40]!r}" if name else f"a policy without a name: {spec[:40]!r}"
+            raise BadInput(wrong, hint=f"there are: {', '.join(known)}")
         kind = known[name]
+    given = _given(kind, words)
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    more = {"ask": ask} if ask and "ask" in types else {}
+
+    def made() -> Policy:
+        try:
+            policy = kind(**{knob: _typed(value, types[knob]) for knob, value in given.items()}, **more)
+        except (msgspec.ValidationError, ValueError) as error:
+            wrong = f"{kind.name}: {error}"
+            raise BadInput(wrong, hint=f"as in {words[:80]!r}; `ctxvc policies` lists the knobs") from error
+        policy.terms()  # what fails there is told at once, and not in the middle of a session
+        return policy
+
+    return owned(kind, made)
+
+
+def _given(kind: type[Policy], words: str) -> dict[str, Any]:
+    """`knob=value,knob=value` as knob → value, still as words. Raises: BadInput."""
     usual = knobs(kind)
     given: dict[str, Any] = {}
     for word in filter(None, (word.strip() for word in words.split(","))):
         knob, sign, value = word.partition("=")
         if knob not in usual or not sign:
+            several = next((known for known, held in usual.items() if isinstance(held, tuple)), "")
+            more = f"; several words of one are separated by |, as in {several}=a|b" if several and not sign else ""
             raise BadInput(
                 f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
-                hint=f"it has: {', '.join(usual) or 'none'}",
+                hint=f"it has: {', '.join(usual) or 'none'}{more}",
             )
         given[knob] = _unpacked(value, usual[knob])
-    if ask and any(field.name == "ask" for field in msgspec.structs.fields(kind)):
-        given["ask"] = ask
-    try:
-        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        return kind(**{knob: value if knob == "ask" else _typed(value, types[knob]) for knob, value in given.items()})
-    except (msgspec.ValidationError, ValueError) as error:
-        raise BadInput(
-            f"{kind.name}: {error}", hint=f"as in {words[:80]!r}; `ctxvc policies` lists the knobs"
-        ) from error
+    if missing := [knob for knob, value in usual.items() if value is NODEFAULT and knob not in given]:
+        raise BadInput(f"{kind.name}: {missing[0]} has no usual value", hint=f"as in {kind.name}:{missing[0]}=VALUE")
+    return given
 
 
 def _unpacked(value: str, usual: Any) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 
 from ctxvc.core import text, wire
 from ctxvc.core.delimiter import Type
@@ -43,40 +44,54 @@ _LOOKS = frozenset(
 )
 _GIT_LOOKS = frozenset({"log", "status", "diff", "show", "blame", "grep", "ls-files", "rev-parse"})
 
+# What a command says is untrusted. None of these patterns looks twice at the same run of characters, so that a long one
+# takes time in proportion to its length.
 #: Where the commands of a line begin, and how what they write is told from what they only read.
-_COMMANDS = re.compile(r"\|\||&&|[|;\n]")
-_WRITES = re.compile(r"(?<![0-9&])>(?!&|\s*/dev/null)|\bsed\s+(?:-\w+\s+)*-\w*i|\bfind\b.*-(?:delete|exec)")
+_COMMANDS = re.compile(r"[|;\n]|&&")
+_REDIRECTS = re.compile(r"(?<![0-9&])>(?!&|\s*/dev/null)")
+_SED_OPTIONS = re.compile(r"\bsed((?:\s+-\w+)*)")
+_FIND_REST = re.compile(r"\bfind\b(.*)")
 _GIT = re.compile(r"git(?:\s+(?:-[Cc]\s+\S+|-\S+))*\s+([\w-]+)")
 _SHELL = re.compile(r"^(?:\S*/)?(?:ba|z|da)?sh\s+-l?c\s+")
-#: Path-like words: with a slash, or with an ending.
-_PATH = re.compile(r"[\w.@~+-]*(?:/[\w.@~+-]+)+|[\w-]+\.[A-Za-z]\w{0,9}\b")
+#: Words, and what in them is like a path: with a slash, or with an ending. What is neither is taken too, as no path, so
+#: as not to begin again in the middle of it.
+_WORD = re.compile(r"[\w.@~+/-]+")
+_PATH = re.compile(r"((?<![\w.@~+-])[\w.@~+-]*(?:/[\w.@~+-]+)+|[\w-]+\.[A-Za-z]\w{0,9}\b)|[\w-]+")
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 #: Arguments that name a file.
 _FILES = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "relative_path", "file_name")
 
 #: Characters of a command that are looked at.
 _HEAD = 4_000
+#: Of a path, parts at its end by which it is found; of paths that end alike, those that are found, the newest.
+_PARTS = 16
+_ALIKE = 64
+
+#: What a call is for, None where it tells nothing, and the files that it names.
+_Told = tuple[Type | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Where files were last looked at: the last part of a path → the whole path → the episode."""
+    """Where files were last looked at: path → episode; and the paths by what they end with."""
 
-    held: dict[str, dict[str, str]] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    ending: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def add(self, paths: Iterable[str], episode: str) -> None:
         for path in paths:
-            self.held.setdefault(_last(path), {})[path] = episode
+            if path not in self.held:
+                for end in _ends(path):
+                    alike = self.ending.setdefault(end, {})
+                    alike[path] = None
+                    if len(alike) > _ALIKE:
+                        del alike[next(iter(alike))]
+            self.held[path] = episode
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The episodes that looked at one of these; a path that is told from another folder is the same one."""
-        found = {
-            name: None
-            for path in paths
-            for other, name in self.held.get(_last(path), {}).items()
-            if path.endswith(other) or other.endswith(path)
-        }
-        return tuple(found)
+        same = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
+        return tuple(dict.fromkeys(self.held[path] for path in same if path in self.held))
 
 
 @dataclass(slots=True)
@@ -102,13 +117,16 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
     What comes before the first reply that reads, searches, writes or runs is the prologue.
     """
     rows = list(ledger.rows())
+    told: dict[tuple[str, ...], _Told] = ledger.held(_told)
+    asked = frozenset(chain.from_iterable(ledger.by_segment(_asked)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0
-    for number_of_step, group in groupby(rows, key=lambda row: row.step):
+    for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
-        kind, files = _what(step, words)
-        asked = any(speaks(row.kind, row.role, row.origin) for row in step)
-        if making and (asked or (kind and kind != making.span.type) or number_of_step - making.began >= most):
+        kind, files = _what(step, words, told)
+        if making and (
+            number_of_step in asked or (kind and kind != making.span.type) or number_of_step - making.began >= most
+        ):
             making.end(last, reading)
             making = None
         first = 0
@@ -118,7 +136,8 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
             if number == 1:  # what came in before it is the prologue
                 first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
-        places.update((row.id, span if at >= first else None) for at, row in enumerate(step))
+        places.update(dict.fromkeys([row.id for row in step[:first]]))
+        places.update(dict.fromkeys([row.id for row in step[first:]], span))
         if making:
             making.files.update(files)
         last = number_of_step
@@ -127,17 +146,39 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
     return graph(ledger, rows, places, implicit=most, tools=tools)
 
 
-def _what(step: Iterable[Row], words: Words) -> tuple[Type | None, dict[str, None]]:
-    """What the calls of a step are for, and the files that they name; None where they tell nothing."""
+def _asked(rows: tuple[Row, ...]) -> list[int]:
+    """The steps in which a human speaks."""
+    return [row.step for row in rows if speaks(row.kind, row.role, row.origin)]
+
+
+def _what(
+    step: Iterable[Row], words: Words, known: dict[tuple[str, ...], _Told]
+) -> tuple[Type | None, dict[str, None]]:
+    """What the calls of a step are for, and the files that they name; None where they tell nothing.
+
+    `known` is what calls told before, which what they are called with decides: each is read once.
+    """
     kinds: set[Type] = set()
     files: dict[str, None] = {}
     for row in step:
-        if row.kind == "tool_use" and plain(row.tool) not in _NEITHER:
-            arguments = wire.arguments(text.encode(words(row)), row.ext)
-            if kind := _kind(plain(row.tool), arguments):
+        if row.kind == "tool_use":
+            key = row.tool, row.sha256, row.ext
+            kind, named = known.get(key) or known.setdefault(key, _told(row, words))
+            if kind:
                 kinds.add(kind)
-                files.update(dict.fromkeys(_files(arguments)))
+                files.update(dict.fromkeys(named))
     return ("act" if "act" in kinds else "expl" if kinds else None), files
+
+
+def _told(call: Row, words: Words) -> _Told:
+    """What a call is for, and the files that it names."""
+    tool = plain(call.tool)
+    if tool in _NEITHER:
+        return None, ()
+    arguments = wire.arguments(text.encode(words(call)), call.ext)
+    kind = _kind(tool, arguments)
+    files = (path.rstrip("/") for path in _files(arguments)) if kind else ()
+    return kind, tuple(filter(None, files))
 
 
 def _kind(tool: str, arguments: Mapping[str, object]) -> Type | None:
@@ -165,7 +206,16 @@ def _looks(command: str) -> bool:
     """Whether every command of a line only looks."""
     command = _SHELL.sub("", command.strip()).strip("'\"")
     commands = [part.strip() for part in _COMMANDS.split(command) if part.strip()]
-    return bool(commands) and not _WRITES.search(command) and all(map(_only_looks, commands))
+    return bool(commands) and all(map(_only_looks, commands)) and not _writes(command)
+
+
+def _writes(command: str) -> bool:
+    """Whether it sends its output to a file, edits one in place, or does something to what it finds."""
+    return bool(
+        _REDIRECTS.search(command)
+        or any("i" in options for options in _SED_OPTIONS.findall(command))
+        or any("-delete" in rest or "-exec" in rest for rest in _FIND_REST.findall(command))
+    )
 
 
 def _only_looks(command: str) -> bool:
@@ -184,8 +234,17 @@ def _files(arguments: Mapping[str, object]) -> Iterator[str]:
     if "*** " in command:
         yield from (path.strip() for path in _PATCHED.findall(command))
     elif "command" in arguments or "cmd" in arguments:
-        yield from (path for path in _PATH.findall(command) if not path.startswith("/dev/"))
+        yield from (path for path in _paths(command) if not path.startswith("/dev/"))
 
 
-def _last(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+def _paths(command: str) -> Iterator[str]:
+    """What is like a path in a command."""
+    for word in _WORD.findall(command):
+        if "/" in word or "." in word:
+            yield from filter(None, _PATH.findall(word))
+
+
+def _ends(path: str) -> list[str]:
+    """What the path is from the folders above it, the longest first; not the path itself."""
+    parts = path.rsplit("/", _PARTS)
+    return ["/".join(parts[at:]) for at in range(1, len(parts))]

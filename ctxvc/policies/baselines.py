@@ -16,9 +16,10 @@ from ctxvc.core.engine import measure, until
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import ASIDE, is_human
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Ask, Policy
+from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import results_of
 from ctxvc.core.protection import protected
+from ctxvc.policies.bounds import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed
 
 #: As long a header as the stub of a summary has.
@@ -94,20 +95,6 @@ def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
     return (list(some) for _, some in groupby(rows, key=_STEP))
 
 
-def shares(policy: Policy, *names: str) -> None:
-    """Raises: ValueError where one of these knobs is no share of the budget."""
-    for name in names:
-        if not 0 <= getattr(policy, name) <= 1:
-            raise ValueError(f"{name} is a share of the budget, from 0 to 1")
-
-
-def numbers(policy: Policy, least: int, *names: str) -> None:
-    """Raises: ValueError where one of these knobs is below `least`."""
-    for name in names:
-        if getattr(policy, name) < least:
-            raise ValueError(f"{name} is a number, at least {least}")
-
-
 def standing(view: View, before: int, mark: int, name: str) -> str:
     """`58,000 of 60,000 tokens: below clear at 36,000`."""
     return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
@@ -157,7 +144,7 @@ class Window(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline ReAct"
     sees: ClassVar[str] = "nothing"
 
-    low_water: float = 0.9
+    low_water: Share = 0.9
 
     def __post_init__(self) -> None:
         shares(self, "low_water")
@@ -189,10 +176,10 @@ class Clear(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline tool-result clearing"
     sees: ClassVar[str] = "ids"
 
-    trigger: float = 0.6
-    keep: int = 3
-    least: float = 0.05
-    exclude: tuple[str, ...] = ()
+    trigger: Share = 0.6
+    keep: Results = 3
+    least: Share = 0.05
+    exclude: Names = ()
     errors: bool = False
 
     def __post_init__(self) -> None:
@@ -229,8 +216,8 @@ class Mask(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline fixed stale masking"
     sees: ClassVar[str] = "both ends"
 
-    age: int = 10
-    batch: int = 10
+    age: Steps = 10
+    batch: Steps = 10
 
     def __post_init__(self) -> None:
         numbers(self, 1, "age", "batch")
@@ -264,14 +251,15 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline skeleton compression"
     sees: ClassVar[str] = "calls and first lines"
 
-    trigger: float = 0.85
-    low_water: float = 0.6
-    keep: int = 6
-    chunk: int = 20
-    least: float = 0.05
+    trigger: Share = 0.85
+    low_water: Share = 0.6
+    keep: Steps = 6
+    chunk: Steps = 20
+    least: Share = 0.05
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "low_water", "least")
+        ordered(self, "low_water", "trigger")
         numbers(self, 0, "keep")
         numbers(self, 1, "chunk")
 
@@ -312,10 +300,10 @@ class Summary(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "rule; a model writes"
     sees: ClassVar[str] = "a summary"
 
-    trigger: float = 0.85
-    keep: float = 0.1
-    room: float = 0.02
-    least: float = 0.1
+    trigger: Share = 0.85
+    keep: Share = 0.1
+    room: Share = 0.02
+    least: Share = 0.1
     ask: Ask | None = None
 
     def __post_init__(self) -> None:

@@ -4,38 +4,66 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
+from ctxvc.core import timing
 from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger
 from ctxvc.core.plan import Plan, Rehearsal, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.timing import Moment
+from ctxvc.policies.taking import judged, proposed
 
 
 class Composed(Policy, frozen=True, kw_only=True):
-    """Policies one after the other, each of which measures what those before it left."""
+    """Policies one after the other, each of which measures what those before it left. Their plan is one."""
 
     parts: tuple[Policy, ...]
 
+    def __post_init__(self) -> None:
+        flat = (each for part in self.parts for each in (part.parts if isinstance(part, Composed) else (part,)))
+        msgspec.structs.force_setattr(self, "parts", tuple(flat))
+
     def propose(self, view: View) -> Plan:
         plans: list[Plan] = []
-        for part in self.parts:
-            plan = part.propose(view)
-            plans.append(plan)
+        for number, part in enumerate(self.parts, start=1):
+            plan = proposed(part, view)
+            own = tuple(msgspec.structs.replace(action, part=number) for action in plan.actions)
+            plans.append(msgspec.structs.replace(plan, actions=own))
             if plan.actions:
                 view = after(view, rehearse(view, plan).after)
-        actors = {plan.actor for plan in plans if plan.actions}
+        told = (f"{part.name}: {plan.reason}" for part, plan in zip(self.parts, plans, strict=True) if plan.reason)
         return Plan(
             actions=tuple(action for plan in plans for action in plan.actions),
-            actor=actors.pop() if len(actors) == 1 else self.actor,
-            reason="; ".join(dict.fromkeys(plan.reason for plan in plans if plan.reason)),
+            actor=self.actor,
+            reason="; ".join(told),
             pressure=any(plan.pressure for plan in plans),
             cost=sum(plan.cost for plan in plans),
         )
 
     def moment(self, view: View, tried: Rehearsal) -> Moment:
-        """Now, where one of them says so; else what the first of them says."""
-        moments = [part.moment(view, tried) for part in self.parts]
-        return next((moment for moment in moments if moment.now), moments[0])
+        """Now, as soon as one of those that want something would do its own now; else what the first of them says.
+
+        Each is asked of what it wants itself, on the view that those before it leave. Where one of them breaks the
+        cached prefix, the others need not wait to break it again.
+        """
+        asked: list[tuple[Policy, Moment]] = []
+        left = view
+        for number, part in enumerate(self.parts, start=1):
+            wanted = tuple(action for action in tried.done if action.part == number)
+            if not wanted:
+                continue
+            alone = len(wanted) == len(tried.done)
+            own = tried if alone else rehearse(left, msgspec.structs.replace(tried.plan, actions=wanted))
+            asked.append((part, judged(part, left, own)))
+            left = after(left, own.after)
+        if not asked:
+            return timing.moment(view, tried)
+        part, decides = next(((part, moment) for part, moment in asked if moment.now), asked[0])
+        why = f"{part.name}: {decides.why}"
+        if len(asked) == 1:
+            return msgspec.structs.replace(decides, why=why)
+        return timing.reckon(view, tried).moment(f"{why}; with all the others", now=decides.now)
 
     def terms(self) -> Terms:
         return joined([part.terms() for part in self.parts])

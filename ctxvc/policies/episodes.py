@@ -15,9 +15,10 @@ from ctxvc.core.episodes import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, 
 from ctxvc.core.ledger import Group, Row
 from ctxvc.core.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.timing import Moment
 from ctxvc.policies import annotating
+from ctxvc.policies.bounds import numbers
 
 #: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
 Order = Literal["act_first", "oldest"]
@@ -63,28 +64,26 @@ class Episodes(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = 'CWL, "Beyond Compaction: Structured Context Eviction", sections 4.2-4.4, Algorithm 1'
     decides: ClassVar[str] = "rule, by the model's marks"
 
-    ceiling: int = 0
-    low_water: float = 0.8
+    ceiling: Tokens = 0
+    low_water: CeilingShare = 0.8
     order: Order = "act_first"
-    bulk: tuple[str, ...] = episodes.BULK_TOOLS
-    intermediate: tuple[str, ...] = episodes.INTERMEDIATE_TOOLS
-    implicit: int = episodes.IMPLICIT
+    bulk: Names = episodes.BULK_TOOLS
+    intermediate: Names = episodes.INTERMEDIATE_TOOLS
+    implicit: Steps = episodes.IMPLICIT
     derive: bool = False
 
     def __post_init__(self) -> None:
-        if self.ceiling < 0:
-            raise ValueError("ceiling is a number of tokens")
+        numbers(self, 0, "ceiling")
         if not 0 < self.low_water <= 1:
             raise ValueError("low_water is a share of the ceiling, above 0 and at most 1")
-        if self.implicit < 1:
-            raise ValueError("implicit is a number of steps, at least 1")
+        numbers(self, 1, "implicit")
 
     def terms(self) -> Terms:
         return Terms() if self.derive else Terms(tools=("delimiter",), protocol=PROTOCOL)
 
     def moment(self, view: View, tried: Rehearsal) -> Moment:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
-        return Moment(bool(tried), tried.plan.reason, timing.moment(view, tried).benefit)
+        return timing.reckon(view, tried, self.timing).moment("the ceiling was passed", now=bool(tried))
 
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""

@@ -16,7 +16,8 @@ import msgspec
 from ctxvc.core.engine import measure, until
 from ctxvc.core.objects import Movable, movable, objects, results
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Policy
+from ctxvc.core.policy import Bytes, Policy, Share
+from ctxvc.policies.bounds import numbers, ordered, shares
 
 #: So many steps of the latest turn are folded together.
 STEPS = 10
@@ -32,13 +33,15 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
     source: ClassVar[str] = "Self-GC: Baselines"
 
-    trigger: float = 0.6
-    target: float = 0.4
-    tight: float = 0.85
+    trigger: Share = 0.6
+    target: Share = 0.4
+    tight: Share = 0.85
 
     def __post_init__(self) -> None:
         if not 0 < self.target < self.trigger <= 1:
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
+        shares(self, "tight")
+        ordered(self, "trigger", "tight")
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
@@ -91,7 +94,11 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "tool_mask_prune"
 
-    long: int = 1_600
+    long: Bytes = 1_600
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        numbers(self, 0, "long")
 
     def actions(self, some: Sequence[Movable]) -> list[Action]:
         masks = [

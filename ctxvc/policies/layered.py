@@ -15,11 +15,12 @@ from ctxvc.core.engine import cost_of, measure, rehearse, until
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import is_human, speaks
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Ask, Policy, Terms
+from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt import outline
 from ctxvc.core.protection import protected
 from ctxvc.core.stubs import is_summary
 from ctxvc.policies import summaries
+from ctxvc.policies.bounds import numbers, shares
 from ctxvc.policies.summaries import Span
 
 #: Newest results that are never cleared; in a window of fewer tokens than `SMALL`, only so many.
@@ -62,25 +63,22 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     ask: Ask | None = None
     offload: bool = True
-    keep: int = 0
-    clear: float = 0.0
-    low_water: float = 0.40
-    exclude: tuple[str, ...] = ()
-    summarise: float = 0.0
-    verbatim: float = 0.10
+    keep: Results = 0
+    clear: Share = 0.0
+    low_water: Share = 0.40
+    exclude: Names = ()
+    summarise: Share = 0.0
+    verbatim: Share = 0.10
 
     def __post_init__(self) -> None:
-        for name in ("clear", "low_water", "summarise", "verbatim"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share of the budget, from 0 to 1")
-        if self.keep < 0:
-            raise ValueError("keep is a number of results")
+        shares(self, "clear", "low_water", "summarise", "verbatim")
+        numbers(self, 0, "keep")
         if 0 < self.summarise <= self.clear:
             raise ValueError("clear must be below summarise")
 
     def terms(self) -> Terms:
-        shares = {"clear": self.clear, "summarise": self.summarise}
-        return Terms(ladder={name: share for name, share in shares.items() if share})
+        own = {"clear": self.clear, "summarise": self.summarise}
+        return Terms(ladder={name: share for name, share in own.items() if share})
 
     def propose(self, view: View) -> Plan:
         before = view.calibrated(view.overhead + measure(view.ledger, view.price))

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import msgspec
 
-from ctxvc.core import timing
 from ctxvc.core.engine import measure, until
 from ctxvc.core.gc_plan import FAULTS, Entry, GcPlan, parse
 from ctxvc.core.objects import Movable, Object, movable, objects
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Answer, Ask, Policy
+from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.stubs import escaped
-from ctxvc.core.timing import Moment, Timing
+from ctxvc.core.timing import Timing
 from ctxvc.policies import planners
+from ctxvc.policies.bounds import numbers, ordered, shares
 
 ACTOR = "planner"
 
@@ -49,20 +49,25 @@ class Planned(Policy, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes"
 
     ask: Ask | None = None
-    trigger: float = 0.6
-    target: float = 0.4
-    tight: float = 0.85
-    least: int = 4_000
-    saving: float = 0.0
-    share: float = 0.3
-    lifetime: float = 300.0
-    read_price: float = 0.1
-    write_price: float = 1.25
-    calls: float = 0.0
+    trigger: Share = 0.6
+    target: Share = 0.4
+    tight: Share = 0.85
+    least: Tokens = 4_000
+    saving: PromptShare = 0.0
+    share: PromptShare = 0.3
+    lifetime: Seconds = 300.0
+    read_price: Price = 0.1
+    write_price: Price = 1.25
+    calls: Calls = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.target < self.trigger <= 1:
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
+        shares(self, "tight")
+        shares(self, "saving", "share", of="prompt")
+        ordered(self, "trigger", "tight")
+        numbers(self, 0, "least", "lifetime", "read_price", "write_price", "calls")
+        ordered(self, "read_price", "write_price")
 
     @property
     def actor(self) -> str:
@@ -96,19 +101,19 @@ class Planned(Policy, frozen=True, kw_only=True):
             reason += f"; {left:,} tokens are left, {left - budget.effective:,} over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
-        given = Timing(
+    @property
+    def timing(self) -> Timing:
+        return Timing(
             share=self.share,
             read_price=self.read_price,
             write_price=self.write_price,
             lifetime=self.lifetime,
             calls=self.calls,
         )
-        return timing.moment(view, tried, given)
 
     def _new(self, view: View, some: Iterable[Movable]) -> int:
         """The tokens that could be planned over and came after the newest block that a planner took."""
-        newest = next((row.number for row in view.ledger.backwards() if row.removed_by == ACTOR), 0)
+        newest = next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0)
         turns = (one for one in some if one.object.family == "conversation")
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
@@ -123,6 +128,11 @@ class Planned(Policy, frozen=True, kw_only=True):
 
         free, least = above(self.target), above(self.trigger)
         return Answer(planners.rules(view, found, some, free, least=least, hard=hard))
+
+
+def _took(actor: str) -> bool:
+    """Whether it was a planner, alone or in a composition, that took a block."""
+    return actor == ACTOR or Planned.name in actor.removeprefix("policy:").split("+")
 
 
 def _actions(
@@ -161,11 +171,11 @@ def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
         case "fold":
             return Action(verb="archive", targets=blocks, index=_index(one, entry))
         case "prune":
-            return Action(verb="prune", targets=blocks)
+            return Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120))
         case "mask":
             whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
             left = [block for block in whole if one.object.family == "function" or block not in alone]
-            return Action(verb="mask", targets=tuple(left))
+            return Action(verb="mask", targets=tuple(left), index=escaped(entry.reason, 120))
 
 
 def _index(one: Movable, entry: Entry) -> str:

@@ -7,18 +7,20 @@ from itertools import groupby
 from operator import attrgetter
 from typing import ClassVar
 
+from ctxvc.core import timing
 from ctxvc.core.draft import blocks_of
 from ctxvc.core.engine import until
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import speaks
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.policy import Characters, Policy, Terms
 from ctxvc.core.scoping import arrival, departure
 from ctxvc.core.stubs import is_summary
 from ctxvc.core.text import one_line
 from ctxvc.core.timing import Moment
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import leaving, numbers, removable, used
+from ctxvc.policies.baselines import leaving, removable, used
+from ctxvc.policies.bounds import numbers
 
 #: The context tools of a session with scopes.
 TOOLS = ("scope", "goto", "note", "scopes", "notes")
@@ -43,7 +45,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "notes"
 
-    note: int = 600
+    note: Characters = 600
 
     def __post_init__(self) -> None:
         numbers(self, 1, "note")
@@ -63,9 +65,9 @@ class Scoped(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return Terms(tools=TOOLS, protocol=protocol.text(TOOLS))
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:  # noqa: ARG002  # part of the contract
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
         """A scope was left: what was said in it is gone from the next call on."""
-        return Moment(True, "the scope of a task was left")
+        return timing.reckon(view, tried, self.timing).moment("the scope of a task was left", now=bool(tried))
 
     def _left(self, view: View, asked: str, turn: int, rows: list[Row]) -> Action:
         said = [row for row in rows if row.kind == "assistant" and row.present]

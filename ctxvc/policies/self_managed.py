@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 
 from ctxvc.core.engine import until
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Board, Policy, Terms
+from ctxvc.core.policy import Board, Policy, Share, Terms, Tokens
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import leaving, numbers, removable, shares, standing, steps, used
+from ctxvc.policies.baselines import leaving, removable, standing, steps, used
+from ctxvc.policies.bounds import numbers, shares
 from ctxvc.policies.protocol import Wording
 
 #: The context tools of the full method.
@@ -38,10 +39,10 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    single: int = 0
-    batch: int = 0
-    low_water: float = 0.9
-    share: float = 0.6
+    single: Tokens = 0
+    batch: Tokens = 0
+    low_water: Share = 0.9
+    share: Share = 0.6
     dashboard: bool = True
     archive: bool = True
     recover: bool = True

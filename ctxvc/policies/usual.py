@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from ctxvc.core.engine import until
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.policy import Names, Policy, Results, Share, Terms
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.baselines import leaving, numbers, old_results, shares, standing, used
+from ctxvc.policies.baselines import leaving, old_results, standing, used
+from ctxvc.policies.bounds import numbers, shares
 
 #: A window of fewer tokens than this is a small one.
 _SMALL = 100_000
@@ -35,10 +36,10 @@ class Default(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    keep: int = 0
-    low_water: float = 0.4
-    least: float = 0.05
-    exclude: tuple[str, ...] = ()
+    keep: Results = 0
+    low_water: Share = 0.4
+    least: Share = 0.05
+    exclude: Names = ()
 
     def __post_init__(self) -> None:
         shares(self, "low_water", "least")

@@ -13,6 +13,7 @@ from ctxvc.core.plan import Plan, Rehearsal, View
 from ctxvc.core.policy import Policy
 from ctxvc.core.view import PROTOCOL, protocol
 from ctxvc.errors import Conflict
+from ctxvc.policies import actor_of, judged, proposed
 from ctxvc.session import waiting
 from ctxvc.session.context import Context
 from ctxvc.store import plans
@@ -22,12 +23,12 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     """What the policy changed now; None where nothing was due, or where its plan waits.
 
     While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
-    the prefix breaks here anyway, so that nothing needs to wait.
+    the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
     context.writer.refresh()
-    held = next((each for each in waiting.pending(context) if each.plan.actor in (policy.actor, "planner")), None)
+    held = next((each for each in waiting.pending(context) if each.plan.actor == actor_of(policy)), None)
     view = context.view()
-    plan = held.plan if held else policy.propose(view)
+    plan = held.plan if held else proposed(policy, view)
     if not plan.actions:
         return None
     pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard
@@ -60,7 +61,7 @@ def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message 
 def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
         return True, "a turn begins with a cut anyway"
-    moment = policy.moment(view, tried)
+    moment = judged(policy, view, tried)
     return moment.now, moment.why
 
 

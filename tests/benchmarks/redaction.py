@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxvc.cli import demo
-from ctxvc.core.secrets import find, redact
+from ctxvc.core.secrets import Criteria, find, redact
 from ctxvc.importing import import_paths
+from ctxvc.store import scanner
 from ctxvc.store.purge import Wanted, purge
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
@@ -27,6 +28,11 @@ def figures(folder: Path) -> Iterator[Figure]:
     size = sum(map(len, pieces)) / 1e6
     took = min(seconds(lambda: [find(piece) for piece in pieces]) for _ in range(3))
     yield Figure(f"look for secrets, {size:.1f} MB in pieces of 4 kB", size / took, "MB/s")
+    if scanner.installed():
+        criteria = Criteria(scan=scanner.Scanner(scanner.KINGFISHER, folder))
+        find(b"", criteria)  # loads it
+        both = min(seconds(lambda: [find(piece, criteria) for piece in pieces]) for _ in range(3))
+        yield Figure("the same, and by kingfisher", size / both, "MB/s", both / took, "", "time without")
     for name, paths in sources.items():
         yield from _imported(folder, name, paths)
     yield from _purged(folder)

@@ -99,6 +99,11 @@ def test_in_the_end_nothing_can_leave_and_that_is_no_failure(run: Run, long: Pat
 
 
 def test_a_dry_run_says_what_a_real_one_does_and_changes_nothing(run: Run, long: Path) -> None:
+    with Session.open(long / ".ctxvc", "long") as session:  # thinking leaves by the cut that comes with it
+        session.append({"role": "user", "content": "Think again."}, origin="client")
+        for number in range(2):
+            thought = {"type": "thinking", "thinking": f"Thought {number}.", "signature": f"s{number}"}
+            session.append({"role": "assistant", "content": [thought, {"type": "text", "text": "Well."}]})
     before = run("log", "--json", folder=long).stdout
     tried = asked(run, long, "compact", "--dry-run")
 
@@ -108,6 +113,7 @@ def test_a_dry_run_says_what_a_real_one_does_and_changes_nothing(run: Run, long:
     assert (tried["committed"], done["committed"]) == (False, True)
     assert tried["items"] == done["items"]
     assert tried["reason"] == done["reason"]
+    assert tried["tokens_after"] == done["tokens_after"]
     assert tried["tokens_after"] == done["tokens_after"]
 
 

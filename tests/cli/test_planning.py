@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxvc.core.gc_plan import Entry, write
 from ctxvc.policies import POLICIES
 from tests.cli.conftest import Run
+from tests.messages_api import script, serve
+from tests.session.building import MODEL
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"
 SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
@@ -42,7 +47,8 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
     assert planned["window"] == 20_000
     assert planned["items"]
     assert planned["tokens_after"] < planned["tokens_before"]
-    assert sum(item["freed"] for item in planned["items"]) == planned["tokens_before"] - planned["tokens_after"]
+    freed = sum(item["freed"] for item in planned["items"]) + planned["tokens_cut"]
+    assert freed == planned["tokens_before"] - planned["tokens_after"]
     assert not planned["committed"]
     assert planned["moment"]
     assert states(run, project) == before
@@ -62,6 +68,105 @@ def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) 
     assert run("undo", folder=project).exit_code == 0
 
 
+def test_what_a_plan_says_will_be_left_is_what_stands_once_it_is_committed(run: Run, project: Path) -> None:
+    _left_is_what_stands(run, project)
+
+
+def test_so_it_is_for_a_longer_recording(run: Run, recordings: Path, tmp_path: Path) -> None:
+    recorded = recordings / "transcripts" / "claude-code" / "48-b4b05476e5-0.jsonl"
+    assert run("import", recorded, "--name", "demo", "--final", folder=tmp_path).exit_code == 0
+    _left_is_what_stands(run, tmp_path)
+
+
+def _left_is_what_stands(run: Run, project: Path) -> None:
+    words = ("plan", "--policy", OLD, "--budget", "20000")
+    planned = answer(run, project, *words)
+    shown = run(*words, folder=project).stdout
+    assert planned["tokens_cut"] > 0  # thinking leaves with it
+    assert f"({planned['tokens_cut']:,} of them earlier thinking" in shown
+    assert f"{planned['tokens_after']:,} would be left" in shown
+
+    done = answer(run, project, *words, "--commit")
+    numbers = ("tokens_before", "tokens_after", "tokens_cut")
+    assert [done[name] for name in numbers] == [planned[name] for name in numbers]
+    assert answer(run, project, "status")["used"] == planned["tokens_after"]
+
+
+def test_a_plan_that_does_nothing_frees_nothing(run: Run, project: Path) -> None:
+    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "2000000")
+
+    assert not planned["items"]
+    assert (planned["tokens_after"], planned["tokens_cut"]) == (planned["tokens_before"], 0)
+
+
+RECKONED = re.compile(
+    r"[\d,]+ tokens fewer in [\d,]+ calls to come save [\d,]+, "
+    r"[\d,]+ written anew behind the first edit cost ([\d,]+), the planning took 0"
+)
+
+
+@pytest.fixture
+def longer(run: Run, tmp_path: Path) -> Path:
+    """A project with a session of several turns, some 12,000 tokens, most of them results."""
+    told: list[dict[str, Any]] = []
+    for turn in range(4):
+        told.append({"role": "user", "content": f"Now record {turn}."})
+        for step in range(3):
+            call = f"c{turn}-{step}"
+            output = "\n".join(f"{turn} {step} row {row} of the table of records" for row in range(60 + 20 * step))
+            use = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"enter {turn} {step}"}}
+            told.append({"role": "assistant", "content": [use]})
+            told.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": output}]})
+        told.append({"role": "assistant", "content": f"Record {turn} is entered."})
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps({"messages": told}))
+    done = run("import", file, "--name", "demo", "--format", "anthropic-messages", folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "policy", ["clear:trigger=0.1,keep=1", "scoped", "episodes", "window", "planned", "mask+scoped"]
+)
+def test_a_plan_says_what_it_would_cost_in_cache_under_every_policy(run: Run, longer: Path, policy: str) -> None:
+    words = ("plan", "--policy", policy, "--budget", "9000")
+    planned = answer(run, longer, *words)
+    shown = run(*words, folder=longer).stdout
+
+    assert planned["items"]
+    told = RECKONED.search(planned["moment"])
+    assert told, planned["moment"]
+    assert planned["cost"] == int(told.group(1).replace(",", "")) > 0
+    assert f"the cache: {planned['moment']}" in shown
+    assert f"why: {planned['reason']}" in shown
+    assert re.search(r"what\s+blocks\s+~tokens freed\s+~cache cost\s+why", shown)
+    assert all(0 < item["cache"] <= planned["cost"] for item in planned["items"])
+    assert planned["items"][0]["cache"] == max(item["cache"] for item in planned["items"])
+
+
+def test_the_moment_of_a_policy_of_ones_own_is_reckoned_too(run: Run, longer: Path) -> None:
+    own = longer / "own.py"
+    own.write_text(
+        "from ctxvc.core.timing import Moment\n"
+        "from ctxvc.policies.baselines import Clear\n"
+        "class Mine(Clear, frozen=True, kw_only=True):\n"
+        '    name = "mine"\n'
+        "    def moment(self, view, tried):\n"
+        '        return Moment(True, "it is time")\n'
+    )
+    planned = answer(run, longer, "plan", "--policy", "own.py:Mine:trigger=0.1,keep=1", "--budget", "9000")
+    assert planned["moment"].startswith("it is time; ")
+    assert RECKONED.search(planned["moment"])
+    assert planned["cost"] > 0
+
+
+@pytest.mark.parametrize("policy", ["tool_mask_prune:target=0.02,trigger=0.03", "hybrid:target=0.02,trigger=0.03"])
+def test_a_block_that_two_actions_take_is_counted_once(run: Run, longer: Path, policy: str) -> None:
+    planned = answer(run, longer, "plan", "--policy", policy, "--budget", "9000")
+    freed = sum(item["freed"] for item in planned["items"]) + planned["tokens_cut"]
+    assert freed == planned["tokens_before"] - planned["tokens_after"] > 0
+
+
 def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
     before = states(run, project)
     waits = answer(run, project, "plan", "--policy", OLD, "--budget", "20000", "--wait")["waits"]
@@ -77,6 +182,89 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
     again = run("plan", "--drop", waits, folder=project)
     assert again.exit_code == 1
     assert f"no plan {waits} waits here" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--commit", "--wait"),
+        ("--wait", "--commit"),
+        ("--pending", "--commit"),
+        ("--wait", "--pending"),
+        ("--drop", "P2", "--commit"),
+        ("--drop", "P2", "--policy", "keep"),
+        ("--pending", "--budget", "9000"),
+    ],
+)
+def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project: Path, words: tuple[str, ...]) -> None:
+    before = states(run, project)
+    done = run("plan", *words, folder=project)
+
+    assert done.exit_code == 2
+    assert "--wait, not both" in done.stderr or "no new plan is made with them" in done.stderr
+    assert states(run, project) == before
+
+
+PLAN = write(
+    "a session of records",
+    [Entry("fold", "conversation:user:1", "entered"), Entry("prune", "function:Bash:11", "done")],
+)
+
+
+def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(script(PLAN)) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        words = ("plan", "--policy", "planned", "--budget", "9000")
+        planned = answer(run, longer, *words, "--model", MODEL)
+        (call,) = api.bodies
+
+    assert call["model"] == MODEL
+    assert "[context planner]" in call["messages"][-1]["content"][-1]["text"]
+    assert "a session of records" in planned["reason"]
+    assert [(item["verb"], item["index"].partition(";")[0]) for item in planned["items"]] == [
+        ("archive", "entered"), ("prune", "done"),
+    ]  # fmt: skip
+    assert "the planning took 0" not in planned["moment"]
+    assert "Made by fixed rules, without a model" in answer(run, longer, *words)["reason"]
+
+
+def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
+    (longer / "said.json").write_text(json.dumps([{"content": PLAN}]))
+    done = run("plan", "--policy", "keep+planned", "--budget", "9000", "--script", "said.json", folder=longer)
+
+    assert done.exit_code == 0, done.output
+    assert "a session of records" in done.stdout
+    assert "no model is asked" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "compact"])
+def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, command: str) -> None:
+    done = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
+
+    assert done.exit_code == 1
+    assert "mask+keep asks no model" in done.stderr
+    assert "planned, layered and summary" in done.stderr
+
+
+def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def assistant(request: Mapping[str, Any]) -> str:
+        asked = request["messages"][-1]["content"][-1]["text"]
+        parts = dict.fromkeys(re.findall(r"^- (\S+): \d+ blocks", asked, re.MULTILINE))
+        sections = "Intent: records\nDecisions: none\nArtifacts: the table\nNext steps: go on"
+        return "\n".join(f'<summary of="{part}">\n{sections}\n</summary>' for part in parts)
+
+    words = ("compact", "--policy", "layered:clear=0.3,low_water=0.29,summarise=0.31,verbatim=0", "--budget", "9000")
+    with serve(assistant) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        rehearsed = answer(run, longer, *words, "--model", MODEL, "--dry-run")
+        done = answer(run, longer, *words, "--model", MODEL)
+        assert len(api.bodies) == 2
+
+    assert "summarised by the model" in rehearsed["reason"]
+    assert done["committed"]
+    assert any("records" in group["stub"] for group in done["groups"])
 
 
 def test_a_persons_own_policy_is_planned_with(run: Run, project: Path) -> None:
@@ -96,7 +284,11 @@ def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run,
 
     (one,) = answer(run, project, "policies", "layered")["items"]
     assert one["knobs"]["offload"] == "on"
-    assert "  keep=0" in run("policies", "layered", folder=project).stdout
+    assert one["units"]["keep"] == "results"
+    shown = run("policies", "layered", folder=project).stdout
+    assert re.search(r"^  keep=0 +results$", shown, re.MULTILINE)
+    assert re.search(r"^  low_water=0.4 +share of the budget$", shown, re.MULTILINE)
+    assert "offload=on, keep=0, clear=0.0" in run("policies", folder=project).stdout
     wrong = run("policies", "layred", folder=project)
     assert wrong.exit_code == 1
     assert "there are: default" in wrong.stderr

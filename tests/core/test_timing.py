@@ -57,9 +57,10 @@ def test_the_benefit_is_that_of_the_paper() -> None:
     assert judged.benefit == pytest.approx(40 * 80 * 0.1 - 1020 * 1.15 - 30)
     assert not judged.now
     assert judged.why == (
-        "4% of the prompt leaves, no more than it costs: 40 calls to come save 320, "
-        "the cache behind the first edit costs 1,173, the planning took 30"
+        "4% of the prompt leaves, no more than it costs; 80 tokens fewer in 40 calls to come save 320, "
+        "1,020 written anew behind the first edit cost 1,173, the planning took 30"
     )
+    assert judged.cost == pytest.approx(1020 * 1.15 + 30)
 
 
 def test_a_positive_benefit_commits_and_the_planning_or_the_broken_cache_can_veto() -> None:
@@ -79,7 +80,7 @@ def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> 
 
     judged = moment(view, tried)
     assert judged.now and judged.benefit < 0
-    assert judged.why.startswith("32% of the prompt leaves, more than 30%; 5 calls to come save 160")
+    assert judged.why.startswith("32% of the prompt leaves, more than 30%; 320 tokens fewer in 5 calls to come save")
     assert not moment(view, tried, Timing(share=320 / 1010)).now
 
 
@@ -98,7 +99,8 @@ def test_pressure_on_the_hard_budget_waits_for_nothing() -> None:
     view = talk()
     judged = moment(view, folded(view, "B3", cost=10**6, pressure=True))
 
-    assert judged.now and judged.why == "the hard budget is at stake; 4% of the prompt leaves"
+    assert judged.now and judged.why.startswith("the hard budget is at stake; 4% of the prompt leaves; 80 tokens fewer")
+    assert "1,820 written anew behind the first edit cost 2,093, the planning took 1,000,000" in judged.why
 
 
 def test_a_plan_of_which_nothing_is_left_is_not_committed() -> None:

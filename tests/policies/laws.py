@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from ctxvc.core import cuts
+from ctxvc.core import cuts, recovery
 from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.draft import blocks_of
-from ctxvc.core.engine import rehearse
+from ctxvc.core.engine import cost_of, measure, rehearse
 from ctxvc.core.guard import guard
+from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import is_human
-from ctxvc.core.plan import Rehearsal, View
+from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt import outline
+from ctxvc.core.protection import protected
+from ctxvc.core.recovery import Recovered
+from ctxvc.core.undoing import inverse
 from ctxvc.policies import after
 from ctxvc.request import request
 from tests.messages_api.rules import canonical_problems
@@ -25,41 +32,175 @@ from tests.policies.recorded import Run
 _FIXED = ("id", "kind", "role", "origin", "msg", "step", "turn", "call", "tool", "bytes", "sha256", "ext", "files")
 
 BUDGETS = (12_000, 32_000, 80_000, 128_000)
+#: A budget that everything fits in.
+ROOMY = Budget(window=10**9)
+#: Of the blocks that left, so many are read out part by part, and tokens of a part.
+_READ, _PART = 6, 2_000
+
+#: How a reason tells by how much the budget is passed, and what is left that may not leave.
+_OVER = re.compile(r"([0-9,]+) (?:too many|(?:are )?over the budget)")
+_NOTHING = re.compile(r"([0-9,]+) of ([0-9,]+) tokens: nothing is left that may leave")
+_STAYS = re.compile(r"of what stays are ([^;]*)")
+_AMOUNT = re.compile(r"(?<![\w-])[0-9][0-9,]*(?= )")
+#: Where the address of a block or a group stands in a text of ours.
+_ADDRESS = re.compile(r"\b([BG][0-9]+)@")
 
 
-def check(policy: Policy, view: View, run: Run) -> Rehearsal:
-    """Proposes and rehearses, and asserts the laws; gives the rehearsal."""
+def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> Rehearsal:
+    """Proposes and rehearses, and asserts the laws; gives the rehearsal.
+
+    A policy that is not there `for_budget` need not tell by how much it is passed: the guard, behind it, does.
+    """
+    bodies = dict(run.bodies)
     plan = policy.propose(view)
     assert policy.propose(view) == plan, "the same view, the same plan"
     tried = rehearse(view, plan)
+    assert rehearse(view, plan) == tried, "the same plan, the same rehearsal"
     before, now = view.ledger, tried.after
+    settled = after(view, now)
     # Law 1, and nothing is lost: every block is there, is what it was, and its bytes are those of its checksum.
     assert [row.id for row in before.rows()] == [row.id for row in now.rows()]
     for old, new in zip(before.rows(), now.rows(), strict=True):
         assert all(getattr(old, name) == getattr(new, name) for name in _FIXED), new.id
         if old.present and not new.present:
-            assert hashlib.sha256(run.bodies[new.id]).hexdigest() == new.sha256
+            assert hashlib.sha256(bodies[new.id]).hexdigest() == new.sha256
             assert not is_human(new.role, new.origin), f"law 6: {new.id} is a human's"
             assert old.state != "pinned", new.id
             assert new.state in ("archived", "pruned"), new.id  # what a policy takes can be restored by anyone
     for group in now.groups.values():
         assert all(now.get(block) is not None for block in blocks_of(now.groups, group.id)), "law 10"
+    if tried:
+        _can_be_had_again(view, tried, run, bodies)
     # Law 7: it saves, or it changes nothing; and it is done when it is done.
     assert tried.tokens_after < tried.tokens_before if tried else tried.tokens_after == tried.tokens_before
-    settled = after(view, now)
-    again = rehearse(settled, policy.propose(settled))
-    assert not again.rows and not again.groups, f"not idempotent: {again.plan.actions[:3]} {again.plan.reason}"
-    # Law 5: below the budget, or the reason is told; the guard behind it brings it there, if that can be.
+    again = policy.propose(settled)
+    assert not rehearse(settled, again), f"not idempotent: {again.actions[:3]} {again.reason}"
+    assert not rehearse(settled, plan), "what is done can be done again"
+    # Law 5: below the budget, or the reason tells by how much not; the guard behind it brings it there, if that can be.
     if view.calibrated(tried.tokens_after) > view.budget.effective:
-        assert plan.reason, "over the budget without a word"
-        guard(settled)
+        if for_budget:
+            _over_is_told(plan, settled)
+        _guard_does_what_can_be_done(settled, run)
     assert not problems(settled, run), "law 4"
     return tried
 
 
+# --- what left can be had again
+
+
+def _can_be_had_again(view: View, tried: Rehearsal, run: Run, bodies: Mapping[str, bytes]) -> None:
+    """What left is found by what stands in the prompt, reads out as it was, and comes back as it was."""
+    before, now = view.ledger, tried.after
+    pairs = [(old, new) for old, new in zip(before.rows(), now.rows(), strict=True) if old != new]
+    gone = [new for old, new in pairs if old.present and not new.present]
+    if view.handles:
+        _is_found(gone, now, set(_ADDRESS.findall("".join(slot.text for slot in outline(now)))))
+    for row in gone[:: max(1, len(gone) // _READ)]:
+        if row.kind not in ("image", "document") or row.ext == "json":  # others are no text
+            whole = recovery.readable(row, bodies[row.id])
+            assert read_out(row, run.held().body(row)) == whole, f"{row.id} reads out otherwise"
+    # An undo sets back all of it, and a person's restore what left by it, each block whole and in its place.
+    rows, groups, stale = inverse(before, now, now)
+    undone = now.with_rows(rows).with_groups(groups)
+    assert not stale
+    assert list(undone.rows()) == list(before.rows())
+    assert undone.groups == before.groups
+    assert outline(undone) == outline(before)
+    taken = tuple(new.id for old, new in pairs if old.present and new.state != old.state)
+    restore = Plan(actions=(Action(verb="restore", targets=taken),), actor="user")
+    back = rehearse(replace(after(view, now), budget=ROOMY), restore)
+    assert not back.problems, back.problems[:3]
+    stands = {slot.row.id: slot for slot in outline(back.after)}
+    for block in taken:
+        assert back.after[block].state == "visible"
+        if block in stands:  # but for what a cut took since, or what nobody can be sent
+            assert stands[block].show == "body"
+            assert run.held().body(stands[block].row) == bodies[block]
+    if all(row.state in ("visible", "pinned") for row in before.rows()):
+        assert outline(back.after) == outline(before), "restored, the prompt is another"
+
+
+def _is_found(gone: Iterable[Row], ledger: Ledger, printed: set[str]) -> None:
+    """Each block that was archived has its own address in the prompt, or that of a group which lists it.
+
+    What was pruned leaves no stub: it is found by its number, which the log and the status name.
+    """
+    inside = {block for name in printed if name in ledger.groups for block in blocks_of(ledger.groups, name)}
+    lost = [row.id for row in gone if row.state == "archived" and row.id not in printed | inside]
+    assert not lost, f"nothing in the prompt leads to {lost[:5]}"
+
+
+def read_out(row: Row, body: bytes) -> str:
+    """All of a block's text as a model reads it: part after part, each by the call that the one before it names."""
+    read, asked = "", dict[str, recovery.Range]()
+    while True:
+        part = recovery.recovered(row, body, most=_PART, count=lambda words: len(words) // 4 + 1, **asked)
+        assert part.tokens <= _PART
+        read += part.content
+        if part.complete:
+            return read
+        asked = _next(part)
+
+
+def _next(part: Recovered) -> dict[str, recovery.Range]:
+    """What the call for the next part asks for."""
+    unit, _, words = part.next.rpartition(" --")[2].partition(" ")
+    return {unit: recovery.span(words)}
+
+
+# --- the budget
+
+
+def _over_is_told(plan: Plan, settled: View) -> None:
+    """The reason has the amount by which the budget is passed, or the amounts of which what is left is made."""
+    left = settled.calibrated(settled.overhead + measure(settled.ledger, settled.price))
+    over = left - settled.budget.effective
+    told = [_number(amount) for amount in _OVER.findall(plan.reason)]
+    told += [_number(used) - _number(budget) for used, budget in _NOTHING.findall(plan.reason)]
+    if any(abs(amount - over) <= 8 + over // 50 for amount in told):
+        return
+    stays = _STAYS.findall(plan.reason)
+    assert stays, f"{over:,} over the budget without a word of it: {plan.reason}"
+    made_of = settled.calibrated(sum(_number(amount) for amount in _AMOUNT.findall(stays[-1])))
+    texts = sum(cost_of(slot, settled.price) for slot in outline(settled.ledger) if slot.show == "text")
+    assert abs(left - made_of) <= settled.calibrated(texts) + 8, f"{left:,} are left, not {made_of:,}: {plan.reason}"
+
+
+def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
+    """It comes below the budget; or nothing is left that may leave, and for each block there is a reason why not."""
+    guarded = guard(settled)
+    assert guarded is not None
+    view = after(settled, _with_cut(guarded.after, cuts.before_reply(guarded.after)))
+    assert not problems(view, run), "law 4, behind the guard"
+    assert all(
+        row.present for row in view.ledger.rows() if is_human(row.role, row.origin) and settled.ledger[row.id].present
+    )
+    if view.calibrated(view.overhead + measure(view.ledger, view.price)) <= view.budget.effective:
+        return
+    rows = [row for row in view.ledger.rows() if row.state in ("visible", "masked") and row.kind != "dashboard"]
+    latest = max((row.step for row in rows if row.role == "assistant"), default=0)
+    kept = protected(view.ledger) - {row.id for row in rows if row.kind == "tool_result" and row.step == latest}
+    each = tuple(Action(verb="archive", targets=(row.id,)) for row in rows if row.kind != "thinking")
+    more = rehearse(view, Plan(actions=each, actor="guard", pressure=True), protect=kept)
+    assert not more, f"{[(row.id, row.kind, view.price.body(row)) for row in more.rows[:5]]} could leave too"
+    assert {problem.target for problem in more.problems} == {target for action in each for target in action.targets}
+
+
+def _number(words: str) -> int:
+    return int(words.replace(",", ""))
+
+
+# --- the prompt
+
+
+def _sent(ledger: Ledger, run: Run) -> Sequence[object]:
+    """The messages of the prompt of a ledger."""
+    return request(ledger, run.held(), None, None).messages
+
+
 def problems(view: View, run: Run) -> Sequence[str]:
     """What the provider would refuse in the prompt of a view, with a human's word behind it."""
-    messages = request(view.ledger, run.held(), None, None).messages
+    messages = _sent(view.ledger, run)
     if not messages:
         return ()
     if messages[-1]["role"] == "assistant":
@@ -67,7 +208,9 @@ def problems(view: View, run: Run) -> Sequence[str]:
     return canonical_problems(messages)
 
 
-def drive(policy: Policy, messages: Sequence[Message], budget: int | Budget, *, every: int = 8) -> Run:
+def drive(
+    policy: Policy, messages: Sequence[Message], budget: int | Budget, *, every: int = 8, for_budget: bool = True
+) -> Run:
     """Plays a recorded run under the policy, which is asked after each step, and checked after every so many.
 
     As in a session, a turn begins with a cut, a committed plan comes with one, and the guard acts last.
@@ -81,7 +224,11 @@ def drive(policy: Policy, messages: Sequence[Message], budget: int | Budget, *, 
         if message.role == "assistant":
             continue  # its calls are open
         view = run.view(budget)
-        tried = check(policy, view, run) if number % every == 0 else rehearse(view, policy.propose(view))
+        tried = (
+            check(policy, view, run, for_budget=for_budget)
+            if number % every == 0
+            else rehearse(view, policy.propose(view))
+        )
         keep(run, tried)
         guarded = guard(run.view(budget))
         if guarded:
@@ -99,4 +246,8 @@ def keep(run: Run, tried: Rehearsal) -> None:
 
 
 def _cut(run: Run, made: tuple[int, ...]) -> None:
-    run.ledger = run.ledger.with_meta(msgspec.structs.replace(run.ledger.meta, cuts=made))
+    run.ledger = _with_cut(run.ledger, made)
+
+
+def _with_cut(ledger: Ledger, made: tuple[int, ...]) -> Ledger:
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=made))

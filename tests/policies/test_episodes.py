@@ -452,7 +452,9 @@ def test_it_is_committed_at_once() -> None:
     policy = ceiling(talk, 1)
     view = talk.run.view(ROOMY)
 
-    assert policy.moment(view, rehearse(view, policy.propose(view))).now
+    moment = policy.moment(view, rehearse(view, policy.propose(view)))
+    assert moment.now
+    assert moment.why.startswith("the ceiling was passed; ") and "written anew" in moment.why
     assert not policy.moment(view, rehearse(view, Plan(actions=(), actor="x"))).now
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ctxvc.core.engine import rehearse
 from ctxvc.core.plan import Plan
 from ctxvc.core.policy import Policy
+from ctxvc.policies import POLICIES as SHIPPED
 from ctxvc.policies.heuristics import Heuristic, Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
 from tests.policies.cases import Talk, rows, survives
 from tests.policies.laws import BUDGETS, check, drive
@@ -78,6 +79,24 @@ def test_hybrid_folds_the_older_turns_and_prunes_in_the_others() -> None:
 
     assert verbs[:2] == ["archive", "archive"] and set(verbs[2:]) == {"prune"}
     assert names(plan)[2][1] == ("B23",)
+
+
+def test_hybrid_folds_and_prunes_no_block_twice() -> None:
+    plan = Hybrid(target=0.05).propose(working(turns=5).view(25_000))
+    verbs = [verb for verb, _ in names(plan)]
+    taken = [block for _, targets in names(plan) for block in targets]
+
+    assert verbs[:2] == ["archive", "archive"] and verbs[-2:] == ["archive", "archive"] and "prune" in verbs
+    assert len(taken) == len(set(taken))
+
+
+@pytest.mark.parametrize("policy", [kind() for kind in SHIPPED], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("budget", [4_000, 9_000, 20_000])
+def test_a_policy_of_ours_plans_nothing_that_is_left_out(policy: Policy, budget: int) -> None:
+    made = [working(turns=9), growing(), *(run(file) for file in sample())]
+    for held in made:
+        view = held.view(budget)
+        assert rehearse(view, policy.propose(view)).problems == ()
 
 
 @by_name

@@ -104,7 +104,9 @@ def test_a_task_leaves_when_the_next_one_is_under_way_and_not_before() -> None:
     made.append(*step(99, LONG))
     tried = settled(POLICY, made, 128_000)
     assert [row.id for row in tried.rows] == ["B2", "B3", "B4", "B5", "B6"]
-    assert POLICY.moment(made.view(), tried).now
+    moment = POLICY.moment(made.view(), tried)
+    assert moment.now
+    assert moment.why.startswith("the scope of a task was left; ") and "written anew" in moment.why
 
 
 def test_a_task_of_a_few_words_stays_since_its_notes_would_cost_more() -> None:

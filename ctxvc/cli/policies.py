@@ -1,0 +1,80 @@
+"""A model for a policy that can use one, where a person names it: for `plan` and `compact`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ctxvc.cli.app import App
+from ctxvc.errors import BadInput
+
+if TYPE_CHECKING:
+    from ctxvc.agent.model import Scripted
+    from ctxvc.core.plan import View
+    from ctxvc.core.policy import Ask, Policy
+    from ctxvc.session import Session
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--model` and `--script`, as in `run`, for what is asked beside the conversation."""
+    model = click.option("--model", metavar="MODEL", default="",
+                         help="Ask this model, where the policy can use one (no model).")  # fmt: skip
+    script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
+                          help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
+    return model(script(command))
+
+
+def with_model(app: App, session: Session, policy: Policy, model: str, script: Path | None) -> Policy:
+    """The policy with the model that was named, or a script in its place; as it is where none was.
+
+    Raises: BadInput where the policy uses no model, ModelFailed.
+    """
+    if not model and script is None:
+        return policy
+    from ctxvc.core.policy import Answer
+    from ctxvc.policies import asking, spec
+
+    if asking(policy, lambda _view, _words: Answer("")) == policy:
+        raise BadInput(f"{spec(policy)[:80]} asks no model", hint="planned, layered and summary can use one")
+    if script is not None:
+        app.output.note("scripted: these answers were written or recorded before; no model is asked")
+    return asking(policy, _ask(app, session, model, script))
+
+
+def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
+    """What is sent the session's live prompt, as it is, and one more block behind it. Raises: ModelFailed, BadInput."""
+    from ctxvc.agent.calls import arguments
+    from ctxvc.agent.model import Anthropic
+    from ctxvc.core.policy import Answer
+
+    if script is None:
+
+        def live(_: View) -> dict[str, Any]:
+            return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
+
+        url = app.env.get("ANTHROPIC_BASE_URL")
+        return (Anthropic(base_url=url) if url else Anthropic()).ask(name, live)
+
+    replies = _replies(app, script)
+
+    def played(_view: View, _words: str) -> Answer:
+        content = replies.reply({}, lambda _: None)["content"]
+        return Answer("".join(block.get("text", "") for block in content))
+
+    return played
+
+
+def _replies(app: App, script: Path) -> Scripted:
+    """Raises: BadInput."""
+    from ctxvc.agent.model import Scripted
+
+    try:
+        return Scripted.read(app.path(script).read_bytes())
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {script}: {error.strerror or error}",
+            hint='name a file that you may read: a JSON list of {"content": …}',
+        ) from error
