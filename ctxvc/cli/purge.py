@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 
@@ -91,7 +92,8 @@ def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
         yield "No prompt had it."
     for remote in answer.remotes:
         had = "had some of it" if remote.known else "may have had it"
-        yield safe(f"{remote.name} {remote.address} {had}: `ctxvc push --after-purge` replaces what is there")
+        push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
+        yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope that is there")
     yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
 
 

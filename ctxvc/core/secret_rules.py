@@ -29,6 +29,8 @@ class Rule(NamedTuple):
 # What a token of its own may follow: no character of a longer word, but an escape in text that was quoted once more, a
 # percent-encoded character, or a terminal's colour.
 _BEGIN = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=[0-9\[][mK]))"
+# What one may follow that nothing else begins like: also an option's letter (`-u`), a word with `-` or `_` behind it.
+_GLUED_BEGIN = rb"(?:(?<![A-Za-z0-9])|(?<=-[A-Za-z])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=[0-9\[][mK]))"
 _END = rb"(?![A-Za-z0-9_-])"
 
 #: Words that a real secret does not hold, and that documentation and tests do.
@@ -85,7 +87,7 @@ def _is_jwt(value: bytes) -> bool:
 def _is_private(value: bytes) -> bool:
     """Whether a block holds a key, and not only the lines around one."""
     inside = re.sub(rb"-----[A-Z ]+-----|\\[nr]", b"", value)
-    return len(re.findall(rb"[A-Za-z0-9+/=]", inside)) >= 64 and not is_placeholder(value)
+    return sum(map(len, re.findall(rb"[A-Za-z0-9+/=]{16,}", inside))) >= 64 and not is_placeholder(value)
 
 
 def _is_url_password(value: bytes) -> bool:
@@ -100,7 +102,15 @@ RUN = 20
 def _rule(
     kind: str, anchors: bytes, pattern: bytes, check: Callable[[bytes], bool] | None = is_random, *, least: int = RUN
 ) -> Rule:
-    return Rule(kind, tuple(anchors.split()), re.compile(_BEGIN + pattern), check, least)
+    begin = _GLUED_BEGIN if all(map(is_telling, anchors.split())) else _BEGIN
+    return Rule(kind, tuple(anchors.split()), re.compile(begin + pattern), check, least)
+
+
+def is_telling(anchor: bytes) -> bool:
+    """Whether nothing but a token of its kind begins so, whatever stands before it."""
+    return (len(anchor) >= 3 and anchor.endswith((b"_", b"-")) and anchor not in (b"sk-", b"key-")) or anchor in (
+        *(b"AKIA", b"ASIA", b"ABIA", b"ACCA", b"AIza", b"xoxe.", b"pypi-AgE", b"AGE-SECRET-KEY-1"),
+    )
 
 
 #: Tokens that are known by how they begin. Anchors lie within such a run.
@@ -205,19 +215,41 @@ PRIVATE_KEY = Rule(
     (b"PRIVATE KEY",),
     re.compile(
         rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
-        rb"(?:[^\x80-\xff]{1,16384}?-----END (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
-        rb"|(?:[A-Za-z0-9+/=\s]|\\[nr])+)"
+        # What stands before each line may be anything: a number with an arrow, a sign of a diff, the file's name. Where
+        # the end is missing, it goes as far as lines look like those of a key.
+        rb"(?:[\s\S]{1,16384}?-----END (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
+        rb"|(?:(?:\s|\\[nr])+(?:(?:[0-9]+(?:\xe2\x86\x92|\xe2\x94\x82|[:|\t ])|[+>|-])[ \t]*)?[A-Za-z0-9+/=]{16,})+)"
     ),
     _is_private,
+)
+
+DJANGO_KEY = Rule(
+    "django-key",
+    (b"django-insecure-",),
+    re.compile(rb"django-insecure-(?P<secret>[!#-&(-\[\]-~]{20,80})"),
+    is_random,
 )
 
 #: Where the value of something may begin, and the name before it. That is looked for first: few places look so. The
 #: value is only looked at, since one can have others in it, as an address has.
 VALUE = re.compile(
-    rb"[:=>][ \t]{0,4}\\{0,2}[\"'`]?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken) )?"
+    rb"[:=>][ \t]{0,4}\\{0,2}(?:b?[\"'`])?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken) )?"
     rb"(?=(?P<secret>[A-Za-z0-9_\-+/=.~!@#%^?]{8,512}))"
 )
 NAME = re.compile(rb"([A-Za-z][A-Za-z0-9_.-]{1,60})[\"'`\\\]]{0,3}[ \t]{0,4}[:=]?$")
+#: How names end whose value may stand beside them with no sign between, and what follows there: in a table, in
+#: arguments, or behind a space.
+BESIDE_ENDS = (b"password", b"passwd", b"secret", b"token", b"key")
+BESIDE = re.compile(
+    rb"[\"'`]?(?:(?P<space> )|\t[ \t]{0,20}|[ \t]{1,40}[\t|][ \t]{0,20}|\|[ \t]{0,20}|, ?)[\"'`]?"
+    rb"(?P<secret>[A-Za-z0-9_\-+/=.~!@#%^?]{16,512})"
+)
+#: Such a name, whole, and what leads up to one behind which a space is enough: a shell sets it, or it is in a `.netrc`.
+WHOLE_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_.-]{1,60}$")
+SET = re.compile(
+    rb"(?:^|[\s;&|(])(?:set(?:env|x)?(?: -[a-zA-Z]{1,8})*|export|declare) [A-Z][A-Z0-9_]{2,60}$"
+    rb"|login\s{1,20}\S{1,60}\s{1,20}password$"
+)
 OPTION = re.compile(
     rb"--(?P<name>[a-z-]{0,30}(?:password|passwd|token|secret|api-?key|access-key))[ =][\"']?"
     rb"(?P<secret>[A-Za-z0-9_\-+/=.~!@#%^?]{8,512})"
@@ -229,6 +261,9 @@ _KEY_NAME = re.compile(
     rb"|(?:api|access|account|auth|client|encryption|license|master|private|secret|service|shared|signing|storage)key)"
     rb"[0-9]?(?:value)?$"
 )
+#: How the names of cookies end that say who somebody is.
+COOKIE_ENDS = (b"session", b"sessionid", b"sess", b"sid", b"auth", b"jwt")
+COOKIE = re.compile(rb"cookie[\"']?:", re.IGNORECASE)
 #: How names end that are looked at more closely.
 NAME_ENDS = (
     *(b"password", b"passwd", b"passphrase", b"pwd", b"passwort", b"secret", b"token", b"credential", b"credentials"),

@@ -1,7 +1,7 @@
 """Secrets in recorded text: where they are, and the text with marks in their place.
 
-Ordinary text costs little: what has no long run of a token's characters, no address and no telling word is let go after
-one look. Redacting twice is the same as redacting once. docs/secrets.md says what is found, and what is not.
+Redacting twice is the same as redacting once. docs/secrets.md says what is found, and what is not. The rules are loaded
+when a text is first looked at: most commands look at none, and so many patterns take their time.
 """
 
 from __future__ import annotations
@@ -9,19 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from string import ascii_letters, digits
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ctxvc.core import secret_rules as rules
 from ctxvc.core import text, wire
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.core.ledger import Group, Row
-from ctxvc.core.secret_rules import Rule
 
 #: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
 Mac = Callable[[bytes], str]
@@ -31,26 +28,16 @@ MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
 #: Endings of bodies that are text, or may have text in them. Pictures and PDFs are not looked into.
 TEXTS = frozenset({"txt", "json", "bin"})
 
+#: The fields of content blocks in which ids of calls stand: a provider takes no mark there.
+IDS = frozenset({b"id", b"tool_use_id", b"tool_id", b"call_id"})
+_MARKED = re.compile(rb"\[REDACTED:([a-z0-9-]{1,40}):([0-9a-f]{8})\]")
+
+#: Shorter names have no secret that the rules know.
+_NAMES = 20
+
 #: How often a text is gone through: cutting out one secret can bring another to light, though hardly ever.
 _ROUNDS = 4
 
-
-def _classes(kinds: Mapping[str, str], other: str) -> bytes:
-    """A table for `bytes.translate`: each of these characters becomes the one that it is listed under."""
-    table = bytearray(other.encode() * 256)
-    for kind, characters in kinds.items():
-        for character in characters.encode():
-            table[character] = ord(kind)
-    return bytes(table)
-
-
-# Finding something in a translation is several times as fast as a pattern for it in the text itself.
-_RUN = _classes({"a": ascii_letters + digits + "_-~"}, " ")
-_LONG = b"a" * rules.RUN
-_CLASSES = _classes({"d": digits, "a": ascii_letters + "_-+/.~!@#%^?", "=": ":=>", " ": " \t", '"': "\"'`\\"}, ".")
-#: Where something is given a value of some length, in such a translation.
-_GIVEN = re.compile(rb'=[ "]{0,5}(?:a{5,6} )?(?=[ad]{8})a{0,48}d')
-_BEHIND_A_NAME = b" \t\"'`\\]:=0123456789"
 _STRING = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
 _CODE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 #: What an escape stands for; a backslash last, so that it makes no other.
@@ -65,36 +52,64 @@ class Finding(NamedTuple):
     kind: str
 
 
-class Allowed(NamedTuple):
-    """What is no secret here, whatever it looks like: by its SHA-256, in hexadecimal."""
-
-    digests: frozenset[str] = frozenset()
-
-    def has(self, secret: bytes) -> bool:
-        return bool(self.digests) and hashlib.sha256(secret).hexdigest() in self.digests
+#: Finds secrets in a text besides those that the rules know, in any order. What it raises is told to whoever asked.
+Scan = Callable[[bytes], Sequence[Finding]]
 
 
-NOTHING = Allowed()
+class Criteria(NamedTuple):
+    """What counts as a secret: what the rules find and `scan` besides, but for what is allowed, whatever it looks like.
+
+    `allowed` has the SHA-256 of each, in hexadecimal.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    scan: Scan | None = None
+
+    def allow(self, secret: bytes) -> bool:
+        return bool(self.allowed) and hashlib.sha256(secret).hexdigest() in self.allowed
 
 
-def find(data: bytes, allowed: Allowed = NOTHING) -> list[Finding]:
-    """The secrets in a text, in order; none overlaps another. The more certain kind counts where two do."""
-    found = [*_tokens(data), *_addresses(data), *_private_keys(data), *_named(data)]
-    if not found:
+RULES = Criteria()
+
+
+def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
+    """The secrets in a text, in order; none overlaps another.
+
+    Where two do, the more certain kind counts; of the rules' and the scanner's, both are one. Raises: as `scan`.
+    """
+    from ctxvc.core.secret_search import places
+
+    found = [Finding(*place) for place in places(data)]
+    besides = criteria.scan(data) if criteria.scan else ()
+    if not found and not besides:
         return []
-    marks = [match.span() for match in MARK.finditer(data)]
+    settled = [match.span() for match in MARK.finditer(data)]
     kept: list[Finding] = []
     for each in found:
-        inside = any(start <= each.start and each.end <= end for start, end in marks)
-        if not inside and not allowed.has(data[each.start : each.end]) and _free(kept, each):
-            kept.insert(bisect(kept, each), each)
+        if any(start <= each.start and each.end <= end for start, end in settled):
+            continue
+        if criteria.allow(data[each.start : each.end]):
+            settled.append((each.start, each.end))
+        elif not kept[where := _overlapped(kept, each)]:
+            kept[where] = [each]
+    for each in besides:
+        # A scanner knows nothing of marks: what it finds around one is the mark.
+        if not criteria.allow(data[each.start : each.end]) and not any(
+            each.start < end and start < each.end for start, end in settled
+        ):
+            where = _overlapped(kept, each)
+            all_of = [*kept[where], each]
+            kept[where] = [Finding(min(all_of).start, max(one.end for one in all_of), all_of[0].kind)]
     return kept
 
 
-def redact(data: bytes, mac: Mac, allowed: Allowed = NOTHING) -> bytes:
-    """The text with a mark in the place of each secret; the same object where it has none."""
+def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b"") -> bytes:
+    """The text with a mark in the place of each secret; the same object where it has none.
+
+    `name` is what the text is the value of, as in a JSON object. Raises: as `criteria.scan`.
+    """
     for _ in range(_ROUNDS):
-        found = find(data, allowed)
+        found = _find_value(data, name, criteria)
         if not found:
             break
         pieces, at = [], 0
@@ -110,15 +125,23 @@ def mark(kind: str, secret: bytes, mac: Mac) -> bytes:
     return f"[REDACTED:{kind}:{mac(secret)}]".encode("ascii")
 
 
-class Redactor:
-    """Takes the secrets out of what is to be stored. A value: it keeps nothing of what it saw."""
+def as_name(clean: bytes) -> bytes:
+    """An id or a name with its marks in characters that one may have: `redacted-github-token-7c01f2e9`."""
+    return _MARKED.sub(rb"redacted-\1-\2", clean)
 
-    def __init__(self, mac: Mac, allowed: Allowed = NOTHING) -> None:
+
+class Redactor:
+    """Takes the secrets out of what is to be stored. A value: it keeps nothing of what it saw.
+
+    All of it raises what the scanner of its criteria raises: nothing passes that was not looked at.
+    """
+
+    def __init__(self, mac: Mac, criteria: Criteria = RULES) -> None:
         self._mac = mac
-        self._allowed = allowed
+        self._criteria = criteria
 
     def data(self, data: bytes) -> bytes:
-        return redact(data, self._mac, self._allowed)
+        return redact(data, self._mac, self._criteria)
 
     def text(self, value: str) -> str:
         """A string, as `data`; the same object where nothing was found."""
@@ -126,10 +149,18 @@ class Redactor:
         clean = self.data(data)
         return value if clean is data else text.decode(clean)
 
+    def name(self, value: str) -> str:
+        """The id of a call, or the name of a tool or a model: what stands for a secret there is a name as well."""
+        if len(value) < _NAMES and not self._criteria.scan:
+            return value
+        data = text.encode(value)
+        clean = self.data(data)
+        return value if clean is data else text.decode(as_name(clean))
+
     def body(self, data: bytes, ext: str) -> bytes:
         """A body, by the ending of its file: in JSON each string is looked at as what it says, and the rest stays."""
         if ext == "json":
-            return strings(data, self._string) if find(plain(data)) else data
+            return strings(data, self._string) if _has_some(data, self._criteria) else data
         return self.data(data) if ext in TEXTS else data
 
     def value(self, value: Any) -> Any:
@@ -139,9 +170,10 @@ class Redactor:
         return value if clean is data or clean == data else wire.parse(clean)
 
     def part(self, part: Part) -> Part:
-        """A part with its body, its files and the rest of its content block redacted.
+        """A part with its body, its files, the rest of its content block, its call's id and tool redacted.
 
-        Thinking that was changed loses its signature: no provider would take the two together.
+        A call and its result get the same id, since one secret has one mark. Thinking that was changed loses its
+        signature: no provider would take the two together.
         """
         files = tuple((suffix, self.body(data, suffix.rpartition(".")[2])) for suffix, data in part.files)
         body = self.body(part.body, part.ext)
@@ -151,16 +183,17 @@ class Redactor:
                 {hashlib.sha256(old).hexdigest(): new for (_, old), (_, new) in zip(part.files, files, strict=True)},
             )
         extra = self.value(part.extra) if part.extra else part.extra
-        if body is part.body and files == part.files and extra is part.extra:
+        call, tool = self.name(part.call), self.name(part.tool)
+        if body is part.body and files == part.files and extra is part.extra and (call, tool) == (part.call, part.tool):
             return part
         if part.kind == "thinking" and body != part.body:
             extra = {name: value for name, value in extra.items() if name != "signature"}
-        return msgspec.structs.replace(part, body=body, files=files, extra=extra)
+        return msgspec.structs.replace(part, body=body, files=files, extra=extra, call=call, tool=tool)
 
     def message(self, message: Message) -> Message:
-        parts = tuple(map(self.part, message.parts))
-        same = all(new is old for new, old in zip(parts, message.parts, strict=True))
-        return message if same else msgspec.structs.replace(message, parts=parts)
+        parts, model = tuple(map(self.part, message.parts)), self.name(message.model)
+        same = model is message.model and all(new is old for new, old in zip(parts, message.parts, strict=True))
+        return message if same else msgspec.structs.replace(message, parts=parts, model=model)
 
     def row(self, row: Row) -> Row:
         """A row whose words, other than those it was recorded with, are redacted."""
@@ -195,16 +228,14 @@ class Redactor:
     def opened(self, event: Opened) -> Opened:
         words = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}
         system, tools = self.value(event.system), self.value(event.tools)
-        return msgspec.structs.replace(event, system=system, tools=tools, **words)
+        return msgspec.structs.replace(event, system=system, tools=tools, model=self.name(event.model), **words)
 
     def warned(self, event: Warned) -> Warned:
         return msgspec.structs.replace(event, text=self.text(event.text))
 
     def _string(self, value: bytes, name: bytes) -> bytes:
-        kind = rules.named(name, value)
-        if kind and not MARK.search(value) and not self._allowed.has(value) and not find(value):
-            return mark(kind, value, self._mac)
-        return self.data(value)
+        clean = redact(value, self._mac, self._criteria, name=name)
+        return as_name(clean) if name in IDS and clean is not value else clean
 
 
 def any_of(words: Iterable[bytes]) -> re.Pattern[bytes]:
@@ -229,23 +260,19 @@ def _branches(words: list[bytes]) -> bytes:
     return b"(?:%s)" % b"|".join(branches) + (b"?" if ends else b"")
 
 
-def secrets(data: bytes, ext: str, allowed: Allowed = NOTHING) -> Iterator[tuple[str, bytes]]:
-    """Kind and bytes of each secret in a body, in order."""
-    if ext == "json" and find(plain(data)):
+def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple[str, bytes]]:
+    """Kind and bytes of each secret in a body, in order. Raises: as `criteria.scan`."""
+    if ext == "json" and _has_some(data, criteria):
         held: list[tuple[str, bytes]] = []
 
         def look(value: bytes, name: bytes) -> bytes:
-            found = find(value, allowed)
-            held.extend((kind, value[start:end]) for start, end, kind in found)
-            kind = rules.named(name, value)
-            if kind and not found and not allowed.has(value) and not MARK.search(value):
-                held.append((kind, value))
+            held.extend((kind, value[start:end]) for start, end, kind in _find_value(value, name, criteria))
             return value
 
         strings(data, look)
         yield from held
     elif ext in TEXTS and ext != "json":
-        yield from ((kind, data[start:end]) for start, end, kind in find(data, allowed))
+        yield from ((kind, data[start:end]) for start, end, kind in find(data, criteria))
 
 
 def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
@@ -282,101 +309,51 @@ def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:
 
 # --- looking
 
-_ANCHORS = any_of(anchor for rule in rules.TOKENS for anchor in rule.anchors)
-# How the run of a token begins, and what stands before one: the end of a beginning with a dot in it, or what may stand
-# before a token without being a part of it.
-_HEADS = frozenset(anchor[:3] for rule in rules.TOKENS for anchor in rule.anchors if len(anchor) >= 3)
-_SHORT_HEADS = frozenset(anchor for rule in rules.TOKENS for anchor in rule.anchors if len(anchor) == 2)
-_BEFORE = (
-    b"\\",
-    b"%",
-    b"[",
-    b";",
-    *(anchor for rule in rules.TOKENS for anchor in rule.anchors if anchor.endswith(b".") and len(anchor) > 1),
-)
+
+def _overlapped(kept: list[Finding], new: Finding) -> slice:
+    """Where those that overlap a new one stand among findings that are in order and apart; else where it belongs."""
+    first = bisect(kept, new)
+    if first and kept[first - 1].end > new.start:
+        first -= 1
+    last = first
+    while last < len(kept) and kept[last].start < new.end:
+        last += 1
+    return slice(first, last)
 
 
-def _tokens(data: bytes) -> Iterator[Finding]:
-    """Tokens that are known by how they begin."""
-    for start, end in _runs(data):
-        if not (
-            data[start : start + 3] in _HEADS
-            or data[start : start + 2] in _SHORT_HEADS
-            or data[max(0, start - 9) : start].endswith(_BEFORE)
-            or (end - start >= 60 and data[start - 1 : start] == b".")
-            or data[end - 5 : end - 1].find(b"-us") >= 0
-            or (end - start >= 37 and data.find(b"Q~", start, end) >= 0)
-            or (end - start <= 28 and data[start] in b"MNO" and data[end : end + 1] == b".")
-        ):
-            continue
-        there = {*_ANCHORS.findall(data, max(0, start - 9), end + 10)}
-        for rule in rules.TOKENS if there else ():
-            if not there.isdisjoint(rule.anchors) and end - start >= rule.least:
-                yield from _matches(rule, data, max(0, start - 32), end + 512)
+def _find_value(value: bytes, name: bytes, criteria: Criteria) -> list[Finding]:
+    """The secrets in the value of a name; an empty one is none. By its name alone all of it may be one."""
+    if not name:
+        return find(value, criteria)
+    from ctxvc.core.secret_rules import named
+
+    kind = named(name, value)
+    if kind and not MARK.search(value) and not criteria.allow(value) and not find(value):
+        return [Finding(0, len(value), kind)]
+    return find(value, criteria._replace(scan=criteria.scan and _behind(name, criteria.scan)))
 
 
-def _runs(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where long runs of letters, digits and `_-~` stand. By translation: ten times as fast as a pattern."""
-    plain = data.translate(_RUN)
-    start = plain.find(_LONG)
-    while start >= 0:
-        end = plain.find(b" ", start)
-        if end < 0:
-            yield start, len(data)
-            return
-        yield start, end
-        start = plain.find(_LONG, end)
+def _behind(name: bytes, scan: Scan) -> Scan:
+    """A scanner that is shown a value with its name before it: some secrets are known by their name alone."""
+    before = b'"%s": "' % name
 
+    def scanned(value: bytes) -> list[Finding]:
+        found = scan(before + value + b'"')
+        inside = (
+            Finding(max(0, start - len(before)), min(len(value), end - len(before)), kind) for start, end, kind in found
+        )
+        return [each for each in inside if each.start < each.end]
 
-def _addresses(data: bytes) -> Iterator[Finding]:
-    if b"://" in data:
-        for rule in rules.ADDRESSES:
-            if any(anchor in data for anchor in rule.anchors):
-                yield from _matches(rule, data, 0, len(data))
-
-
-def _private_keys(data: bytes) -> Iterator[Finding]:
-    if b"PRIVATE KEY" in data:
-        yield from _matches(rules.PRIVATE_KEY, data, 0, len(data))
-
-
-def _named(data: bytes) -> Iterator[Finding]:
-    """Values that are secret by their name."""
-    # Where a value is given to something, and soon has a digit: a name and a look at it come after that.
-    for place in _GIVEN.finditer(data.translate(_CLASSES)):
-        at = place.start()
-        if data[max(0, at - 24) : at].lower().rstrip(_BEHIND_A_NAME).endswith(rules.NAME_ENDS):
-            name = rules.NAME.search(data, max(0, at - 70), at)
-            value = name and rules.VALUE.match(data, at)
-            if name and value:
-                yield from _value(name[1], value)
-    if b" --" not in data:
-        return
-    for match in rules.OPTION.finditer(data):
-        yield from _value(match["name"], match)
-
-
-def _value(name: bytes, match: re.Match[bytes]) -> Iterator[Finding]:
-    value = match["secret"].rstrip(b".")
-    if kind := rules.named(name, value):
-        start = match.start("secret")
-        yield Finding(start, start + len(value), kind)
-
-
-def _matches(rule: Rule, data: bytes, start: int, end: int) -> Iterator[Finding]:
-    group: int | str = "secret" if "secret" in rule.pattern.groupindex else 0
-    for match in rule.pattern.finditer(data, start, end):
-        if rule.check is None or rule.check(match[group]):
-            yield Finding(*match.span(group), rule.kind)
-
-
-def _free(kept: list[Finding], new: Finding) -> bool:
-    """Whether a finding overlaps none of those that are kept already."""
-    at = bisect(kept, new)
-    return not (at and kept[at - 1].end > new.start) and not (at < len(kept) and kept[at].start < new.end)
+    return scanned
 
 
 # --- JSON
+
+
+def _has_some(data: bytes, criteria: Criteria) -> bool:
+    """Whether a secret may be in JSON, allowed or not: a quick look at all of it."""
+    said = plain(data)
+    return bool(find(said) or (criteria.scan and criteria.scan(said)))
 
 
 def plain(data: bytes) -> bytes:

@@ -14,6 +14,13 @@ from ctxvc.store import cleanup, durable, git
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
+HOOKS = Path("ctxvc", "hooks")
+#: What remotes are known to have, since their branches are forgotten: name → commits, as they are called now.
+REMOTES = Path("ctxvc", "secrets", "remotes.json")
+#: What hooks leave to be done: of that, only what a purge names goes.
+WAITING = ("requests", "outputs")
+#: What a running recorder holds.
+_HELD = "recorder.lock"
 STATE = "state.json"
 
 
@@ -27,6 +34,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     journals: tuple[str, ...]
     checkouts: tuple[str, ...]
     files: tuple[str, ...]
+    remotes: dict[str, list[str]] = {}
 
 
 def pending(path: Path) -> bool:
@@ -59,10 +67,13 @@ def apply(path: Path, lock: int) -> None:
     orders = [f"update {ref} {tip}" for ref, tip in state.refs.items()]
     orders += [f"option no-deref\ndelete {ref}" for ref in state.gone if ref in there]
     git.run(path, "update-ref", "--stdin", data="".join(f"{order}\n" for order in orders).encode(), inherit=(lock,))
+    if state.remotes:
+        (path / REMOTES).parent.mkdir(mode=0o700, exist_ok=True)
+        durable.replace(path / REMOTES, msgspec.json.encode(state.remotes))
     for checked_out in state.checkouts:
         shutil.rmtree(checked_out, ignore_errors=True)
-    # What hooks keep is made of what is stored, or of the transcripts, and will be made again.
-    hooks = [f"ctxvc/hooks/{name}" for name in ("handoff", "offer", "standing", "outputs", "log")]
+    # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
+    hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks):

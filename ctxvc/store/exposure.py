@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pygit2
 
+from ctxvc.core import wire
 from ctxvc.core.ledger import Row
 from ctxvc.errors import Refused
-from ctxvc.store import checkout, git
+from ctxvc.store import checkout, decided, git
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.refs import scope_of
 from ctxvc.store.rewrite import Rewriter, commits_of
@@ -45,8 +46,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-def seen(store: Store, tips: Mapping[str, str], sums: Collection[str], rewriter: Rewriter) -> Iterator[Seen]:
-    """The scopes at these tips that have bodies with these checksums."""
+def seen(
+    store: Store, tips: Mapping[str, str], rows: Collection[tuple[str, str]], rewriter: Rewriter
+) -> Iterator[Seen]:
+    """The scopes at these tips that have rows with these ids and checksums."""
     for ref, tip in sorted(tips.items()):
         named = scope_of(ref)
         if named is None:
@@ -59,7 +62,7 @@ def seen(store: Store, tips: Mapping[str, str], sums: Collection[str], rewriter:
                 before = {}
                 continue
             ledger = store.reader.ledger(commit)
-            hit = {row.id: row for row in ledger.rows() if row.sha256 in sums}
+            hit = {row.id: row for row in ledger.rows() if (row.id, row.sha256) in rows}
             blocks.update(dict.fromkeys(hit))
             if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
                 step = ledger.meta.counters.step
@@ -73,19 +76,32 @@ def seen(store: Store, tips: Mapping[str, str], sums: Collection[str], rewriter:
             yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
 
 
-def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
-    """Name, address and whether it is known to have a commit that was written anew."""
-    tracked: dict[str, list[str]] = {}
+def tracked(store: Store) -> dict[str, list[str]]:
+    """What remotes have, as far as this store knows: their names, with commits that they had."""
+    noted = store.path / decided.REMOTES
+    had = wire.parsed(noted.read_bytes(), dict) if noted.exists() else None
+    found = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
     for reference in store.repository.references.iterator():
         if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
-            tracked.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+            found.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    there = {name: [each for each in commits if _is_there(store, each)] for name, commits in found.items()}
+    return {name: commits for name, commits in there.items() if commits}
+
+
+def _is_there(store: Store, commit: object) -> bool:
+    return isinstance(commit, str) and re.fullmatch("[0-9a-f]{40}", commit) is not None and commit in store.repository
+
+
+def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
+    """Name, address and whether it is known to have a commit that was written anew."""
+    known = tracked(store)
     for name, value in sorted(git.config(store.repository).items()):
         found = re.fullmatch(r"remote\.(.+)\.url", name)
         if found:
-            tips = tracked.pop(found[1], [])
+            tips = known.pop(found[1], [])
             had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
             yield found[1], re.sub(r"//[^/@]*@", "//", value), had
-    for name, tips in sorted(tracked.items()):
+    for name, tips in sorted(known.items()):
         yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
 
 

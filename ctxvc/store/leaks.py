@@ -18,7 +18,10 @@ _MOST = 8
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that would leave. `block` is empty where it stands in no body, `path` where it is in a message."""
+    """A secret that would leave. `block` is empty where it stands in no body, `path` where it is in a message.
+
+    Where the name of a branch has it, that is the `path`.
+    """
 
     kind: str
     commit: str
@@ -38,7 +41,8 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
 
     One that stands in several places is told once: of a body, where there is one.
     """
-    revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)])
+    tips = frozenset(tips)
+    revisions = "\n".join([*sorted(tips), *(f"^{commit}" for commit in had)])
     listed = git.run(
         store.path, "rev-list", "--objects", "--topo-order", "--reverse", "--stdin", data=revisions.encode()
     )
@@ -50,15 +54,23 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
         kind, data = store.repository.odb.read(name)
         if kind == pygit2.enums.ObjectType.COMMIT:
             commits.append(bytes.fromhex(name))
-            for of, secret in secrets.secrets(data.partition(b"\n\n")[2], "txt", store.redaction.allowed):
+            for of, secret in secrets.secrets(data.partition(b"\n\n")[2], "txt", store.redaction.criteria):
                 told.setdefault(secret, Leak(kind=of, commit=name))
         elif kind == pygit2.enums.ObjectType.BLOB:
             ext = path.rpartition(".")[2]
-            for of, secret in secrets.secrets(data, "json" if ext == "jsonl" else ext, store.redaction.allowed):
+            for of, secret in secrets.secrets(data, "json" if ext == "jsonl" else ext, store.redaction.criteria):
                 if secret not in found or (fmt.block_of_path(path) and not fmt.block_of_path(found[secret][1])):
                     found[secret] = of, path, bytes.fromhex(name)
     placed = _placed(store, commits, [(of, blob) for of, _, blob in found.values()])
-    return [*placed, *(leak for secret, leak in told.items() if secret not in found)]
+    return [*placed, *(leak for secret, leak in told.items() if secret not in found), *_names(store, tips)]
+
+
+def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
+    """The refs of these tips whose names have a secret."""
+    for reference in store.repository.references.iterator():
+        if not tips.isdisjoint((reference.name, str(reference.target))):
+            for kind, _ in secrets.secrets(reference.name.encode(), "txt", store.redaction.criteria):
+                yield Leak(kind=kind, commit=str(reference.peel(pygit2.Commit).id), path=reference.name)
 
 
 def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:

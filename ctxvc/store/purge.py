@@ -1,8 +1,9 @@
 """Erasing: something is nowhere in a store any more, in no commit, pack, journal or cache.
 
 First it is found and told (`survey`), and nothing is changed. Then everything that will stand instead is made beside
-what there is, and written down as decided (`ctxvc/purge/state.json`): from then on whoever opens the store does it.
-Killed before, the store is the old one; killed after, the new one. At the end every object and file is searched.
+what there is, each object of it is searched, and it is written down as decided (`ctxvc/purge/state.json`): from then on
+whoever opens the store does it. Killed before, the store is the old one; killed after, the new one. At the end every
+other object and every file is searched.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ctxvc.store.decided import Decided
 from ctxvc.store.exposure import Report
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
+from ctxvc.store.objects import Objects, find
 from ctxvc.store.refs import HEADS
 from ctxvc.store.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.scrub import KIND, Scrub, emptied
@@ -35,6 +37,9 @@ MAP = "purged.json"
 
 #: A text of fewer bytes is not looked for: it would hit everything.
 SHORTEST = 4
+#: What begins a text that hooks hand to a model, and a host then records as its own.
+_HANDED = b"[ctxvc] "
+
 #: Of a purged block, what it says is looked for elsewhere too if it has so many bytes.
 TELLING = 16
 
@@ -49,9 +54,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Prepared(msgspec.Struct):
-    """A scrub, and what it was made from."""
+    """A scrub, and what it was made from. `rows` are those that have something of it, by id and checksum."""
 
     scrub: Scrub
+    rows: frozenset[tuple[str, str]]
     kinds: dict[str, int]
     tips: dict[str, str]
 
@@ -70,16 +76,17 @@ def survey(store: Store, wanted: Wanted) -> Report:
 def purge(store: Store, wanted: Wanted) -> Report:
     """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
 
-    Raises: as `survey`; CtxvcError where something of it is still found.
+    Raises: as `survey`; Refused, and nothing is changed, where something of it could not be taken out; CtxvcError where
+    something of it is still found.
     """
     upkeep.flush(store)
     with _alone(store) as lock:
         prepared = _prepare(store, wanted)
         rewriter = _rewriter(store, prepared)
         report = _report(store, prepared, rewriter, done=True)
-        _stage(store, prepared, rewriter, report, lock)
+        searched = _stage(store, prepared, rewriter, report, lock)
         decided.apply(store.path, lock)
-        left = list(searching.left(store.path, prepared.scrub))
+        left = list(searching.left(store.path, prepared.scrub, searched))
     if left:
         raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
     return report
@@ -142,14 +149,17 @@ def _prepare(store: Store, wanted: Wanted) -> _Prepared:
             for kind, secret in _secrets(store, path, _bytes(raw, blob)):
                 add(kind, secret)
         for note in _messages(store, tips.values()):
-            for kind, secret in secrets.secrets(note, "txt", store.redaction.allowed):
+            for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
                 add(kind, secret)
     if not words and not whole:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
     searching.check_files(store.path, words)
-    redactor = secrets.Redactor(mac, store.redaction.allowed) if wanted.secrets else None
+    redactor = secrets.Redactor(mac, store.redaction.criteria) if wanted.secrets else None
     scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
-    return _Prepared(_with_bodies(raw, held, scrub, whole), kinds, tips)
+    rows = _rows(raw, held)
+    scrub = _with_labels(_with_bodies(raw, held, rows, scrub, whole), rows)
+    hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
+    return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
 
 
 def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
@@ -170,10 +180,21 @@ def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
             session.leave()
 
 
+def _rows(raw: Raw, held: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
+    """All rows that ever were, as often as they changed."""
+    lines: dict[bytes, str] = {}
+    for path, blob in held:
+        if path.startswith("ledger/") and path != fmt.GROUPS:
+            lines.update(dict.fromkeys(_bytes(raw, blob).split(b"\n"), path))
+    return [row for line, path in lines.items() if line for row in fmt.decode_rows(line, path)]
+
+
 def _with_bodies(
-    raw: Raw, held: Sequence[tuple[str, bytes | _Data]], scrub: Scrub, whole: Mapping[str, bytes]
+    raw: Raw, held: Sequence[tuple[str, bytes | _Data]], rows: Sequence[Row], scrub: Scrub, whole: Mapping[str, bytes]
 ) -> Scrub:
-    """The scrub with all bodies that change, and with what the labels of their rows become."""
+    """The scrub with all bodies that change."""
+    dashboards = {row.sha256 for row in rows if row.kind == "dashboard"}
+    clients = {row.sha256 for row in rows if row.origin == "client"}
     bodies: dict[bytes, bytes] = {}
     sums: dict[str, bytes] = {}
     listing: list[tuple[bytes, bytes]] = []
@@ -182,7 +203,8 @@ def _with_bodies(
             continue
         data, ext = _bytes(raw, blob), path.rpartition(".")[2]
         digest = hashlib.sha256(data).hexdigest()
-        new = emptied(data, ext, whole[digest]) if digest in whole else scrub.body(data, ext)
+        ours = digest in dashboards or (digest in clients and _HANDED in data)
+        new = emptied(data, ext, whole[digest]) if digest in whole else scrub.body(data, ext, ours=ours)
         if new != data:
             sums[digest] = new
             bodies[_id(blob)] = new
@@ -192,14 +214,23 @@ def _with_bodies(
         new = secrets.renamed(bodies.get(name, data), sums)
         if new != data:
             bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
-    scrub = Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+    return Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+
+
+def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
+    """The scrub with what the labels of rows become whose bodies change."""
     labels: dict[bytes, bytes] = {}
-    for path, blob in held:
-        if path.startswith("ledger/") and path != fmt.GROUPS:
-            for row in fmt.decode_rows(_bytes(raw, blob), path):
-                if row.sha256 in sums:
-                    labels.update(_labels(row, scrub.row(row)))
-    return Scrub(words=scrub.words, bodies=bodies, sums=sums, labels=labels, whole=scrub.whole, redactor=scrub.redactor)
+    for row in rows:
+        if row.sha256 in scrub.sums:
+            labels.update(_labels(row, scrub.row(row)))
+    return Scrub(
+        words=scrub.words,
+        bodies=scrub.bodies,
+        sums=scrub.sums,
+        labels=labels,
+        whole=scrub.whole,
+        redactor=scrub.redactor,
+    )
 
 
 def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
@@ -239,7 +270,7 @@ def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
 def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
     ext = path.rpartition(".")[2]
     kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
-    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.allowed)
+    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.criteria)
 
 
 def _tips(store: Store) -> dict[str, str]:
@@ -294,8 +325,11 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
         pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
 
 
-def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> None:
-    """Everything new is on the disk, and the store is still the old one until the very last line."""
+def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> frozenset[str]:
+    """Everything new is on the disk, and the store is still the old one until the very last line.
+
+    Gives the ids of all objects that will be left: they were searched. Raises: Refused.
+    """
     folder = store.path / decided.FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "journal").mkdir(mode=0o700, parents=True)
@@ -310,17 +344,54 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
             journals.append(name)
     gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
     words = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(store.path / "objects" / "pack" / "pack"))
-    pack = git.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
+    before = {found.name for found in (store.path / "objects" / "pack").iterdir()}
+    made = git.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
+    pack = f"pack-{made.decode().strip()}"
+    names = searching.packed(store.path, pack)
+    left = [name for name, _ in searching.in_objects(store.path, prepared.scrub, names)]
+    staged = [name for name in journals if prepared.scrub.has((folder / "journal" / name).read_bytes())]
+    if left or staged:
+        for found in (store.path / "objects" / "pack").glob(f"{pack}.*"):
+            if found.name not in before:
+                found.unlink()
+        shutil.rmtree(folder)
+        raise _refusal([*_places(store, refs.values(), left), *(f"the journal of {name}" for name in staged)])
+    named = frozenset(names)
     state = Decided(
         format=1,
-        pack=f"pack-{pack.decode().strip()}",
+        pack=pack,
         refs={ref: tip for ref, tip in refs.items() if tip != _target(store, ref)},
         gone=tuple(gone),
         journals=tuple(journals),
         checkouts=report.checkouts,
         files=tuple(_aside(store, prepared.scrub)),
+        remotes={
+            name: sorted({commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in named})
+            for name, tips in exposure.tracked(store).items()
+        },
     )
     durable.replace(folder / decided.STATE, msgspec.json.encode(state))
+    return named
+
+
+def _refusal(places: Sequence[str]) -> Refused:
+    more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+    return Refused(
+        f"some of it cannot be taken out: {', '.join(places[:4])}{more}. A purge changes what was recorded; checksums, "
+        "numbers of ours, names of fields and what goes over several strings of JSON stay",
+        hint="nothing was changed: give more of the text, or a part of it within one string, or the block",
+    )
+
+
+def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    """Where objects are that these commits reach, for a person."""
+    objects = Objects(store.repository)
+    wanted = frozenset(map(bytes.fromhex, names))
+    commits = commits_of(store.path, tips) if names else []
+    found = find(objects, ((commit, objects.commit(commit)) for commit in commits), wanted)
+    for name in wanted:
+        commit, path = found.get(name, (name, ""))
+        yield f"{path or 'the message'} (commit {commit.hex()[:12]})"
 
 
 def _target(store: Store, ref: str) -> str:
@@ -329,10 +400,11 @@ def _target(store: Store, ref: str) -> str:
 
 
 def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
-    """Records that could not be read and were put aside, where they have something of it."""
-    for found in (store.path / "ctxvc" / "journal").glob("*.unreadable-*"):
-        if scrub.touches(found.read_bytes()):
-            yield str(found.relative_to(store.path))
+    """Files that go where they have something of it: records that could not be read, and what hooks left to be done."""
+    for pattern in ("journal/*.unreadable-*", *(f"hooks/{name}/*" for name in decided.WAITING)):
+        for found in (store.path / "ctxvc").glob(pattern):
+            if scrub.touches(found.read_bytes()):
+                yield str(found.relative_to(store.path))
 
 
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
@@ -366,12 +438,13 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
 
 
 def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
-    if not rewriter.commits and not prepared.scrub.bodies:
+    scrub = prepared.scrub
+    if not rewriter.commits and not scrub.bodies and not any(searching.left(store.path, scrub)):
         raise NotFound("nothing of it is in the store", hint="`ctxvc grep` searches what is recorded")
     return Report(
         kinds=prepared.kinds,
-        seen=tuple(exposure.seen(store, prepared.tips, prepared.scrub.sums, rewriter)),
-        bodies=len(prepared.scrub.bodies),
+        seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),
+        bodies=len(scrub.bodies),
         commits=len(rewriter.commits),
         remotes=tuple(exposure.remotes(store, rewriter)),
         checkouts=tuple(exposure.checkouts(store)),

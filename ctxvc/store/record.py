@@ -113,6 +113,8 @@ def begin(
     if redact:
         opened = _named(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
+    if redact and (names_only := store.redaction.of(into or opened.name)):
+        identity = names_only.name(identity)  # of a sub-agent, its file's name is in it
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
@@ -184,7 +186,7 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: 
             recorder = _Recorder(store, name, writer, Counters(), source)
             commit = writer.commit(first)
             recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
-            recorder.made[0] = (commit, Counters(), 0)
+            recorder.began = commit, first.after
             yield recorder
 
 
@@ -212,7 +214,7 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
 def _named(store: Store, opened: Opened) -> Opened:
     """The name proposed for a session may be what a person typed first."""
     redactor = store.redaction.of(opened.name)
-    return msgspec.structs.replace(opened, name=redactor.text(opened.name)) if redactor else opened
+    return msgspec.structs.replace(opened, name=redactor.name(opened.name)) if redactor else opened
 
 
 def _known(old: Opened, new: Opened) -> Opened:
@@ -272,6 +274,7 @@ class _Recorder:
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
+    began: tuple[str, Ledger] | None = None  # the commit that a new session begins with, and its ledger
     # unit → its commit, the scope's counters there, and how many compactions the scope had had
     made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     units: int = 0  # new ones
@@ -344,8 +347,9 @@ class _Recorder:
         Which those are is asked of each scope: refs move one after another, so that a crash can leave a scope behind
         the others.
         """
-        for unit in units:
+        for gathered in units:
             number = self.gatherer.number
+            unit = _placed(gathered, self.redactor) if self.redactor else gathered
             if number == self.done.units and unit.end != self.done.offset:
                 raise Refused(
                     f"the file is not the one that was imported: what ended at byte {self.done.offset} "
@@ -353,7 +357,8 @@ class _Recorder:
                     hint="it was edited since; import it under another name with --as-new",
                 )
             if number <= self._done(unit.scope):
-                self.model = _told_model(unit) or self.model
+                model = _told_model(unit)
+                self.model = (self.redactor.name(model) if self.redactor else model) or self.model
                 continue
             self.units += 1
             self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
@@ -497,10 +502,16 @@ class _Recorder:
 
     def _main_again(self) -> _Scope:
         """Scope `main` as the session began, where a killed import has moved the ref of another scope only."""
-        tip = next(iter(self.store.tips(self.name).values()))
-        *_, first = self.store.first_parents(tip)
-        ledger = self.store.reader.ledger(first)
+        first, ledger = self._beginning()
         return _Scope(ledger, Numbering.of(ledger, 0), first, ledger)
+
+    def _beginning(self) -> tuple[str, Ledger]:
+        """The commit that the session began with, and its ledger."""
+        if self.began is None:
+            tip = next(iter(self.store.tips(self.name).values()))
+            *_, first = self.store.first_parents(tip)
+            self.began = first, self.store.reader.ledger(first)
+        return self.began
 
     def _sub_agent(self, name: str, parent: str, task: str) -> _Scope:
         """A scope that begins empty, on top of what its parent had reached."""
@@ -528,7 +539,9 @@ class _Recorder:
         return _Scope(empty, Numbering(block=0), commit, empty)
 
     def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
-        """The commit of a unit, and its ledger. Unit 0 is the commit that the session began with."""
+        """The commit of a unit, and its ledger. Before the first unit, of whatever scope, there is the session's."""
+        if unit == 0:
+            return self._beginning()
         if unit in self.made:
             commit, counters, epoch_number = self.made[unit]
             held = self.scopes[scope]
@@ -582,6 +595,13 @@ def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], 
         before=before,
         removed_by="host",
     )
+
+
+def _placed(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit, without secrets in the names that say where it belongs: of scopes, and of a sub-agent's call."""
+    said = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
+    clean = {name: redactor.name(value) for name, value in said.items()}
+    return unit if clean == said else msgspec.structs.replace(unit, **clean)
 
 
 def _redacted(unit: Unit, redactor: Redactor) -> Unit:

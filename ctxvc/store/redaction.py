@@ -11,9 +11,12 @@ import os
 import secrets
 from pathlib import Path
 
-from ctxvc.core.secrets import Allowed, Redactor
+import pygit2
+
+from ctxvc.core.secrets import Criteria, Redactor
 from ctxvc.errors import CtxvcError
 from ctxvc.store import durable
+from ctxvc.store.scanner import Scanner
 
 FOLDER = Path("ctxvc", "secrets")
 KEY = "key"
@@ -30,15 +33,17 @@ _DIGEST = "sha256:"
 class Redaction:
     """The secrets of one store. Its files are read when they are first needed, and once."""
 
-    def __init__(self, store: Path, *, on: bool = True) -> None:
+    def __init__(self, store: Path, *, on: bool = True, scanner: str = "") -> None:
+        """`scanner` names one that looks beside our rules; empty for none. It is loaded when a text is looked at."""
         self._folder = store / FOLDER
-        self._on = on
-        self._allowed: Allowed | None = None
+        self._on = on and is_wanted(store)
+        self._scan = Scanner(scanner, store) if scanner else None
+        self._criteria: Criteria | None = None
         self._key = b""
 
     def of(self, session: str) -> Redactor | None:
         """What takes the secrets out of a session's text; None where its bytes are kept as they come."""
-        return None if self.is_exact(session) else Redactor(self.mac, self.allowed)
+        return None if self.is_exact(session) else Redactor(self.mac, self.criteria)
 
     def is_exact(self, session: str) -> bool:
         """Whether the session's bytes are kept as they come."""
@@ -51,12 +56,12 @@ class Redaction:
             self._write(EXACT, "\n".join(lines).encode())
 
     @property
-    def allowed(self) -> Allowed:
-        """What is no secret in this store."""
-        if self._allowed is None:
+    def criteria(self) -> Criteria:
+        """What is a secret in this store, and what is none."""
+        if self._criteria is None:
             lines = (line for line in self._lines(ALLOWED) if not line.startswith("#"))
-            self._allowed = Allowed(frozenset(map(_digest, lines)))
-        return self._allowed
+            self._criteria = Criteria(frozenset(map(_digest, lines)), self._scan)
+        return self._criteria
 
     def allow(self, secret: str) -> None:
         """This is no secret from now on. Only its SHA-256 is kept. Raises: CtxvcError."""
@@ -64,7 +69,7 @@ class Redaction:
         held = self._lines(ALLOWED)
         if line not in held:
             self._write(ALLOWED, "\n".join([*held, line, ""]).encode())
-        self._allowed = None
+        self._criteria = None
 
     def mac(self, secret: bytes) -> str:
         """Eight hexadecimal digits for a secret: the same for the same secret in this store, and in no other.
@@ -115,6 +120,15 @@ class Redaction:
         return CtxvcError(
             f"{self._folder / name} cannot be used: {error}", hint="nothing was stored; check its permissions"
         )
+
+
+def is_wanted(store: Path) -> bool:
+    """Whether the store's settings want secrets taken out: any word by which git means false says no."""
+    path = store / "config"
+    try:
+        return pygit2.Config(str(path)).get_bool(SETTING) if path.exists() else True
+    except (KeyError, ValueError):  # not set, or to what is neither
+        return True
 
 
 def _digest(line: str) -> str:

@@ -66,6 +66,11 @@ class Raw:
         return _ENTRY.findall(self.read(id))
 
 
+def names(tree: bytes) -> list[bytes]:
+    """What the entries of a folder are called."""
+    return [name for _, name, _ in _ENTRY.findall(tree)]
+
+
 def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """Path and id of each file below some trees; one that lies at several places is told once."""
     seen: set[bytes] = set()
@@ -144,7 +149,9 @@ class Rewriter:
             return lines(data, self._row) if hit or self._scrub.touches(data) else data
         if top == "plans":
             return self._plan(data)
-        return self._scrub.json(data) if path.endswith(".json") else self._scrub.data(data)
+        if top == "request":
+            return self._scrub.body(data, path.rpartition(".")[2])
+        return self._scrub.written_json(data) if path.endswith(".json") else self._scrub.written(data)
 
     def _row(self, line: bytes) -> bytes:
         if line not in self._rows:  # one row stands in many versions of its segment
@@ -163,7 +170,7 @@ class Rewriter:
 
     def _plan(self, data: bytes) -> bytes:
         """A plan that waits; it names the commit that it was made from, and beginnings of checksums."""
-        data = self._named(self._scrub.json(data))
+        data = self._named(self._scrub.written_json(data))
         value = wire.parsed(data, dict) or {}
         for action in value.get("plan", {}).get("actions", ()):
             for block, told in action.get("checksums", {}).items():
@@ -178,7 +185,7 @@ class Rewriter:
         new = [b"tree %s" % self.roots.get(id, tree).hex().encode()]
         new += [b"parent %s" % self.commits.get(parent, parent).hex().encode() for parent in parents]
         head = b"\n".join([*new, *head.split(b"\n")[len(new) :]])
-        message = self._named(self._scrub.data(message))
+        message = self._named(self._scrub.written(message))
         prompt = _PROMPT.search(message)
         if prompt and self._changed(id, int(prompt[1] or 0), children):
             # What was sent is no more, so its hash cannot be compared with anything.
@@ -248,10 +255,10 @@ def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
         rows=tuple(map(scrub.row, change.rows)),
         bodies=tuple((block, suffix, fresh(data)) for block, suffix, data in change.bodies),
         groups=tuple(map(scrub.group, change.groups)),
-        meta=scrub.value(change.meta),
-        subject=scrub.words_of(change.subject),
-        trailers={name: scrub.words_of(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
-        text=scrub.words_of(change.text),
+        meta=scrub.written_value(change.meta),
+        subject=scrub.line(change.subject),
+        trailers={name: scrub.line(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
+        text=scrub.line(change.text),
         origin=commits.get(change.origin, change.origin),
         merge=commits.get(change.merge, change.merge),
     )

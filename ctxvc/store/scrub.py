@@ -24,7 +24,15 @@ KIND = "purged"
 
 #: A beginning of so many bytes gives away what was cut off behind it.
 _TELLING = 8
-_CUT = ("…".encode(), b"...")
+#: How a text ends that ctxvc cut to one line: at its own end, in a stub, in a table.
+_SHORTENED = re.compile(r'…(?=\Z|[\n;\])"|\\]|  | \|)'.encode())
+#: What stands between the two ends of an output that a hook cut.
+_LEFT_OUT = re.compile(rb"\n\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; ")
+
+#: A string of JSON, or anything else in it that is no sign: a number, `true`, `false`, `null`.
+_SCALAR = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|[^\s\[\]{}:,"]+', re.DOTALL)
+#: The fields of ours in which names stand: no mark is one.
+_NAMES = frozenset({b"session", b"scope", b"parent"})
 
 #: What stands in the place of a picture or document: the smallest of its kind.
 _SMALLEST = {
@@ -71,27 +79,60 @@ class Scrub:
     # --- text
 
     def data(self, data: bytes) -> bytes:
-        """A text without what is to go; the same object where it has nothing of it."""
-        if self._pattern is not None and self._pattern.search(data):
-            data = self._pattern.sub(lambda match: self._forms[match[0]], data)
+        """A recorded text without what is to go; the same object where it has nothing of it."""
+        if self.has(data):
+            data = self._words(data)
         if self._heads is not None and self._heads.search(data):
-            data = self._without_beginnings(data)
+            data = self._without_beginnings(data, _LEFT_OUT)
         return self.redactor.data(data) if self.redactor else data
 
-    def words_of(self, value: str) -> str:
+    def written(self, data: bytes) -> bytes:
+        """As `data`, of a text that ctxvc wrote: what it cut there may have left no more than the beginning of it."""
+        data = self.data(data)
+        if self._heads is not None and self._heads.search(data):
+            data = self._without_beginnings(data, _SHORTENED)
+        return data
+
+    def line(self, value: str) -> str:
+        """As `written`."""
         data = text.encode(value)
-        clean = self.data(data)
+        clean = self.written(data)
         return value if clean is data else text.decode(clean)
 
+    def name(self, value: str) -> str:
+        """The id of a call or the name of a tool, with what a provider takes as one in the place of what is to go."""
+        data = text.encode(value)
+        clean = self.data(data)
+        return value if clean is data else text.decode(secrets.as_name(clean))
+
     def json(self, data: bytes) -> bytes:
-        """JSON, each string as what it says; the rest stays as it is."""
-        clean = secrets.strings(data, lambda value, _: self.data(value)) if self.touches(data) else data
+        """Recorded JSON: each string as what it says, each number by its digits; the rest stays as it is."""
+        if self.touches(data):
+            data = secrets.strings(data, self._string)
+            if self.has(data):
+                data = _SCALAR.sub(self._scalar, data)
+        return self.redactor.body(data, "json") if self.redactor else data
+
+    def written_json(self, data: bytes) -> bytes:
+        """JSON that ctxvc wrote. Its numbers are its own, and stay."""
+        clean = secrets.strings(data, self._own_string) if self.touches(data) else data
         return self.redactor.body(clean, "json") if self.redactor else clean
 
     def value(self, value: Any) -> Any:
+        """A recorded JSON value, as `json`."""
         data = wire.compact(value)
         clean = self.json(data)
         return value if clean == data else wire.parse(clean)
+
+    def written_value(self, value: Any) -> Any:
+        """As `value`, of one that ctxvc wrote."""
+        data = wire.compact(value)
+        clean = self.written_json(data)
+        return value if clean == data else wire.parse(clean)
+
+    def has(self, data: bytes) -> bool:
+        """Whether bytes have some of the words, as they stand there."""
+        return self._pattern is not None and self._pattern.search(data) is not None
 
     def touches(self, data: bytes) -> bool:
         """Whether something in the bytes of a file may have to go."""
@@ -101,7 +142,24 @@ class Scrub:
             self.redactor and secrets.find(plain)
         )
 
-    def _without_beginnings(self, data: bytes) -> bytes:
+    def _words(self, data: bytes) -> bytes:
+        assert self._pattern is not None
+        return self._pattern.sub(lambda match: self._forms[match[0]], data)
+
+    def _string(self, value: bytes, key: bytes) -> bytes:
+        clean = self.data(value)
+        return secrets.as_name(clean) if key in secrets.IDS and clean is not value else clean
+
+    def _own_string(self, value: bytes, key: bytes) -> bytes:
+        clean = self.written(value)
+        return secrets.as_name(clean) if key in _NAMES and clean is not value else clean
+
+    def _scalar(self, match: re.Match[bytes]) -> bytes:
+        if match[1] or not self.has(match[0]):
+            return match[0]
+        return wire.compact(text.decode(self._words(match[0])))
+
+    def _without_beginnings(self, data: bytes, cut: re.Pattern[bytes]) -> bytes:
         """The text without words of which only the beginning is left, before the sign that something was cut."""
         assert self._heads is not None
         pieces, at = [], 0
@@ -109,7 +167,7 @@ class Scrub:
             start = match.start()
             for word, mark in self._forms.items() if start >= at else ():
                 size = _common(word, data[start : start + len(word)])
-                if _TELLING <= size < len(word) and data.startswith(_CUT, start + size):
+                if _TELLING <= size < len(word) and cut.match(data, start + size):
                     pieces += [data[at:start], mark]
                     at = start + size
                     break
@@ -117,42 +175,52 @@ class Scrub:
 
     # --- pieces of a tree
 
-    def body(self, data: bytes, ext: str) -> bytes:
-        """What a body becomes; a picture or document that has something of it becomes an empty one."""
+    def body(self, data: bytes, ext: str, *, ours: bool = False) -> bytes:
+        """What a body becomes; `ours` says that ctxvc wrote it.
+
+        A picture or document that has something of it becomes an empty one.
+        """
         if ext == "json":
             return self.json(data)
         if ext in secrets.TEXTS:
-            return self.data(data)
-        if self._pattern is not None and self._pattern.search(data):
-            return emptied(data, ext, b"[purged]")
-        return data
+            return self.written(data) if ours else self.data(data)
+        return emptied(data, ext, b"[purged]") if self.has(data) else data
 
     def row(self, row: Row) -> Row:
         """A row that fits what its body became."""
         new = self.sums.get(row.sha256)
         extra = row.extra and self.value(row.extra)
-        fields: dict[str, Any] = {"stub": row.stub, "label": self.words_of(row.label)}
+        tool, call = self.name(row.tool), self.name(row.call)
+        fields: dict[str, Any] = {"stub": row.stub, "label": row.label}
+        if tool != row.tool:
+            fields["label"] = row.label.replace(row.tool, tool, 1)
         if new is not None:
             source = row.extra.get("source")
             media = str(source.get("media_type", "")) if isinstance(source, dict) else ""
             fields |= {"bytes": len(new), "sha256": hashlib.sha256(new).hexdigest()}
-            fields["label"] = self.words_of(label(row.kind, new, row.ext, tool=row.tool, media=media))
+            fields["label"] = label(row.kind, new, row.ext, tool=tool, media=media)
             fields["stub"] = row.stub.replace(row.handle, f"{row.id}@{fields['sha256'][:6]}")
             if row.sha256 in self.whole:
                 extra = {name: value for name, value in extra.items() if name in ("ctxvc", "source")}
             if row.kind == "thinking":
                 extra = {name: value for name, value in extra.items() if name != "signature"}
+        # What the label of a text that stays shows of it may stay too, also where it was cut.
+        fields["label"] = text.decode(self.data(text.encode(fields["label"])))
         fields["stub"] = self._stub(fields["stub"])
-        return msgspec.structs.replace(row, extra=extra, tool=self.words_of(row.tool), **fields)
+        return msgspec.structs.replace(row, extra=extra, tool=tool, call=call, **fields)
 
     def group(self, group: Group) -> Group:
         return msgspec.structs.replace(group, stub=self._stub(group.stub), label=self._stub(group.label))
+
+    def renames(self, row: Row) -> bool:
+        """Whether something of it stands in a row: in an id, a name or the rest of its content block."""
+        return (self.name(row.call), self.name(row.tool)) != (row.call, row.tool) or self.value(row.extra) != row.extra
 
     def _stub(self, stub: str) -> str:
         data = text.encode(stub)
         if self._in_labels is not None:
             data = self._in_labels.sub(lambda match: self.labels[match[0]], data)
-        return text.decode(self.data(data))
+        return text.decode(self.written(data))
 
 
 def emptied(data: bytes, ext: str, mark: bytes) -> bytes:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.core import secrets
 from ctxvc.errors import Refused
 from ctxvc.store import git
+from ctxvc.store.rewrite import names as names_in
 from ctxvc.store.scrub import Scrub, forms_of
 
 #: What goes as a whole, and what is put in another's place.
@@ -17,27 +20,48 @@ _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD"
 _REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
 
 
-def left(path: Path, scrub: Scrub) -> Iterator[str]:
-    """Where something of it still is: every object is unpacked, every other file read."""
-    forms = [form for word in scrub.words for form in forms_of(word)]
-    pattern = secrets.any_of(forms) if forms else None
-    old = {blob.hex() for blob in scrub.bodies}
-    for name, data in objects(path):
-        if name in old or (pattern is not None and pattern.search(data)):
-            yield f"object {name[:12]}"
+def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
+    """Where something of it still is: every object is unpacked but those that were `searched`, every file read."""
+    there = git.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
+    for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
+        yield f"{kind} {name[:12]}"
     for found in files(path):
-        if pattern is not None and pattern.search(found.read_bytes()):
+        if scrub.has(found.read_bytes()):
             yield str(found.relative_to(path))
+
+
+def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Id and type of those of the objects that have something of it."""
+    old = {blob.hex() for blob in scrub.bodies}
+    for name, kind, data in _read(path, names):
+        if name in old or scrub.has(b"\n".join(names_in(data)) if kind == "tree" else data):
+            yield name, kind
 
 
 def objects(path: Path) -> Iterator[tuple[str, bytes]]:
     """Id and bytes of every object, reachable or not."""
-    words = ("cat-file", "--batch-all-objects", "--batch", "--buffer", "--unordered")
-    with subprocess.Popen(git.command(path, *words), stdout=subprocess.PIPE, env=git.environment()) as process:
-        assert process.stdout is not None
-        while line := process.stdout.readline():
-            name, _, size = line.split()
-            yield name.decode(), process.stdout.read(int(size) + 1)[:-1]
+    there = git.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
+    yield from ((name, data) for name, _, data in _read(path, there.decode().split()))
+
+
+def packed(path: Path, pack: str) -> list[str]:
+    """The ids of the objects in a pack, in the order in which they lie there."""
+    listed = git.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())
+    found = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
+    return [name.decode() for _, name in found]
+
+
+def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Id, type and bytes of objects."""
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{name}\n" for name in names).encode())
+        asked.seek(0)
+        command = git.command(path, "cat-file", "--batch", "--buffer")
+        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, env=git.environment()) as process:
+            assert process.stdout is not None
+            while line := process.stdout.readline():
+                name, kind, size = line.decode().split()
+                yield name, kind, process.stdout.read(int(size) + 1)[:-1]
 
 
 def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
@@ -47,7 +71,17 @@ def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
         where = found.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
         if pattern is not None and not ours and pattern.search(os.fsencode(where) + b"\n" + found.read_bytes()):
-            raise Refused(f"{found} has some of it, and a purge does not change that", hint="remove it there first")
+            raise Refused(f"{found} has some of it, and a purge does not change that", hint=_hint(path, where))
+
+
+def _hint(path: Path, where: Path) -> str:
+    """How to get something out of a file that is not ours to change."""
+    if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
+        return (
+            f"a name has it: `git --git-dir={shlex.quote(str(path))} branch -D SESSION/SCOPE` removes a scope for good "
+            "(`ctxvc goto` leaves it first)"
+        )
+    return "remove it there first"
 
 
 def files(path: Path) -> Iterator[Path]:

@@ -18,13 +18,13 @@ import pygit2
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, decided, durable, git
+from ctxvc.store import cleanup, decided, durable, git, scanner
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, PackWriter, epoch
 from ctxvc.store.reading import Reader
-from ctxvc.store.redaction import SETTING, Redaction
+from ctxvc.store.redaction import Redaction
 from ctxvc.store.refs import head_ref, ref_of, scope_of
 from ctxvc.store.writer import Writer
 
@@ -59,7 +59,7 @@ class Store:
         self.repository = git.open_repository(path)
         settings = git.config(self.repository)
         _check_settings(path, settings)
-        self.redaction = Redaction(path, on=redact and settings.get(SETTING, "true") != "false")
+        self.redaction = Redaction(path, on=redact, scanner=settings.get(scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
 

@@ -357,8 +357,9 @@ class Writer:
                 self._flush_if_possible()
 
     def _redacted(self, wanted: Switch) -> Switch:
-        words = self._redactor.text(wanted.text) if self._redactor else wanted.text
-        return msgspec.structs.replace(wanted, text=words)
+        if not (redactor := self._redactor):
+            return wanted
+        return msgspec.structs.replace(wanted, name=redactor.name(wanted.name), text=redactor.text(wanted.text))
 
     def _may(self, wanted: Switch) -> None:
         """Raises: CtxvcError where the switch cannot be asked for."""

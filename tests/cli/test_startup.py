@@ -15,7 +15,7 @@ from ctxvc.cli.registry import COMMANDS
 from tests.cli.conftest import Run
 
 ROOT = Path(main.__file__).parents[2]
-HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3"}
+HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"}
 
 
 def loaded(code: str, folder: Path = ROOT) -> set[str]:
@@ -48,10 +48,15 @@ def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
     assert not [name for name in found if name.startswith("ctxvc.store")]
 
 
-def test_a_command_loads_only_what_it_needs(built: Path) -> None:
-    found = loaded(_run("log"), built)
+@pytest.mark.parametrize("command", ["log", "status"])
+def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
+    loaded(_run(command), built)  # counts tokens, once
+    found = loaded(_run(command), built)
 
-    assert not {"anthropic", "tiktoken", "toktok", "rich", "mcp", "ctxvc.importers", "ctxvc.exporters"} & found
+    assert "ctxvc.store.redaction" in found
+    assert not (HEAVY - {"pygit2", "sqlite3"}) & found
+    # What looks for secrets has many patterns, and these two show what is redacted already.
+    assert not {"ctxvc.importers", "ctxvc.exporters", "ctxvc.core.secret_rules", "ctxvc.core.secret_search"} & found
 
 
 # --- completion

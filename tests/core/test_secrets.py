@@ -6,6 +6,9 @@ import hashlib
 import hmac
 import json
 import random
+import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,8 @@ from hypothesis import strategies as st
 
 from ctxvc.core import secrets, wire
 from ctxvc.core.blocks import Message
-from ctxvc.core.secrets import Allowed, Redactor, any_of, find, redact
+from ctxvc.core.events import Opened
+from ctxvc.core.secrets import MARK, Criteria, Finding, Redactor, any_of, find, redact
 from tests.core import planting
 
 
@@ -61,10 +65,80 @@ def test_one_secret_has_one_mark_and_another_has_another() -> None:
 
 def test_what_is_allowed_stays() -> None:
     planted = next(planting.make(5, 1))
-    allowed = Allowed(frozenset({hashlib.sha256(planted.secret.encode()).hexdigest()}))
+    allowed = Criteria(frozenset({hashlib.sha256(planted.secret.encode()).hexdigest()}))
 
     assert find(planted.text.encode())
     assert find(planted.text.encode(), allowed) == []
+
+
+@pytest.mark.parametrize("before", ["{:6}→", "{:>4}\t", "+", "> ", "  │ ", "id_rsa:{}:", "é "])
+@pytest.mark.parametrize("lines", [slice(None), slice(4)], ids=["whole", "without its end"])
+def test_a_private_key_goes_whole_whatever_stands_before_its_lines(before: str, lines: slice) -> None:
+    key = planting.KINDS["private-key"](random.Random(7)).split("\n")[lines]
+    if lines.stop and before in ("  │ ", "id_rsa:{}:", "é "):
+        pytest.skip("where the end is missing, only numbers and the signs of a diff are known")
+    shown = "\n".join(before.format(number) + line for number, line in enumerate(key, 1))
+
+    clean = redact(f"$ cat é\n{shown}\n\nLet me see é.".encode(), mac).decode()
+
+    assert "REDACTED:private-key" in clean and not any(line in clean for line in key[1:4])
+    assert clean.startswith("$ cat é\n") and clean.endswith("see é.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("github-token", "curl -u{}: https://api.internal"),
+        ("github-token", "branch fix-{}"),
+        ("github-token", "token_{}"),
+        ("aws-access-key", "fix-{}"),
+        ("slack-token", "for_{}"),
+        ("aws-secret-key", "SecretAccessKey\t{}"),
+        ("aws-secret-key", "| SecretAccessKey | {} |"),
+        ("aws-secret-key", "SecretAccessKey  |  {}"),
+        ("secret-hex", "api_key,{}"),
+        ("secret-hex", "define('AUTH_KEY', '{}');"),
+        ("secret-hex", "set -x API_TOKEN {}"),
+        ("secret-hex", "setx MY_SECRET {}"),
+        ("secret-hex", "{{'secret': b'{}'}}"),
+        ("secret-hex", "machine api.internal login bob password {}"),
+        ("secret-hex", "machine api.internal\n  login bob\n  password {}"),
+        ("secret-hex", "SECRET_KEY = 'django-insecure-(^$&*{}'"),
+        ("secret-hex", "Set-Cookie: theme=dark; session={}; HttpOnly"),
+        ("secret-hex", "> cookie: connect.sid={}"),
+    ],
+)
+def test_what_stands_right_before_a_secret_does_not_hide_it(kind: str, line: str) -> None:
+    for seed in range(5):
+        secret = planting.KINDS[kind](random.Random(seed))
+
+        clean = redact(line.format(secret).encode(), mac).decode()
+
+        assert secret not in clean and "[REDACTED:" in clean, clean
+        assert redact(clean.encode(), mac) == clean.encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "the commit token 3b1f7ac09dbd4cf4b1b7f7b2c7d2b3a1ad0e4b8c is no secret",
+        "with open(key, path_of_the_file_1234) as file:",
+        "| key | tests/core/test_secrets.py::test_17 |",
+        "session=3b1f7ac09dbd4cf4b1b7f7b2c7d2b3a1ad0e4b8c",
+        "task_sk-learn-2024-11-20-report-of-the-second-run-77",
+        "set the password tests/data/file_1234567",
+        "self_npm_install_with_a_very_long_name_of_a_function",
+    ],
+)
+def test_what_only_stands_where_a_secret_may_is_left_alone(line: str) -> None:
+    assert find(line.encode()) == []
+
+
+def test_words_between_the_lines_around_a_key_are_none() -> None:
+    text = "-----BEGIN PRIVATE KEY-----\nis how a key begins, and this is how it ends: " + "words " * 40
+    text += "\n-----END PRIVATE KEY-----"
+
+    assert find(text.encode()) == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,6 +199,23 @@ def test_the_rest_of_a_content_block_is_looked_at_too() -> None:
     assert token not in str(clean.extra) and "REDACTED" in str(clean.extra)
 
 
+def test_a_secret_in_an_id_or_a_name_becomes_a_name_that_a_provider_takes() -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    name = f"redacted-github-token-{mac(token.encode())}"
+    call = wire.call_part(f"mcp.{token}", f"c.{token}", b"{}", caller={"tool_id": token, "said": token})
+    asked = Message(role="assistant", parts=(call,), model=f"m/{token}")
+    told = Message(role="user", parts=(wire.result_part("ok", f"c.{token}"),))
+
+    redactor = Redactor(mac)
+    clean, answer = redactor.message(asked), redactor.message(told)
+
+    assert clean.parts[0].call == answer.parts[0].call == f"c.{name}"
+    assert (clean.parts[0].tool, clean.model) == (f"mcp.{name}", f"m/{name}")
+    assert clean.parts[0].extra["caller"] == {"tool_id": name, "said": f"[REDACTED:github-token:{mac(token.encode())}]"}
+    assert redactor.opened(Opened(format="x", model=token)).model == name
+    assert redactor.message(clean) is clean and redactor.message(answer) is answer
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=12), st.binary(max_size=40))
 def test_any_of_finds_what_each_word_finds(words: list[bytes], data: bytes) -> None:
@@ -141,3 +232,124 @@ def test_a_long_text_without_secrets_comes_back_as_it_is() -> None:
 
     assert redact(data, mac) is data
     assert list(secrets.secrets(data, "txt")) == []
+
+
+def test_the_rules_are_loaded_when_a_text_is_looked_at() -> None:
+    code = "import sys; from ctxvc.core.secrets import Redactor; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "ctxvc.core.secrets" in loaded
+    assert not {"ctxvc.core.secret_rules", "ctxvc.core.secret_search"}.intersection(loaded)
+
+
+# --- a scanner beside the rules
+
+
+def scanning(pattern: bytes, kind: str = "other") -> Criteria:
+    """Criteria with a scanner that finds what a pattern matches; of that the first group, where it has one."""
+    compiled = re.compile(pattern)
+
+    def scan(data: bytes) -> list[Finding]:
+        return [Finding(*match.span(compiled.groups), kind) for match in compiled.finditer(data)]
+
+    return Criteria(scan=scan)
+
+
+def test_what_a_scanner_finds_besides_gets_a_mark_of_its_kind() -> None:
+    clean = redact("é plum-4711 and plum-4711é".encode(), mac, scanning(b"plum-[0-9]+", "fruit"))
+
+    assert clean == f"é [REDACTED:fruit:{mac(b'plum-4711')}] and [REDACTED:fruit:{mac(b'plum-4711')}]é".encode()
+
+
+@pytest.mark.parametrize("around", [(b"", b""), (b"with ", b""), (b"", b"?tail"), (b"with ", b"?tail")])
+def test_where_both_find_something_all_of_it_goes_as_one_of_the_rules_kind(around: tuple[bytes, bytes]) -> None:
+    token = b"ghp_" + b"a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    both = token.join(around)
+    criteria = scanning(re.escape(both), "other")
+
+    assert redact(b"so: %s ." % both, mac, criteria) == b"so: [REDACTED:github-token:%s] ." % mac(both).encode()
+
+
+def test_a_finding_over_two_of_the_rules_takes_both_in() -> None:
+    first, second = (planting.KINDS["github-token"](random.Random(seed)).encode() for seed in (1, 2))
+    text = b"- %s, %s -" % (first, second)
+
+    clean = redact(text, mac, scanning(b"gh.*[^- ](?= -)"))
+
+    assert clean == b"- [REDACTED:github-token:%s] -" % mac(text[2:-2]).encode()
+
+
+def test_what_is_allowed_stays_whoever_finds_it() -> None:
+    token = b"ghp_" + b"a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    allowed = frozenset(hashlib.sha256(each).hexdigest() for each in (token, b"plum-4711"))
+    text = b"plum-4711 is not with " + token
+
+    assert redact(text, mac, scanning(b"plum-[0-9]+|with ghp_.*")._replace(allowed=allowed)) is text
+    assert redact(text, mac, scanning(b"plum-[0-9]+|with ghp_.*")) is not text
+
+
+def test_a_mark_is_no_secret_to_a_scanner() -> None:
+    criteria = scanning(rb"[A-Za-z0-9:\[\]]{6,}")
+
+    once = redact(b"say nothing of it", mac, criteria)
+    (mark,) = MARK.findall(once)
+    quoted = b"x%sy" % mark
+
+    assert redact(once, mac, criteria) is once
+    assert redact(quoted, mac, criteria) is quoted
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from([planted.text for planted in planting.make(9, 120)]), max_size=3),
+    st.text(max_size=40),
+    st.sampled_from([rb"[a-z]{3,}[0-9]", rb"[0-9a-f:]{5,}", rb"=[^\n]{4,30}", rb"[^\x00-\x7f]+", rb"D:.", rb"\S+$"]),
+)
+def test_with_a_scanner_too_twice_is_once(texts: list[str], between: str, pattern: bytes) -> None:
+    criteria = scanning(pattern)
+    once = redact(between.join(texts).encode("utf-8", "surrogatepass"), mac, criteria)
+
+    assert redact(once, mac, criteria) is once
+
+
+def test_a_scanner_is_asked_about_what_json_strings_say() -> None:
+    body = rb'{ "cmd" : "say \"plum-4711\"\n" , "n":4711, "u":"\u0070lum-12" }'
+
+    redactor = Redactor(mac, scanning(b"plum-[0-9]+", "fruit"))
+    clean = redactor.body(body, "json")
+
+    first, second = (mac(each).encode() for each in (b"plum-4711", b"plum-12"))
+    marks = rb'{ "cmd" : "say \"[REDACTED:fruit:%s]\"\n" , "n":4711, "u":"[REDACTED:fruit:%s]" }'
+    assert clean == marks % (first, second)
+    assert redactor.body(clean, "json") == clean
+    assert list(secrets.secrets(body, "json", scanning(b"plum-[0-9]+", "fruit"))) == [
+        ("fruit", b"plum-4711"),
+        ("fruit", b"plum-12"),
+    ]
+
+
+def test_a_scanner_sees_the_name_that_a_string_is_given_to_and_only_the_value_goes() -> None:
+    value = b"ab12cd_ef34gh_ij56kl"
+    body = b'{"plum_id": "%s", "pear_id": "%s", "other": ["plum_id", "%s"]}' % (value, value, value)
+
+    for pattern in (rb'"plum_id": "(\w+)"', rb'"plum_id": "\w+"'):
+        clean = Redactor(mac, scanning(pattern)).body(body, "json")
+
+        assert clean == body.replace(value, b"[REDACTED:other:%s]" % mac(value).encode(), 1)
+
+
+def test_nothing_passes_a_scanner_that_fails() -> None:
+    def fails(data: bytes) -> list[Finding]:
+        raise OSError("no scanner")
+
+    redactor = Redactor(mac, Criteria(scan=fails))
+    block = {"type": "text", "text": "hi"}
+
+    for ask in (
+        lambda: redactor.text("hi"),
+        lambda: redactor.body(b'{"a": "b"}', "json"),
+        lambda: redactor.part(wire.part(block, "user", "human")),
+        lambda: list(secrets.secrets(b"hi", "txt", Criteria(scan=fails))),
+    ):
+        with pytest.raises(OSError, match="no scanner"):
+            ask()

@@ -16,7 +16,7 @@ import pytest
 from ctxvc.core.blocks import Message
 from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan
-from ctxvc.core.wire import call_part, part
+from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.store import check, checkout, leaks, plans, purge
 from ctxvc.store.purge import Wanted
@@ -25,7 +25,7 @@ from ctxvc.store.writer import Writer
 from tests.cli.building import png
 from tests.core import planting
 
-from .building import HERE, ROOT, contents, exchange, git, human, reply, result, results
+from .building import HERE, ROOT, contents, exchange, git, human, reminder, reply, result, results
 from .test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
@@ -208,6 +208,16 @@ def test_a_push_is_searched_only_for_what_it_sends(path: Path) -> None:
         assert leaks.leaks(store, [sent], [sent]) == []
 
 
+def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
+    with Store(path) as store, store.writer("demo") as session:
+        session.append(human("hello"), reply("yes"))
+        tip = session.tip()
+        git(path, "branch", f"demo/try-{TOKEN}", tip)
+
+        (leak,) = leaks.leaks(store, [tip])
+        assert (leak.kind, leak.path) == ("github-token", f"refs/heads/demo/try-{TOKEN}")
+
+
 def test_an_open_step_is_purged_in_the_journal_and_goes_on(path: Path) -> None:
     with Store(path) as store, store.writer("demo") as session:
         session.append(*exchange(1), human(f"say {SECRET}"), reply("so", "c9"))
@@ -263,6 +273,29 @@ def test_what_a_remote_had_is_told_and_forgotten(filled: Path, tmp_path: Path) -
     assert report.remotes == (("origin", str(tmp_path / "remote.git"), True),)
     assert SECRET.encode() not in everything(filled)
     assert "refs/remotes" not in git(filled, "show-ref")
+    with Store(filled) as store:  # which is known after its branches are forgotten, too
+        report = purge.purge(store, Wanted(texts=("open end",)))
+    assert report.remotes[0][2] is False, "that scope was not pushed"
+    with Store(filled) as store:
+        report = purge.purge(store, Wanted(texts=("question 0",)))
+    assert report.remotes[0][2] is True
+
+
+def test_a_scope_whose_name_has_it_is_removed_as_the_hint_says(filled: Path) -> None:
+    name = f"try-{TOKEN}"
+    with Store(filled, redact=False) as store, store.writer("demo") as session:
+        session.open_scope(name, "try it")
+        session.open_scope("after", f"go on behind {name}")
+        session.append(*exchange(91), reply("done"))
+        session.goto("main", "back")
+    with Store(filled) as store, pytest.raises(Refused, match="has some of it") as refused:
+        purge.purge(store, Wanted(texts=(TOKEN,)))
+    assert "branch -D SESSION/SCOPE" in refused.value.hint
+    git(filled, "branch", "-D", f"demo/{name}")
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(TOKEN,)))
+    assert TOKEN.encode() not in everything(filled)
+    sound(filled)
 
 
 def test_what_is_not_ours_to_change_stops_it(filled: Path) -> None:
@@ -349,3 +382,126 @@ def test_what_hooks_keep_goes_with_it(filled: Path) -> None:
     with Store(filled) as store:
         purge.purge(store, Wanted(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
+
+
+# --- what only begins alike
+
+
+def test_another_text_that_begins_alike_is_left_alone(path: Path) -> None:
+    others = ("Let me check... the build is green.", "Let me check… the build is green.", "Let me check…")
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(human("hello"), reply("Let me check the customer record of Jane Doe."))
+            for each in others:
+                session.append(human(each), reply(each))
+            session.note(f"{others[0]} {others[1]}")
+            before, rows = contents(session), {row.id: row for row in session.ledger().rows()}
+        purge.purge(store, Wanted(session="demo", blocks=("B2",)))
+    with Store(path) as store, store.writer("demo") as session:
+        after = contents(session)
+        assert after.pop("B2") != before.pop("B2") and after == before
+        assert [row.label for row in session.ledger().rows()][2:] == [row.label for row in rows.values()][2:]
+    sound(path)
+
+
+def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
+    words = "the customer is Jane Doe of 12 Elm Street, and she owes us a lot"
+    begun = "the customer is Jane Doe"
+    left_out = "\n[ctxvc: 1,234 of 5,678 characters left out here; recover c1 for the whole (5,678 bytes)]\nend"
+    dashboard = text_part(f"[dashboard]\n| B1 | {begun}… |\n", "user", "client", kind="dashboard")
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(human(words), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
+            session.append(reply("fine"), Message(role="user", parts=(dashboard,)))
+            session.append(reminder(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
+            row = session.ledger()["B2"]
+            stub = f"[archived {row.handle}: assistant, 2 tokens; why: {begun}…; recover B2]"
+            gone = msgspec.structs.replace(row, state="archived", stub=stub, removed_by="user")
+            session.change(subject=f"archive B2: {begun}…", op="archive", actor="user", rows=[gone])
+        purge.purge(store, Wanted(session="demo", blocks=("B1",)))
+    assert begun.encode() not in everything(path)
+    sound(path)
+
+
+# --- all that the proof looks at
+
+
+def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
+    number = "4929123456781234"
+    call = Message(
+        role="assistant", parts=(call_part("pay", f"toolu_{number}", b'{"card": %s, "n": [1.50]}' % number.encode()),)
+    )
+    caller = {
+        "type": "tool_use",
+        "id": "c2",
+        "name": f"x{number}",
+        "input": {},
+        "caller": {"tool_id": f"toolu_{number}"},
+    }
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(human("pay"), call, results(result(f"toolu_{number}", "paid")))
+            session.append(Message(role="assistant", parts=(part(caller, "assistant", "model"),)))
+            session.append(results(result("c2", "ok")), reply("done"))
+        report = purge.purge(store, Wanted(texts=(number,)))
+        assert report.seen[0].blocks == ("B2", "B3", "B4", "B5")
+    assert number.encode() not in everything(path)
+    sound(path)
+    with Store(path) as store, store.writer("demo") as session:
+        rows = session.ledger()
+        card = json.loads(contents(session)["B2"])
+        assert card["card"].startswith("[REDACTED:purged:") and card["n"] == [1.5]
+        assert contents(session)["B2"].endswith(b', "n": [1.50]}')
+        name = card["card"].strip("[]").replace(":", "-").lower()
+        assert rows["B2"].call == rows["B3"].call == f"toolu_{name}" == rows["B4"].extra["caller"]["tool_id"]
+        assert rows["B4"].tool == f"x{name}" and rows["B4"].label.startswith(f"x{name}: ")
+
+
+def test_a_secret_in_an_id_or_a_name_goes_with_the_others(path: Path) -> None:
+    call = Message(role="assistant", parts=(call_part(f"use-{TOKEN}", f"c {TOKEN}", b"{}"),))
+    with Store(path, redact=False) as store:
+        with store.writer("demo") as session:
+            session.append(human("go"), call, results(result(f"c {TOKEN}", "ok")), reply("done"))
+        purge.purge(store, Wanted(secrets=True))
+        with pytest.raises(NotFound):
+            purge.survey(store, Wanted(secrets=True))
+    assert TOKEN.encode() not in everything(path)
+    sound(path)
+
+
+def test_what_hooks_left_to_be_done_goes_only_where_it_has_it(filled: Path) -> None:
+    kept = filled / "ctxvc" / "hooks"
+    for name in ("log", "log.1", "standing/x", "requests/1", "requests/2", "outputs/c1-1.txt", "outputs/c2-1.txt"):
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_text("fine" if name.endswith(("2", "c2-1.txt")) else SECRET)
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert SECRET.encode() not in everything(filled)
+    assert sorted(each.name for each in kept.rglob("*") if each.is_file()) == ["2", "c2-1.txt"]
+
+
+@pytest.mark.parametrize("where", ["log", "object"])
+def test_what_is_in_no_commit_goes_too(filled: Path, where: str) -> None:
+    words = b"a text that nobody recorded"
+    if where == "log":
+        (filled / "ctxvc" / "hooks").mkdir()
+        (filled / "ctxvc" / "hooks" / "log").write_bytes(words)
+    else:
+        subprocess.run(["git", f"--git-dir={filled}", "hash-object", "-w", "--stdin"], input=words, check=True)
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(words.decode(),)))
+    assert words not in everything(filled)
+    sound(filled)
+
+
+@pytest.mark.parametrize("text", ['"n": [1.5', "tool_result", "sha256", "ledger"])
+def test_what_cannot_be_taken_out_is_refused_before_anything_is_changed(filled: Path, text: str) -> None:
+    before = git(filled, "show-ref"), everything(filled)
+    packs = sorted(os.listdir(filled / "objects" / "pack"))
+    with Store(filled) as store, pytest.raises(Refused, match="cannot be taken out: ") as refused:
+        purge.purge(store, Wanted(texts=(text,)))
+    assert "commit" in str(refused.value) and "nothing was changed" in refused.value.hint
+    assert (git(filled, "show-ref"), sorted(os.listdir(filled / "objects" / "pack"))) == (before[0], packs)
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    sound(filled)

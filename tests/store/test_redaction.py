@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.wire import call_part
 from ctxvc.errors import Refused
 from ctxvc.importing import import_paths
-from ctxvc.store import purge, searching
+from ctxvc.store import check, purge, searching
 from ctxvc.store.store import Store, create
 from tests.core import planting
 from tests.core.test_secrets import cores
+from tests.test_importing import CONVERSATION, line, settled, text, write
 
-from .building import contents, exchange, human, reply, result, results
+from .building import complaints, contents, exchange, git, human, reply, result, results
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -56,6 +58,43 @@ def test_what_a_verb_says_is_redacted_too(session, store: Store) -> None:
     assert everything(store.path).count(b"[REDACTED:github-token:") >= 4
 
 
+def test_an_id_and_a_tool_that_have_one_are_redacted_alike_in_call_and_result(session, store: Store) -> None:
+    call = call_part(f"use-it.{TOKEN}", f"call.{TOKEN}", b"{}")
+    session.append(human("go"), Message(role="assistant", parts=(call,), model=f"of.{TOKEN}"))
+    session.append(results(result(f"call.{TOKEN}", "ok")), reply("done"))
+    session.flush()
+
+    assert TOKEN.encode() not in everything(store.path)
+    rows = session.ledger()
+    assert rows["B2"].call == rows["B3"].call and rows["B3"].parent == "B2"
+    assert rows["B2"].tool == rows["B3"].tool and rows["B3"].tool.startswith("use-it.redacted-github-token-")
+
+
+def test_the_name_of_a_scope_is_redacted(session, store: Store) -> None:
+    session.append(*exchange(1), reply("done"))
+    session.open_scope(f"try.{TOKEN}", "another way")
+    session.append(reply("here"))
+    session.flush()
+
+    assert TOKEN.encode() not in everything(store.path)
+    assert session.scope.startswith("try.redacted-github-token-")
+
+
+def test_the_name_of_a_sub_agent_is_redacted(store: Store, tmp_path: Path) -> None:
+    path = settled(write(tmp_path / "11111111-2222-3333-4444-555555555555.jsonl", *CONVERSATION))
+    folder = path.with_suffix("") / "subagents"
+    folder.mkdir(parents=True)
+    side = {**line("user", "s1", None, "look into it"), "isSidechain": True, "agentId": TOKEN}
+    answer = {**line("assistant", "s2", "s1", text("Looked."), reply="ms"), "isSidechain": True, "agentId": TOKEN}
+    settled(write(folder / f"agent-{TOKEN}.jsonl", side, answer))
+
+    for units in (1, 0):
+        outcomes = list(import_paths(store, [path], final=True))
+        assert [outcome.error for outcome in outcomes] == [None, None]
+        assert outcomes[1].units == units  # what is taken is found again
+        assert TOKEN.encode() not in everything(store.path)
+
+
 def test_the_key_is_private_and_stays_the_same(session, store: Store) -> None:
     session.append(human(TOKEN))
     key = store.path / "ctxvc" / "secrets" / "key"
@@ -81,15 +120,23 @@ def test_what_is_allowed_is_kept(session, store: Store) -> None:
     assert TOKEN.encode() not in (store.path / "ctxvc" / "secrets" / "allowed").read_bytes()
 
 
-@pytest.mark.parametrize("how", ["option", "setting"])
+@pytest.mark.parametrize("how", ["option", "false", "False", "off", "no", "0"])
 def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
-    if how == "setting":
-        with open(path / "config", "a") as config:
-            config.write("[ctxvc]\n\tredact = false\n")
+    if how != "option":
+        git(path, "config", "ctxvc.redact", how)
     with Store(path, redact=how != "option") as store, store.writer("demo") as session:
         session.append(human(TOKEN))
 
         assert contents(session)["B1"] == TOKEN.encode()
+
+
+@pytest.mark.parametrize("how", ["true", "yes", "1", "flase"])
+def test_no_other_word_keeps_secrets(path: Path, how: str) -> None:
+    git(path, "config", "ctxvc.redact", how)
+    with Store(path) as store, store.writer("demo") as session:
+        session.append(human(TOKEN))
+
+        assert TOKEN.encode() not in contents(session)["B1"]
 
 
 # --- imports
@@ -120,9 +167,11 @@ def recording(path: Path, secrets: int, *, each: int = 1) -> Path:
     return path
 
 
-def test_nothing_of_a_thousand_secrets_is_left_of_an_import(tmp_path: Path) -> None:
+def test_nothing_of_a_thousand_secrets_is_left_of_an_import_nor_in_a_clone(tmp_path: Path) -> None:
+    """What redaction does not find is purged; then git, ctxvc and a fresh clone are asked."""
     planted = list(planting.make(11, 1000))
-    with create(tmp_path / ".ctxvc") as store:
+    path = tmp_path / ".ctxvc"
+    with create(path) as store:
         (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 1000, each=5)])
         assert done.error is None and done.blocks == 401
 
@@ -133,8 +182,15 @@ def test_nothing_of_a_thousand_secrets_is_left_of_an_import(tmp_path: Path) -> N
         assert len(left) <= 3, left
 
         purge.purge(store, purge.Wanted(texts=tuple(each.secret for each in planted if each.secret.encode() in held)))
-    held = everything(tmp_path / ".ctxvc")
-    assert [each.kind for each in planted if any(core in held for core in cores(each))] == []
+    assert complaints(path) == ""
+    with Store(path) as store:
+        assert check.verify(store).findings == ()
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--mirror", str(path), str(clone)], check=True, capture_output=True)
+    assert complaints(clone) == ""
+    for place in (path, clone):
+        held = everything(place)
+        assert [each.kind for each in planted if any(core in held for core in cores(each))] == []
 
 
 def test_a_file_imported_while_it_grows_gives_what_the_finished_one_gives(tmp_path: Path) -> None:
