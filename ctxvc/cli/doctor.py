@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import lzma
 import re
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,38 +15,44 @@ from pathlib import Path
 import click
 
 from ctxvc import tokens
-from ctxvc.cli import githooks, transcripts
+from ctxvc.cli import githooks, hosting, transcripts
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
 from ctxvc.cli.project import git_says
 from ctxvc.cli.schemas import Doctor, DoctorItem
+from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import check, checkout, committed, git, plans, purge, upkeep
+from ctxvc.store import check, checkout, committed, git, plans, purge, redaction, scanner, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
 #: Claude Code deletes a transcript so soon: that is no remark any more.
 _SOON_DAYS = 7
 _MOST = 20  # findings of the store that are listed
+_MOST_NAMED = 4  # files that are open to others
 _MOST_CHECKOUTS = 5  # that are looked into
 #: Less room than this on the disk, in bytes, and a gc may not have enough.
 _LITTLE = 500_000_000
+#: What the check of what the store holds is called. A problem in it is damage.
+_CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
+_SETTINGS = ("ctxvc.format", redaction.SETTING, scanner.SETTING)
 _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 @command("doctor", "ctxvc doctor")
 @json_option
-@click.pass_obj
-def doctor(app: App) -> None:
+@click.pass_context
+def doctor(ctx: click.Context) -> None:
     """Look for what is wrong, and say what mends it.
 
-    Looks at Python, git, the tokenizer, the store, its size and permissions, at what is not committed yet, plans that
-    wait, checkouts, hooks and their log, and at recorded sessions that are not in the store, or not all of them, and
-    will be deleted by the program that recorded them.
+    Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
+    committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
+    or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
     """
+    app = ctx.ensure_object(App)
     items = [
         *_surroundings(),
         *_about_store(app),
@@ -55,6 +63,8 @@ def doctor(app: App) -> None:
         app.output.value(Doctor(items=items))
     else:
         _tell(app.output, items)
+    if any(item.check == _CONTENTS and item.level == "problem" for item in items):
+        ctx.exit(Damaged.exit_code)
 
 
 def _tell(output: Output, items: list[DoctorItem]) -> None:
@@ -70,6 +80,7 @@ def _tried(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> I
     try:
         yield from look()
     except CtxvcError as error:
+        check = _CONTENTS if isinstance(error, Damaged) else check
         yield _problem(check, str(error), error.hint or mend)
     except OSError as error:
         yield _problem(check, f"{error.filename}: {error.strerror}", mend)
@@ -136,6 +147,9 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)
         yield from _checked(store)
+        yield from _tried("permissions", "ctxvc verify", lambda: _open_to_others(store.path))
+        yield from _unknown_settings(store)
+        yield _secrets(store)
         yield from _hooks(store)
         yield from _store_hooks(store)
         yield from _tried("checkouts", "ctxvc verify", lambda: _checkouts(store))
@@ -158,23 +172,74 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
     report = check.verify(store, deep=False)
     for finding in report.findings[:_MOST]:
         tell = _problem if finding.level == "damage" else _note
-        yield tell("contents", f"{finding.where}: {finding.what}", finding.hint)
+        yield tell(_CONTENTS, f"{finding.where}: {finding.what}", finding.hint)
     if len(report.findings) > _MOST:
-        yield _problem("contents", f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
+        tell = _problem if report.damaged else _note
+        yield tell(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
     if not report.findings:
-        yield _ok("contents", f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
+        yield _ok(_CONTENTS, f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
+
+
+def _open_to_others(path: Path) -> Iterator[DoctorItem]:
+    """What of our own in the store others may read or change, once they may enter it."""
+    found = []
+    for each in (path / "ctxvc", *sorted(path.glob("ctxvc/**/*"))):
+        try:
+            mode = each.lstat().st_mode
+        except FileNotFoundError:
+            continue  # a request that was done meanwhile
+        if (stat.S_ISDIR(mode) and mode & 0o022) or (stat.S_ISREG(mode) and mode & 0o077):
+            found.append(f"{each.relative_to(path)} ({stat.S_IMODE(mode):04o})")
+    if found:
+        tell = _problem if stat.S_IMODE(path.stat().st_mode) & 0o077 else _note
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        told = f"open to others: {', '.join(found[:_MOST_NAMED])}{more}"
+        yield tell("permissions", told, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
+
+
+def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
+    """What the store's config says under our name that nobody reads: most often a slip."""
+    for name in git.config(store.repository):
+        if name.startswith("ctxvc.") and name not in _SETTINGS:
+            near = difflib.get_close_matches(name, _SETTINGS, 1)
+            told = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
+            yield _note("settings", told, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
+
+
+def _secrets(store: Store) -> DoctorItem:
+    """Who looks for secrets in what is recorded."""
+    settings = git.config(store.repository)
+    wanted = settings.get(scanner.SETTING, "")
+    setting = f"git --git-dir={shlex.quote(str(store.path))} config"
+    if not redaction.is_wanted(store.path):
+        return _note("secrets", "not looked for: every byte is kept", f"{setting} --unset {redaction.SETTING}")
+    if not wanted:
+        return _ok("secrets", "looked for by our rules")
+    if wanted != scanner.KINGFISHER:
+        return _problem(
+            "secrets", f"{wanted}, which is asked for, is not known", f"{setting} --unset {scanner.SETTING}"
+        )
+    version = scanner.installed()
+    if not version:
+        found = f"{wanted}, which is asked for, is not installed: nothing can be recorded"
+        return _problem("secrets", found, "pip install 'ctxvc[secrets]'")
+    return _ok("secrets", f"looked for by our rules and {wanted} {version}")
 
 
 def _hooks(store: Store) -> Iterator[DoctorItem]:
     """What hooks asked and is not done, and what went wrong in them, where nobody could be told."""
     if waiting := requests.pending(store.path):
         yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
+    left = requests.aside(store.path)
+    for path, request in left[:_MOST]:
+        found = f"{request.transcript} could not be recorded, or not all of it ({path.relative_to(store.path)})"
+        yield _problem("hooks", found, "ctxvc watch --once")
     for entry in log.entries(store.path):
         yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
     if told := committed.pending(store.path):
         yield _note("hooks", f"{counted(len(told), 'code commit')} not linked yet", "ctxvc why HEAD")
-    if places.home(store.path).is_dir() and not (waiting or told or log.entries(store.path)):
-        yield _ok("hooks", "sessions are recorded by hooks; nothing went wrong")
+    if places.home(store.path).is_dir() and not (waiting or left or told or log.entries(store.path)):
+        yield _ok("hooks", "nothing went wrong in them")
 
 
 def _store_hooks(store: Store) -> Iterator[DoctorItem]:
@@ -265,5 +330,18 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
             told.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
         tell = _problem if days is not None and days < _SOON_DAYS else _note
         yield tell("transcripts", "; ".join(told), "ctxvc import")
-    if any(each.format == "claude-code" for each in found) and not transcripts.hooked(app):
+    yield from _recording(app, found)
+
+
+def _recording(app: App, found: list[Transcript]) -> Iterator[DoctorItem]:
+    """Whether Claude Code records by itself here, and what keeps it from doing so."""
+    read = hosting.read(app)
+    wanted, off = hosting.wanted(read), hosting.turned_off(read)
+    for hosted, program in hosting.gone(read):
+        mend = hosted.again or f"take these hooks out of {hosted.path}"
+        yield _problem("recording", f"hooks in {hosted.path} call {program}, which is gone", mend)
+    if off and (wanted or transcripts.by_hooks(app, found)):
+        told = f"nothing records by itself: {off} turns all hooks off"
+        yield _problem("recording", told, f"take disableAllHooks out of {off}")
+    elif any(each.format == "claude-code" for each in found) and not (wanted or transcripts.by_hooks(app, found)):
         yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")

@@ -77,9 +77,8 @@ def grep(
 ) -> None:  # fmt: skip
     """Search all blocks, and say where each hit is now.
 
-    Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut, as
-    a whole. PATTERN is a regular expression of
-    Python, matched line by line. Exits with 1 where nothing is found.
+    Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
+    as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found.
     """
     app = ctx.ensure_object(App)
     if everywhere and scope:

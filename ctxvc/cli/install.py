@@ -6,6 +6,7 @@ import difflib
 import json
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from ctxvc.cli import githooks, schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import safe
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, Refused
 from ctxvc.recording import json_text, places, settings
 
 CLAUDE_CODE = "claude-code"
@@ -75,16 +76,16 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
     after = before if wanted == held else _edited(before, wanted, path)
     changed = after != before
     backup = path.with_name(f"{path.name}.before-ctxvc")
+    # With hooks of ours in it, the file is not as it was: what is kept of before stays.
+    keeps = changed and before != "" and not uninstall and settings.removed(held) == held
     if changed and not dry_run:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if before:
-            places.write(backup, before.encode("utf-8", "surrogateescape"))
-        # A file that is a link stays one.
-        places.write(Path(path).resolve(), after.encode("utf-8", "surrogateescape"))
+        _write(path, after, backup if keeps else None)
+        if uninstall and _bytes(backup) == after.encode():
+            backup.unlink()
     answer = schemas.Installed(
         path=str(path),
         changed=changed,
-        backup=str(backup) if changed and before and not dry_run else "",
+        backup=str(backup) if keeps and not dry_run else "",
         plugin=str(plugin_folder()),
         diff=list(_diff(before, after, path)) if changed else [],
     )
@@ -101,7 +102,7 @@ def plugin_folder() -> Path:
 def _settings_file(app: App, where: str) -> Path:
     if where == "user":
         return Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "settings.json"
-    return project_root(app.folder.resolve()) / ".claude" / "settings.local.json"
+    return project_root(app.folder.resolve()) / settings.LOCAL
 
 
 def _program() -> str:
@@ -111,11 +112,25 @@ def _program() -> str:
     return shlex.quote(str(beside if beside.is_file() else found or "ctxvc"))
 
 
+def _write(path: Path, words: str, backup: Path | None) -> None:
+    """The settings are `words`, with the mode they had; as they were they go to `backup`. Raises: Refused, OSError."""
+    path = path.resolve()  # a file that is a link stays one
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    if not mode & stat.S_IWUSR:
+        raise Refused(f"{path} may not be written to", hint=f"chmod u+w {shlex.quote(str(path))}; nothing was changed")
+    if backup:
+        places.write(backup, _bytes(path), mode)
+    places.write(path, words.encode(), mode)
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return ""
+        return _bytes(path).decode()
     except UnicodeDecodeError as error:
         raise _unreadable(path, str(error)) from error
 
@@ -163,4 +178,5 @@ def _tell(app: App, answer: schemas.Installed, *, dry_run: bool, uninstall: bool
         app.output.say(f"as it was: {safe(answer.backup)}")
     if not uninstall:
         app.output.say("sessions that begin from now on are recorded; `ctxvc doctor` shows what went wrong")
-        app.output.say("for notes, search and recovery inside a session: claude mcp add ctxvc -- ctxvc mcp")
+        app.output.say("for notes, search and recovery inside a session (it needs `pip install 'ctxvc[mcp]'`):")
+        app.output.say(f"claude mcp add ctxvc -- {_program()} mcp")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.cli.importing import project_root
-from ctxvc.errors import CtxvcError, Refused
-from ctxvc.recording import answering, log, places, recorder, requests
+from ctxvc.errors import Refused
+from ctxvc.recording import answering, log, places, recorder, requests, settings
 from ctxvc.store.store import create
 
 
@@ -29,17 +29,18 @@ def record(words: Sequence[str], env: Mapping[str, str]) -> None:
     # The boundary: nobody is there to be told.
     except Exception as error:
         if store:
-            log.note(store, answering.RECORD, _trace(error))
+            log.note(store, answering.RECORD, log.words(error))
 
 
 def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
     """The store of the project that `folder` is in, a new one if need be; None where there is no place for one.
 
-    The home folder is no project: a store there would be that of every project below it.
+    A folder that is no project of git is one if the person said so. The home folder is none: a store there would be
+    that of every project below it.
     """
     named = env.get("CTXVC_STORE")
     root = project_root(folder)
-    if not named and root in (Path.home(), Path(root.anchor)):
+    if not named and (root in (Path.home(), Path(root.anchor)) or not settings.recorded_here(folder)):
         return None
     path = Path(named).absolute() if named else root / places.FOLDER
     try:
@@ -47,13 +48,3 @@ def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
     except Refused:  # another hook has made it meanwhile
         return path if places.is_store(path) else None
     return path
-
-
-def _trace(error: Exception) -> str:
-    if isinstance(error, CtxvcError):
-        return str(error)
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    where = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
-    return f"{type(error).__name__}: {error} ({where})"

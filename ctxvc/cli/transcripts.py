@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ctxvc import importers
+from ctxvc.cli import hosting
 from ctxvc.cli.app import App
 from ctxvc.cli.importing import project_root
 from ctxvc.core import wire
-from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.errors import CtxvcError
 from ctxvc.importers.reading import Recording
 from ctxvc.importing import SETTLED
-from ctxvc.recording import places, settings
+from ctxvc.recording import places
 
 _DAY = 86_400
-#: Days after which Claude Code deletes a transcript that nobody wrote to, where its settings say nothing.
-_KEPT_DAYS = 30.0
 #: Bytes behind what was recorded in which a message is looked for.
 _TAIL = 4_000_000
+#: Bytes in which the last line of an exported session stands.
+_LAST = 4096
 _MESSAGE = re.compile(rb'"role"\s*:\s*"(?:user|assistant)"')
 
 
@@ -41,7 +43,7 @@ def of_project(app: App) -> list[Transcript]:
     projects = dict.fromkeys((project_root(app.folder), app.folder.resolve()))
     found = {path: form for project in projects for form, path in importers.find(project, Path.home(), app.env)[0]}
     known = _known(app)
-    kept = kept_days(app)
+    kept = hosting.kept_days(hosting.read(app))
     return [
         Transcript(
             path,
@@ -53,41 +55,33 @@ def of_project(app: App) -> list[Transcript]:
     ]
 
 
-def kept_days(app: App) -> float:
-    """How long Claude Code keeps a transcript."""
-    found = [days for each in _settings(app) if isinstance(days := each.get("cleanupPeriodDays"), int | float)]
-    return float(found[-1]) if found else _KEPT_DAYS
-
-
-def hooked(app: App) -> bool:
-    """Whether Claude Code runs our hooks here: its settings say so, or they have run, as those of a plugin do."""
-    try:
-        if places.home(app.store_path()).is_dir():
-            return True
-    except CtxvcError:
-        pass  # told elsewhere
-    return any(_has_ours(each) for each in _settings(app))
-
-
-def _settings(app: App) -> list[dict[str, Any]]:
-    """What Claude Code reads: the user's settings, the project's, those that are not shared. The last one counts."""
-    own = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    project = project_root(app.folder) / ".claude"
-    found = []
-    for path in (own / "settings.json", project / "settings.json", project / "settings.local.json"):
-        try:
-            value = wire.parsed(path.read_bytes(), dict)
-        except OSError:
-            continue
-        found += [value] if value else []
-    return found
-
-
-def _has_ours(value: dict[str, Any]) -> bool:
-    try:
-        return settings.removed(value) != value
-    except BadInput:
+def by_hooks(app: App, found: list[Transcript]) -> bool:
+    """Whether hooks recorded the newest session of Claude Code among them."""
+    ours = [each for each in found if each.format == "claude-code"]
+    if not ours:
         return False
+    newest = max(ours, key=lambda each: each.path.stat().st_mtime)
+    try:
+        return places.standing(app.store_path(), str(newest.path)).exists()
+    except CtxvcError:
+        return False  # told elsewhere
+
+
+def _is_export(path: Path) -> bool:
+    """Whether `export` made the file and nobody went on with it: what is in it came from a store.
+
+    Its name tells it from a host's, and the line that it ends with from one that was gone on with.
+    """
+    try:
+        made = uuid.UUID(path.stem).version == 5
+    except ValueError:
+        return False
+    if not made:
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LAST))
+        line = wire.parsed(file.read().rstrip(b"\n").rpartition(b"\n")[2], dict) or {}
+    return line.get("type") == "custom-title" and line.get("sessionId") == path.stem
 
 
 def _state(path: Path, known: dict[str, int]) -> Literal["whole", "grown", "missing"]:
@@ -95,7 +89,7 @@ def _state(path: Path, known: dict[str, int]) -> Literal["whole", "grown", "miss
     # Codex and pi write a time before the id that the recording has.
     offset = max((offset for name, offset in known.items() if stem.endswith(name)), default=None)
     if offset is None:
-        return "missing"
+        return "whole" if _is_export(path) else "missing"
     return "grown" if _goes_on(path, offset) else "whole"
 
 

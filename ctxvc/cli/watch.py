@@ -13,9 +13,10 @@ from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import Output, counted, safe
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.reading import Recording
 from ctxvc.importing import Outcome, files_below
+from ctxvc.recording import recorder
 from ctxvc.recording.watching import GROWING, Found, Watch
 
 
@@ -30,14 +31,20 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
     """Record sessions as they are written, by looking again and again.
 
     For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
-    transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex and pi keep
-    them, also those that begin later. What is new is taken with each look, nothing twice. Ends with ctrl-C.
+    transcripts or folders of them, which are there. Without PATHS: this project's sessions, from where Claude Code,
+    Codex and pi keep them, also those that begin later, and once what hooks could not record. What is new is taken with
+    each look, nothing twice. Ends with ctrl-C.
     """
     app = ctx.ensure_object(App)
     chosen = [app.path(path) for path in paths]
+    if missing := [path for path in chosen if not path.exists()]:
+        raise NotFound(f"no such file or folder: {missing[0]}", hint="name the folder to wait for files in it")
     known: dict[Path, str] = {}
     failed = False
     with app.store() as store:
+        if not chosen and (left := list(_left_by_hooks(store.path))):
+            _tell(app.output, left)
+            failed = True
         watched = Watch(store, lambda: _given(chosen, known) if chosen else _of_project(app))
         while True:
             outcomes = watched.look()
@@ -49,6 +56,13 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
             time.sleep(interval)
     if failed:
         ctx.exit(1)
+
+
+def _left_by_hooks(store: Path) -> Iterator[Outcome]:
+    """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
+    for request in recorder.again(store):
+        error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
+        yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
 
 
 def _of_project(app: App) -> Iterator[Found]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.errors import Conflict
-from ctxvc.recording import hooks, log, places, requests
+from ctxvc.recording import hooks, log, places, requests, settings
 from ctxvc.recording.hooks import Told
 from ctxvc.store.locks import locked
 
@@ -22,8 +22,10 @@ OFFER = "CTXVC_OFFER"
 LONGEST = "CTXVC_LONGEST_OUTPUT"
 #: Started as this event, the program is the recorder.
 RECORD = "record"
-#: Seconds that the end of a compaction waits for the recorder at most.
-PATIENCE = 5.0
+#: Set by the host for the hooks of a plugin.
+PLUGIN = "CLAUDE_PLUGIN_ROOT"
+#: Seconds that the end of a compaction waits for the recorder at most, which mostly was done long before.
+PATIENCE = 0.08
 
 
 def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
@@ -60,9 +62,13 @@ def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]
     request = hooks.request(said)
     if request is None:
         return b""
+    starts = request.event == "SessionStart" and request.detail == "startup"
+    lacking = _lacking(env) if starts else ""
     if store is None:
+        if not (env.get("CTXVC_STORE") or settings.recorded_here(folder)):
+            return b""
         _start([str(folder), requests.encoded(request).decode()])
-        return b""
+        return hooks.context(said.event, "", lacking)
     told = ""
     if request.event == "PreCompact":
         places.handoff(store, request.transcript).unlink(missing_ok=True)  # of a compaction that never came
@@ -72,14 +78,25 @@ def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]
     if not _runs(store):
         _start([str(store)])
     if request.resumes:
-        told = hooks.handed_back(store, request.transcript, PATIENCE)
-    elif request.event == "SessionStart" and request.detail == "startup" and env.get(OFFER):
+        told = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
+    elif starts and env.get(OFFER):
         told = _offer(store)
     elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
         from ctxvc.recording import oversized
 
         return oversized.swapped(said.fields, int(longest), store)
-    return hooks.context(said.event, told) if told else b""
+    return hooks.context(said.event, told, lacking)
+
+
+def _lacking(env: Mapping[str, str]) -> str:
+    """What the person is told where the plugin's tools cannot be served."""
+    if not env.get(PLUGIN):
+        return ""
+    from importlib.util import find_spec
+
+    if find_spec("mcp"):
+        return ""
+    return "ctxvc records this session; its tools (recover, search, note) need: pip install 'ctxvc[mcp]'"
 
 
 def _offer(store: Path) -> str:

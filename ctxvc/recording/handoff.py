@@ -32,11 +32,12 @@ def after_compaction(ledger: Ledger, body: Body, most: int = MOST) -> str:
     gone = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
     if not gone:
         return ""
-    whole = f" as {group.id}" if group else ""
+    # Before the host says what it took, it may still keep some of it.
+    most_of_all, whole = ("", f" as {group.id}") if group else ("up to ", "")
     head = [
         f"[ctxvc] This conversation is recorded as {ledger.meta.session}/{ledger.meta.scope}. The compaction took "
-        f"{len(gone)} blocks ({text.human_bytes(sum(row.bytes for row in gone))}) out of the prompt{whole}. Each is "
-        "stored byte for byte under its handle:",
+        f"{most_of_all}{len(gone)} blocks ({text.human_bytes(sum(row.bytes for row in gone))}) out of the "
+        f"prompt{whole}. Each is stored byte for byte under its handle:",
         f"`ctxvc recover B17 --session {ledger.meta.session}` reads one, also in parts; `ctxvc grep WORDS` finds one; "
         "the tools recover and search of the MCP server do the same.",
     ]

@@ -23,6 +23,8 @@ RECORDED = {
 }
 #: Characters that the host takes of what a hook adds to the context; of longer text the model sees a beginning only.
 MOST = 10_000
+#: Said behind what is recorded so far, where the recorder has not come to the end of the transcript yet.
+UNFINISHED = "\nWhat was said last is being recorded; `ctxvc log` and `ctxvc grep WORDS` find it in a moment."
 #: Characters that a new session is told of the one before it.
 OFFERED = 2_000
 
@@ -88,7 +90,18 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
             return words
 
 
-def context(event: str, words: str) -> bytes:
-    """The answer that puts `words` before the model. It reaches it as it is, or not at all."""
-    answer = {"hookEventName": event, "additionalContext": words[:MOST]}
-    return json.dumps({"hookSpecificOutput": answer}).encode()
+def so_far(store: Path, transcript: str) -> str:
+    """What the model can be told after a compaction while the recorder is still at work."""
+    try:
+        words = places.so_far(store, transcript).read_text("utf-8", "replace")
+    except FileNotFoundError:
+        words = ""
+    return (words or "[ctxvc] This conversation is recorded.") + UNFINISHED
+
+
+def context(event: str, words: str, person: str = "") -> bytes:
+    """The answer that puts `words` before the model, as they are or not at all, and tells `person` to the person."""
+    answer: dict[str, object] = {"systemMessage": person} if person else {}
+    if words:
+        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": words[:MOST]}
+    return json.dumps(answer).encode() if answer else b""

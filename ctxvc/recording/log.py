@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from ctxvc.core.text import one_line
+from ctxvc.errors import CtxvcError
 from ctxvc.recording import places
 
 #: Bytes of the log after which it begins anew; the one before it is kept.
@@ -29,6 +30,17 @@ def note(store: Path, what: str, words: str) -> None:
             os.close(handle)
     except OSError:
         return
+
+
+def words(error: Exception) -> str:
+    """What is known of an error: of one that nobody foresaw also where it came from."""
+    if isinstance(error, CtxvcError):
+        return f"{error} (hint: {error.hint})" if error.hint else str(error)
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    where = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__}: {error} ({where})"
 
 
 def entries(store: Path, most: int = 5) -> list[str]:

@@ -87,8 +87,6 @@ class _Cutter:
         """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
-        settings = (self._store / "config").read_bytes()
-        exact = re.search(rb"^\s*redact\s*=\s*false\s*$", settings, re.MULTILINE)
-        scanner = re.search(rb"^\s*scanner\s*=\s*\"?([\w-]+)", settings, re.MULTILINE)
-        redactor = Redaction(self._store, on=not exact, scanner=scanner[1].decode() if scanner else "").of("")
+        scanner = re.search(rb"^\s*scanner\s*=\s*\"?([^\s\"]+)", (self._store / "config").read_bytes(), re.MULTILINE)
+        redactor = Redaction(self._store, scanner=scanner[1].decode("utf-8", "replace") if scanner else "").of("")
         return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 FOLDER = ".ctxvc"
+#: What the name of a request begins with that waits for a person.
+ASIDE = "aside-"
 
 
 def find(folder: Path) -> Path | None:
@@ -52,6 +54,11 @@ def handoff(store: Path, transcript: str) -> Path:
     return home(store) / "handoff" / _key(transcript)
 
 
+def so_far(store: Path, transcript: str) -> Path:
+    """What a SessionStart after a compaction gives back where the recorder has not come to its end yet."""
+    return home(store) / "so-far" / _key(transcript)
+
+
 def offer(store: Path) -> Path:
     """What a new session may be told of the one before it."""
     return home(store) / "offer"
@@ -62,18 +69,24 @@ def standing(store: Path, transcript: str) -> Path:
     return home(store) / "standing" / _key(transcript)
 
 
+def aside(store: Path, transcript: str) -> Path:
+    """What was asked about a transcript and could not be done."""
+    return home(store) / "requests" / f"{ASIDE}{_key(transcript)}"
+
+
 def _key(transcript: str) -> str:
     return hashlib.sha256(transcript.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def write(path: Path, data: bytes) -> None:
-    """The file at `path` holds `data`, whole; readers see the old or the new one. Raises: OSError."""
+def write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """The file at `path` holds `data`, whole, with that mode; readers see the old or the new one. Raises: OSError."""
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
             file.write(data)
         os.replace(temporary, path)
     except OSError:

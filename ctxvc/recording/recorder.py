@@ -1,7 +1,7 @@
 """The process beside the host: it does what hooks asked, one transcript at a time, and ends when nobody asks any more.
 
 There is at most one for a store. Being killed costs nothing: a request goes when it is done, and the transcript is
-where the host wrote it.
+where the host wrote it. What cannot be done is logged and set aside, and the others go on.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ctxvc.core.ledger import Ledger
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.importing import Follower, Outcome
-from ctxvc.recording import handoff, log, places, requests
+from ctxvc.recording import handoff, hooks, log, places, requests
 from ctxvc.recording.requests import Request
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
@@ -40,7 +41,8 @@ _TRIES = 3
 def work(path: Path, *, linger: float = LINGER) -> None:
     """Does what is asked of the store at `path` until nothing has been asked for `linger` seconds.
 
-    Ends at once where another process does it already.
+    Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
+    the store is opened anew.
     """
     places.home(path).mkdir(mode=0o700, exist_ok=True)
     while requests.pending(path):
@@ -50,6 +52,13 @@ def work(path: Path, *, linger: float = LINGER) -> None:
                     _Recorder(store).run(linger)
         except Conflict:
             return
+
+
+def again(path: Path) -> list[Request]:
+    """Does what waits and what was set aside, now; gives what cannot be done still. Raises: CtxvcError, OSError."""
+    requests.ask_again(path)
+    work(path, linger=0)
+    return [request for _, request in requests.aside(path)]
 
 
 @dataclass(slots=True)
@@ -65,6 +74,7 @@ class _Followed:
 class _Recorder:
     store: Store
     held: dict[str, _Followed] = field(default_factory=dict)
+    surprised: bool = False
 
     def run(self, linger: float) -> None:
         last = clock.monotonic()
@@ -74,6 +84,8 @@ class _Recorder:
                 if self._due(transcript, [request for _, request in group]):
                     self._serve(transcript, group)
                     last = clock.monotonic()
+                if self.surprised:
+                    return
             if not asked and clock.monotonic() - last > linger:
                 return
             clock.sleep(_PAUSE)
@@ -83,23 +95,31 @@ class _Recorder:
         return followed is None or any(each.urgent for each in asked) or clock.monotonic() >= followed.due
 
     def _serve(self, transcript: str, group: Sequence[tuple[Path, Request]]) -> None:
-        """Does what was asked about one transcript; the requests go, but where another writer is in the way."""
+        """Does what was asked about one transcript, or sets it aside; it stays where another writer is in the way."""
         asked = [request for _, request in group]
         followed = self.held.get(transcript)
         if followed is None:
             followed = self.held[transcript] = _Followed(Follower(self.store, Path(transcript), FORMAT))
         began = clock.monotonic()
         try:
-            self._record(followed.follower, transcript, asked)
+            done = self._record(followed.follower, transcript, asked)
         except Conflict as error:
             followed.tries += 1
             followed.due = clock.monotonic() + 1
             if followed.tries < _TRIES:
                 return
-            self._failed(asked, error)
+            done = self._failed(asked, error)
         except (CtxvcError, OSError) as error:
-            self._failed(asked, error)
+            done = self._failed(asked, error)
+        # The boundary: whatever is wrong with one transcript, the others are recorded.
+        except Exception as error:
+            done = self._failed(asked, error)
+            self.surprised = True
         followed.tries = 0
+        if done:
+            places.aside(self.store.path, transcript).unlink(missing_ok=True)
+        else:
+            requests.set_aside(self.store.path, asked[-1])
         took = clock.monotonic() - began
         followed.due = clock.monotonic() + min(_SHARE * took, _LONGEST)
         if any(request.last for request in asked):
@@ -107,35 +127,39 @@ class _Recorder:
         for path, _ in group:
             path.unlink(missing_ok=True)
 
-    def _record(self, follower: Follower, transcript: str, asked: Sequence[Request]) -> None:
-        """Raises: CtxvcError, OSError."""
+    def _record(self, follower: Follower, transcript: str, asked: Sequence[Request]) -> bool:
+        """Whether all of it could be recorded. Raises: CtxvcError, OSError."""
         if not follower.path.exists():
-            return  # a session in which nothing was said yet
+            return True  # a session in which nothing was said yet
+        done = True
         last = any(request.last for request in asked)
         for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in asked)):
             if outcome.error:
-                self._failed(asked, outcome.error, outcome)
+                done = self._failed(asked, outcome.error, outcome)
         if not follower.session:
-            return
+            return done
         writer = self.store.writer(follower.session)
         try:
             self._tell(writer, transcript, asked)
         finally:
             writer.leave()
+        return done
 
     def _tell(self, writer: Writer, transcript: str, asked: Sequence[Request]) -> None:
         """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, writer.ledger()
         places.write(places.standing(path, transcript), _standing(ledger, writer))
+        gone = handoff.after_compaction(ledger, writer.body, hooks.MOST - len(hooks.UNFINISHED)).encode()
+        places.write(places.so_far(path, transcript), gone)
         if any(request.compacts for request in asked):
-            places.write(places.handoff(path, transcript), handoff.after_compaction(ledger, writer.body).encode())
+            places.write(places.handoff(path, transcript), gone)
         if any(request.last for request in asked):
             places.write(places.offer(path), handoff.at_startup(ledger, writer.body).encode())
 
-    def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> None:
-        where = f"{outcome.path}: " if outcome else ""
-        hint = f" (hint: {error.hint})" if isinstance(error, CtxvcError) and error.hint else ""
-        log.note(self.store.path, asked[-1].event, f"{where}{error}{hint}")
+    def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
+        where = outcome.path if outcome else asked[-1].transcript
+        log.note(self.store.path, asked[-1].event, f"{where}: {log.words(error)}")
+        return False
 
 
 def _by_transcript(asked: Sequence[tuple[Path, Request]]) -> dict[str, list[tuple[Path, Request]]]:

@@ -1,5 +1,8 @@
 """What hooks ask of the recorder: one small file each, gone once it is done. A request that was killed half is none.
 
+What cannot be done is set aside, one request a transcript, and tried again with the next about the same transcript, or
+when a person says so.
+
 Whoever leaves one then looks whether a recorder runs; a recorder that ends looks for requests once more after it let go
 of its lock. So one of the two always sees the other, and no request waits for nobody.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,26 +49,51 @@ class Request(NamedTuple):
 
 def post(store: Path, request: Request) -> None:
     """Leaves a request. Raises: OSError."""
-    # Names in the order of time, so that requests are taken as they were made.
-    name = f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"
-    places.write(_folder(store) / name, encoded(request))
+    places.write(_folder(store) / _name(), encoded(request))
+
+
+def _name() -> str:
+    """A new name, in the order of time: requests are taken as they were made."""
+    return f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"
 
 
 def pending(store: Path) -> list[tuple[Path, Request]]:
     """The requests that are not done, oldest first. What is none is removed."""
     try:
-        names = sorted(name for name in os.listdir(_folder(store)) if not name.startswith("."))
+        names = sorted(os.listdir(_folder(store)))
     except FileNotFoundError:
         return []
+    return _read(_folder(store) / name for name in names if not name.startswith((".", places.ASIDE)))
+
+
+def _read(paths: Iterable[Path]) -> list[tuple[Path, Request]]:
     found = []
-    for name in names:
-        path = _folder(store) / name
-        request = decoded(path.read_bytes())
+    for path in paths:
+        try:
+            request = decoded(path.read_bytes())
+        except FileNotFoundError:
+            continue  # it was done meanwhile
         if request is None:
             path.unlink(missing_ok=True)
         else:
             found.append((path, request))
     return found
+
+
+def set_aside(store: Path, request: Request) -> None:
+    """Keeps what could not be done; of several about one transcript the newest. Raises: OSError."""
+    places.write(places.aside(store, request.transcript), encoded(request))
+
+
+def aside(store: Path) -> list[tuple[Path, Request]]:
+    """The requests that could not be done."""
+    return _read(sorted(_folder(store).glob(f"{places.ASIDE}*")))
+
+
+def ask_again(store: Path) -> None:
+    """What was set aside is asked for once more. Raises: OSError."""
+    for path, _ in aside(store):
+        os.replace(path, _folder(store) / _name())
 
 
 def waiting(store: Path, transcript: str) -> bool:

@@ -1,9 +1,12 @@
-"""Claude Code's settings with our hooks in them, and without. Pure: values in, values out; what is not ours stays."""
+"""Claude Code's settings with our hooks in them, and without: values in, values out; what is not ours stays."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from ctxvc.errors import BadInput
@@ -11,12 +14,26 @@ from ctxvc.recording.hooks import RECORDED
 
 Settings = dict[str, Any]
 
+#: The settings of one project that are not shared, which `install claude-code --project` changes.
+LOCAL = Path(".claude", "settings.local.json")
+
 #: Seconds after which the host stops waiting. SessionEnd has 1.5 in all, if nothing else is said.
 _TIMEOUT = 10
 #: Events that can be told apart by a word; the others take none.
 _MATCHED = frozenset({"SessionStart", "PostToolUse", "PostToolUseFailure", "SubagentStop", "PreCompact", "SessionEnd"})
 #: A command of ours, wherever the program lies.
 _OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
+
+
+def recorded_here(folder: Path) -> bool:
+    """Whether hooks may make a store for `folder`: it is in a project of git, or our hooks were put in for it alone."""
+    if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return True
+    try:
+        held = json.loads((folder / LOCAL).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and bool(commands(held))
 
 
 def installed(settings: Settings, program: str) -> Settings:
@@ -49,6 +66,17 @@ def removed(settings: Settings) -> Settings:
         case {"command": str(command)} if _OURS.search(command):
             del clean["statusLine"]
     return clean
+
+
+def commands(settings: Settings) -> list[str]:
+    """Our hooks' commands in `settings`, whatever else is in them."""
+    match settings.get("hooks"):
+        case {**events}:
+            listed = [groups for groups in events.values() if isinstance(groups, list)]
+        case _:
+            return []
+    held = [group["hooks"] for groups in listed for group in groups if isinstance(group, dict) and "hooks" in group]
+    return [each["command"] for each in chain.from_iterable(h for h in held if isinstance(h, list)) if _ours(each)]
 
 
 def _without(groups: Any, event: str) -> list[Any]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ctxvc.errors import CtxvcError
 from ctxvc.importing import SETTLED, Follower, Outcome
+from ctxvc.recording import log
 from ctxvc.store.store import Store
 
 #: (format, file) of transcripts that may grow.
@@ -37,7 +39,15 @@ class Watch:
             ended = clock.time() - written > SETTLED
             if ended and self._ended.get(path) == written:
                 continue
-            outcomes += follower.take(final=ended)
+            outcomes += _taken(follower, form, final=ended)
             if ended:
                 self._ended[path] = written
         return [outcome for outcome in outcomes if outcome.units or outcome.created or outcome.error]
+
+
+def _taken(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
+    try:
+        return follower.take(final=final)
+    # The boundary: whatever is wrong with one transcript, the others are recorded.
+    except Exception as error:
+        return [Outcome(path=follower.path, format=form, error=CtxvcError(log.words(error)))]

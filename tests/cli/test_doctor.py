@@ -14,7 +14,7 @@ import pytest
 from ctxvc.cli import githooks
 from ctxvc.core.plan import Action, Plan
 from ctxvc.recording import log, places
-from ctxvc.store import committed, git, plans, purge
+from ctxvc.store import committed, git, plans, purge, scanner
 from ctxvc.store.checkout import checkout
 from ctxvc.store.committed import Told
 from ctxvc.store.store import FOLDER, Store
@@ -25,9 +25,9 @@ Item = dict[str, str]
 DAY = 86_400
 
 
-def items(run: Run, folder: Path, check: str = "") -> list[Item]:
+def items(run: Run, folder: Path, check: str = "", code: int = 0) -> list[Item]:
     done = run("doctor", "--json", folder=folder)
-    assert done.exit_code == 0, done.stderr
+    assert done.exit_code == code, done.stderr
     found: list[Item] = json.loads(done.stdout)["items"]
     assert all(item["mend"] for item in found if item["level"] == "problem")
     return [item for item in found if item["check"].startswith(check)]
@@ -124,8 +124,107 @@ def test_a_host_that_could_record_by_itself_is_told_of_until_it_does(run: Run, p
     assert run("install", "claude-code", folder=project).exit_code == 0
     assert items(run, project, "recording") == []
     assert run("install", "claude-code", "--uninstall", folder=project).exit_code == 0
-    places.home(project / FOLDER).mkdir()  # a plugin's hooks have run
+    places.home(project / FOLDER).mkdir()  # hooks ran once, perhaps long ago
+    assert len(items(run, project, "recording")) == 1
+    places.write(places.standing(project / FOLDER, str(transcript)), b"{}")  # a plugin's hooks recorded the newest
     assert items(run, project, "recording") == []
+    (Path.home() / ".claude" / "settings.json").write_text('{"enabledPlugins": {"ctxvc@somewhere": true}}')
+    places.standing(project / FOLDER, str(transcript)).unlink()
+    assert items(run, project, "recording") == []
+
+
+@pytest.mark.parametrize("where", ["--user", "--project"])
+@pytest.mark.parametrize("program", ["/gone/bin/ctxvc", "'/gone away/ctxvc'", "~/gone/ctxvc"])
+def test_settings_that_call_a_program_that_is_gone_are_a_problem(
+    run: Run, project: Path, where: str, program: str
+) -> None:
+    path = Path(json.loads(run("install", "claude-code", where, "--json", folder=project).stdout)["path"])
+    held = json.loads(path.read_text())
+    now = held["hooks"]["Stop"][0]["hooks"][0]["command"].removesuffix(" hook Stop")
+    path.write_text(path.read_text().replace(now, program))
+
+    (told,) = items(run, project, "recording")
+
+    assert told["level"] == "problem" and str(path) in told["found"] and "gone" in told["found"]
+    assert run(*told["mend"].split()[1:], folder=project).exit_code == 0
+    assert json.loads(path.read_text()) == held
+    assert items(run, project, "recording") == []
+
+
+def test_a_program_that_only_the_host_knows_is_not_called_gone(run: Run, project: Path) -> None:
+    path = project / ".claude" / "settings.json"
+    path.parent.mkdir()
+    odd = ["$NOWHERE_SET/ctxvc hook Stop", "'ctxvc' hook Stop\0", 7]
+    path.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [{"command": each} for each in odd]}, 7], "X": 7}}))
+
+    assert items(run, project, "recording") == []
+
+
+def test_hooks_that_are_turned_off_are_a_problem(run: Run, project: Path, transcript: Path) -> None:
+    assert run("install", "claude-code", "--user", folder=project).exit_code == 0
+    local = project / ".claude" / "settings.local.json"
+    local.parent.mkdir()
+    local.write_text('{"disableAllHooks": true}')
+
+    (told,) = items(run, project, "recording")
+    assert told["level"] == "problem" and str(local) in told["found"]
+
+    local.write_text('{"disableAllHooks": false}')
+    assert items(run, project, "recording") == []
+
+
+def test_a_session_that_was_exported_is_not_missing_until_somebody_goes_on_with_it(
+    run: Run, project: Path, transcript: Path
+) -> None:
+    assert run("import", folder=project).exit_code == 0
+    done = run("export", "--format", "claude-code", "--install", "--session", "claude-11111111", folder=project)
+    assert done.exit_code == 0, done.output
+    assert items(run, project, "transcripts")[0]["found"].startswith("2 recorded sessions")
+    assert items(run, project, "transcripts")[0]["level"] == "ok"
+
+    (exported,) = [path for path in transcript.parent.iterdir() if path != transcript]
+    with exported.open("a") as file:
+        file.write(line("user", "go on", "u2", project).replace("11111111-aaaa", exported.stem) + "\n")
+
+    assert "1 of 2 recorded sessions" in items(run, project, "transcripts")[0]["found"]
+
+
+# --- the store
+
+
+def test_a_damaged_store_is_told_by_the_exit_code_too(run: Run, project: Path) -> None:
+    (project / FOLDER / "ctxvc" / "journal" / "demo").write_bytes(b"no journal")
+
+    assert "problem" in [item["level"] for item in items(run, project, "contents", code=3)]
+    assert run("doctor", folder=project).exit_code == 3
+
+
+def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:
+    store = project / FOLDER
+    assert items(run, project, "permissions") == []
+    key = store / "ctxvc" / "secrets" / "key"
+    key.parent.mkdir(mode=0o700, exist_ok=True)
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o644)
+    (store / "ctxvc").chmod(0o777)
+
+    (told,) = items(run, project, "permissions")
+    assert (told["level"], "ctxvc (0777), ctxvc/secrets/key (0644)" in told["found"]) == ("note", True)
+    store.chmod(0o755)
+    (told,) = items(run, project, "permissions")
+    assert told["level"] == "problem"
+
+    subprocess.run(told["mend"], shell=True, check=True)
+    assert items(run, project, "permissions") == []
+
+
+def test_a_setting_that_nobody_reads_is_told(run: Run, project: Path) -> None:
+    git.run(project / FOLDER, "config", "ctxvc.redcat", "false")
+
+    (told,) = items(run, project, "settings")
+    assert "ctxvc.redact meant?" in told["found"]
+    subprocess.run(told["mend"], shell=True, check=True)
+    assert items(run, project, "settings") == []
 
 
 def test_plans_that_wait_are_told_of(run: Run, project: Path) -> None:
@@ -201,6 +300,27 @@ def test_what_hooks_could_tell_nobody_is_told_here(run: Run, project: Path) -> N
 
     assert "1 code commit not linked" in waiting["found"] and waiting["mend"].startswith("ctxvc why")
     assert "\x1b" not in run("doctor", folder=project).stdout and "the disk is" in entry["found"]
+
+
+def test_who_looks_for_secrets_is_told(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_it(name: str, value: str) -> Item:
+        git.run(project / FOLDER, "config", name, value)
+        (told,) = items(run, project, "secrets")
+        return told
+
+    assert [item["level"] for item in items(run, project, "secrets")] == ["ok"]
+    monkeypatch.setattr(scanner, "installed", lambda: "1.5.0")
+    assert "kingfisher 1.5.0" in set_it(scanner.SETTING, scanner.KINGFISHER)["found"]
+    monkeypatch.setattr(scanner, "installed", lambda: "")
+    missing = set_it(scanner.SETTING, scanner.KINGFISHER)
+    assert (missing["level"], missing["mend"]) == ("problem", "pip install 'ctxvc[secrets]'")
+
+    for told in (set_it(scanner.SETTING, "osprey"), set_it("ctxvc.redact", "false")):
+        assert told["level"] != "ok"
+        subprocess.run(told["mend"], shell=True, check=True)
+        git.run(project / FOLDER, "config", "--unset", scanner.SETTING, check=False)
+
+    assert [item["level"] for item in items(run, project, "secrets")] == ["ok"]
 
 
 def test_a_damaged_vocabulary_is_a_problem(

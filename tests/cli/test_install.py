@@ -42,6 +42,18 @@ OTHERS = """\
 \t"statusLine": { "type": "command", "command": "~/.claude/statusline.sh" },
 \t"cleanupPeriodDays": 99999
 }"""
+#: Groups of somebody's, laid out by hand, beside and behind which ours come.
+BY_HAND = """\
+{
+  "hooks": {
+    "Stop": [ {"hooks": [ {"type": "command", "command": "say done"} ]} ],
+    "PreCompact": [
+      {"matcher": "auto",   "hooks": [{"type": "command", "command": "echo \\u00fc"}]},
+      {"matcher": "manual", "hooks": []}
+    ]
+  }, "model": "opus"
+}
+"""
 ONE_LINE = '{"model":"opus","hooks":{"Stop":[{"hooks":[{"type":"command","command":"say done"}]}]}}'
 WINDOWS = '{\r\n  "model": "opus"\r\n}\r\n'
 
@@ -59,7 +71,7 @@ def install(run: Run, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("before", [PLAIN, OTHERS, ONE_LINE, WINDOWS])
+@pytest.mark.parametrize("before", [PLAIN, OTHERS, BY_HAND, ONE_LINE, WINDOWS])
 def test_what_is_there_stays_and_comes_back_to_the_byte(run: Run, settings: Path, before: str) -> None:
     settings.write_bytes(before.encode())
     old = json.loads(before)
@@ -73,7 +85,7 @@ def test_what_is_there_stays_and_comes_back_to_the_byte(run: Run, settings: Path
         name: value for name, value in old.items() if name not in ("hooks", "statusLine")
     }
     for line in before.splitlines():
-        if any(word in line for word in ("permissions", '"env"', "cleanup", "statusline.sh")):
+        if any(word in line for word in ("permissions", '"env"', "cleanup", "statusline.sh", '"matcher":')):
             assert line.rstrip(",") in now
     for event, groups in old.get("hooks", {}).items():
         assert new["hooks"][event][: len(groups)] == groups
@@ -83,10 +95,59 @@ def test_what_is_there_stays_and_comes_back_to_the_byte(run: Run, settings: Path
     assert settings.read_bytes().decode() == now
 
     assert install(run, "--uninstall")["changed"]
-    left = settings.read_bytes().decode()
-    assert json.loads(left) == old
-    if before != ONE_LINE:
-        assert left == before
+    assert settings.read_bytes().decode() == before
+    assert list(settings.parent.iterdir()) == [settings]  # nothing is to be kept beside it any more
+
+
+def test_a_group_that_somebody_put_his_own_into_stays_with_his(run: Run, settings: Path) -> None:
+    install(run)
+    held = json.loads(settings.read_text())
+    held["hooks"]["Stop"][0]["hooks"].insert(0, {"type": "command", "command": "say done"})
+    settings.write_text(json.dumps(held, indent=2))
+
+    install(run, "--uninstall")
+
+    left = [{"hooks": [{"type": "command", "command": "say done"}]}]
+    assert json.loads(settings.read_text()) == {"hooks": {"Stop": left}}
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o600, 0o640])
+def test_the_mode_stays(run: Run, settings: Path, mode: int) -> None:
+    settings.write_text(PLAIN)
+    settings.chmod(mode)
+
+    backup = Path(install(run)["backup"])
+
+    assert [path.stat().st_mode & 0o777 for path in (settings, backup)] == [mode, mode]
+    install(run, "--uninstall")
+    assert settings.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("words", [(), ("--uninstall",)])
+def test_what_may_not_be_written_to_is_left_alone(run: Run, settings: Path, words: tuple[str, ...]) -> None:
+    settings.write_text(PLAIN)
+    if words:
+        install(run)
+        settings.with_name(f"{settings.name}.before-ctxvc").unlink()
+    before = settings.read_bytes()
+    settings.chmod(0o444)
+
+    done = run("install", "claude-code", "--user", *words)
+
+    assert done.exit_code == 1 and "may not be written to" in done.stderr and "chmod u+w" in done.stderr
+    assert (settings.read_bytes(), settings.stat().st_mode & 0o777) == (before, 0o444)
+    assert list(settings.parent.iterdir()) == [settings]
+
+
+def test_the_file_as_it_was_stays_until_it_is_that_again(run: Run, settings: Path) -> None:
+    settings.write_text(PLAIN)
+    backup = Path(install(run)["backup"])
+    settings.write_text(settings.read_text().replace("/ctxvc hook", "/older/ctxvc hook").replace("opus", "sonnet"))
+
+    for words in ((), ("--uninstall",)):
+        assert install(run, *words)["backup"] == ""
+        assert backup.read_text() == PLAIN
+    assert settings.read_text() == PLAIN.replace("opus", "sonnet")
 
 
 def test_where_there_are_no_settings_they_are_made(run: Run) -> None:
@@ -177,7 +238,7 @@ def test_the_plugin_is_where_install_says(run: Run) -> None:
     assert manifest["name"] == "ctxvc"
     assert [path.name for path in (folder / ".claude-plugin").iterdir()] == ["plugin.json"]
     assert events.keys() == RECORDED.keys()
-    assert servers["store"]["args"] == ["mcp"]
+    assert servers == {"store": {"command": "sh", "args": ["${CLAUDE_PLUGIN_ROOT}/scripts/mcp.sh"]}}
     skill = (folder / "skills" / "context" / "SKILL.md").read_text()
     assert skill.startswith("---\nname: context\ndescription: ")
     script = (folder / "scripts" / "hook.sh").resolve()
@@ -191,5 +252,35 @@ def test_the_plugin_is_where_install_says(run: Run) -> None:
             assert (told.returncode, told.stderr) == (0, b"")
             if event == "SessionStart":
                 assert "not installed" in json.loads(told.stdout)["systemMessage"]
+                assert json.loads(told.stdout)["systemMessage"].endswith("pip install 'ctxvc[mcp]'")
             else:
                 assert told.stdout == answer
+
+
+def test_what_the_tools_need_is_named_wherever_they_are_offered(run: Run, settings: Path, project: Path) -> None:
+    told = run("install", "claude-code", "--user").stdout
+    assert "pip install 'ctxvc[mcp]'" in told and "claude mcp add ctxvc -- " in told
+    folder = Path(install(run, "--dry-run")["plugin"])
+    assert "pip install 'ctxvc[mcp]'" in (folder / "README.md").read_text()
+
+    def served(path: Path) -> subprocess.CompletedProcess[str]:
+        script = str((folder / "scripts" / "mcp.sh").resolve())
+        env = {**os.environ, "PATH": str(path), "CTXVC_STORE": str(project / ".ctxvc")}
+        return subprocess.run(
+            ["/bin/sh", script], input="", capture_output=True, env=env, text=True, cwd=project, check=False
+        )
+
+    path = project / "bin"
+    path.mkdir()
+    without = served(path)
+    assert (without.returncode, without.stdout) == (1, "")
+    assert without.stderr == "ctxvc is not installed: pip install 'ctxvc[mcp]'\n"
+
+    (path / "ctxvc").write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "sys.modules['mcp'] = None\nfrom ctxvc.cli.start import run\nrun()\n"
+    )
+    (path / "ctxvc").chmod(0o755)
+    without = served(path)
+    assert (without.returncode, without.stdout) == (1, "")
+    assert "pip install 'ctxvc[mcp]'" in without.stderr and "Traceback" not in without.stderr

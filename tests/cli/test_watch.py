@@ -89,6 +89,18 @@ def test_a_file_that_is_none_or_unreadable_does_not_stop_the_others(run: Run, pl
     assert done.stdout == "claude-22222222: 3 commits, 10 blocks\n"
 
 
+@pytest.mark.parametrize("words", [("--once",), ()])
+def test_a_path_that_is_not_there_is_told_at_once(
+    run: Run, place: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    good = write(tmp_path / "s.jsonl", *CONVERSATION)
+
+    done = run("watch", *words, good, tmp_path / "typo", folder=place)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"no such file or folder: {tmp_path / 'typo'}" in done.stderr and "hint:" in done.stderr
+
+
 def test_a_growing_file_is_followed_until_it_is_interrupted(place: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *CONVERSATION[:1])
     process = subprocess.Popen(

@@ -28,7 +28,7 @@ def environment(project: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "CLAUDE_PROJECT_DIR": str(project), **more}
 
 
-def hook(project: Path, transcript: Path, event: str, **fields: str) -> str:
+def hook(project: Path, transcript: Path, event: str, **fields: object) -> str:
     """What a hook answers. It must end well, without a word on stderr."""
     done = subprocess.run(
         [*START, event],
@@ -42,7 +42,7 @@ def hook(project: Path, transcript: Path, event: str, **fields: str) -> str:
     return done.stdout.decode()
 
 
-def hooked(project: Path, transcript: Path, event: str, **fields: str) -> subprocess.Popen[bytes]:
+def hooked(project: Path, transcript: Path, event: str, **fields: object) -> subprocess.Popen[bytes]:
     """A hook that runs."""
     process = subprocess.Popen(
         [*START, event],
@@ -58,7 +58,7 @@ def hooked(project: Path, transcript: Path, event: str, **fields: str) -> subpro
     return process
 
 
-def _told(project: Path, transcript: Path, event: str, fields: Mapping[str, str]) -> bytes:
+def _told(project: Path, transcript: Path, event: str, fields: Mapping[str, object]) -> bytes:
     given = {"hook_event_name": event, "transcript_path": str(transcript), "cwd": str(project), **fields}
     return json.dumps(given).encode()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.importing import Follower, import_paths
-from ctxvc.recording import handoff, hooks, places
+from ctxvc.recording import answering, handoff, hooks, places
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from tests.recording.replaying import end_recorder, history, hook, settle, single_import
@@ -46,6 +47,7 @@ def test_a_recorded_compaction(place: Path, lines: list[bytes], recordings: Path
     with Store(store) as opened, opened.writer() as session:
         session.note("The build needs the tag `integration`.")
     assert hook(place, transcript, "PreCompact", trigger="auto") == ""
+    settle(store)  # a host asks a model for its summary
     answer = hook(place, transcript, "SessionStart", source="compact")
     told = context(answer)
     transcript.write_bytes(b"".join(lines))
@@ -91,6 +93,7 @@ def test_with_hooks_around_a_compaction_the_history_is_that_of_one_import(
             file.writelines(lines[at:end])
         if end < len(lines):
             hook(place, transcript, "PreCompact", trigger="auto")
+            settle(store)
             assert context(hook(place, transcript, "SessionStart", source="compact"))
         at = end
     hook(place, transcript, "SessionEnd", reason="other")
@@ -110,14 +113,38 @@ def test_what_a_compaction_that_never_came_would_have_taken_is_forgotten(place: 
     with locked(places.lock(store)):  # nobody records meanwhile
         hook(place, transcript, "PreCompact", trigger="manual")
         assert not path.exists()
+    hook(place, transcript, "Stop")
+    settle(store)
     told = context(hook(place, transcript, "SessionStart", source="compact"))
 
-    assert "took 11 blocks" in told
+    assert "took up to 11 blocks" in told and hooks.UNFINISHED not in told
+
+
+def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Path) -> None:
+    store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
+    hook(place, transcript, "Stop")
+    settle(store)
+    end_recorder(store)
+    write(transcript, *CONVERSATION)
+    with locked(places.lock(store)):  # it has no end
+        hook(place, transcript, "PreCompact", trigger="manual")
+        began = time.perf_counter()
+        told = context(hook(place, transcript, "SessionStart", source="compact"))
+        took = time.perf_counter() - began
+
+    assert "B4@" in told and "B8@" not in told and told.endswith(hooks.UNFINISHED)
+    assert took < answering.PATIENCE + 0.5  # most of which is the start of a process
 
 
 def test_a_compaction_of_which_no_hook_told_before(place: Path) -> None:
-    transcript = write(place.parent / "s.jsonl", *CONVERSATION)
+    store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION)
+    places.home(store).mkdir()
+    with locked(places.lock(store)):
+        told = context(hook(place, transcript, "SessionStart", source="compact"))
+    assert told == f"[ctxvc] This conversation is recorded.{hooks.UNFINISHED}"
 
+    hook(place, transcript, "PreCompact", trigger="auto")
+    settle(store)
     assert "B4@" in context(hook(place, transcript, "SessionStart", source="compact"))
 
 
@@ -129,7 +156,7 @@ def test_after_the_boundary_the_group_is_told(store: Store, lines: list[bytes], 
     with store.writer() as session:
         told = handoff.after_compaction(session.ledger(), session.body)
 
-    assert "out of the prompt as G1." in told and "`ctxvc recover G1` lists all." in told
+    assert " took 1" in told and "out of the prompt as G1." in told and "`ctxvc recover G1` lists all." in told
 
 
 def row(number: int, kind: str, origin: str, label: str, **more: object) -> Row:

@@ -77,6 +77,34 @@ def test_any_two_looks_give_what_one_import_gives(
     assert taken == 6
 
 
+def rewound(*back_to: str | None) -> list[dict[str, Any]]:
+    """A session that was compacted and rewound to those messages one after another, and gone on with each time."""
+    lines = [*COMPACTED]
+    for number, message in enumerate(back_to):
+        lines.append(line("user", f"v{number}", message, f"try {number}"))
+        lines.append(line("assistant", f"w{number}", f"v{number}", text(f"Tried {number}."), reply=f"n{number}"))
+    return lines
+
+
+@pytest.mark.parametrize("back_to", [("a1", None), (None, None), ("u9", "v0", None), (None, "v0", "a3"), ("c2", None)])
+def test_a_session_that_was_rewound_often_is_followed_from_anywhere(
+    store: Store, tmp_path: Path, back_to: tuple[str | None, ...]
+) -> None:
+    lines = rewound(*back_to)
+    path = write(tmp_path / "s.jsonl", *lines)
+    taken = []
+    for cut in range(len(COMPACTED) - 2, len(lines) + 1):
+        with create(tmp_path / str(cut) / ".ctxvc") as made:
+            take(Follower(made, write(path, *lines[:cut]), "claude-code"))
+            take(Follower(made, write(path, *lines), "claude-code"), final=True)
+            assert not verify(made).findings
+            taken.append(tips_and_trees(made))
+    assert set(taken[0]) == {"claude-11111111/main"} | {
+        f"claude-11111111/rewind-{number + 1}" for number in range(len(back_to))
+    }
+    assert taken == [taken[0]] * len(taken)
+
+
 def test_before_a_compaction_the_finished_step_is_taken(store: Store, tmp_path: Path) -> None:
     follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION), "claude-code")
 

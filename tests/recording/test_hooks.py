@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from ctxvc.cli.main import cli
+from ctxvc.cli.recorder import record
 from ctxvc.errors import CtxvcError
-from ctxvc.recording import answering, hooks, log, oversized, places, requests, statusline
+from ctxvc.recording import answering, hooks, log, oversized, places, requests, settings, statusline
 from ctxvc.recording.requests import Request
 from ctxvc.store import store as stores
 from ctxvc.store.store import create
@@ -109,6 +110,46 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
 
     with stores.Store(project / places.FOLDER) as store:
         assert store.sessions() == ["claude-11111111"]
+
+
+def test_where_no_project_is_nothing_is_recorded_until_the_person_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    transcript = write(tmp_path / "s.jsonl", *CONVERSATION)
+    done = run(folder, ["Stop"], told(folder, transcript))
+    assert (done.returncode, done.stdout) == (0, b"")
+    record([str(folder), requests.encoded(Request("Stop", str(transcript))).decode()], {})
+    assert list(folder.iterdir()) == []
+
+    assert CliRunner().invoke(cli, ["-C", str(folder), "install", "claude-code", "--project"]).exit_code == 0
+    run(folder, ["Stop"], told(folder, transcript))
+    wait_for(places.standing(folder / places.FOLDER, str(transcript)))
+    settle(folder / places.FOLDER)
+    end_recorder(folder / places.FOLDER)
+
+
+@pytest.mark.parametrize(
+    "held", ["", "[]", '{"hooks": {"Stop": 7}}', '{"hooks": {"Stop": [{"hooks": [{"command": 1}]}]}}']
+)
+def test_settings_without_our_hooks_make_no_project(tmp_path: Path, held: str) -> None:
+    (tmp_path / settings.LOCAL).parent.mkdir()
+    (tmp_path / settings.LOCAL).write_text(held)
+
+    assert not settings.recorded_here(tmp_path)
+
+
+def test_a_plugin_whose_tools_cannot_be_served_says_what_they_need(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(source: str = "startup", **env: str) -> bytes:
+        start = told(place, tmp_path / "s.jsonl", source=source)
+        return answering.answer("SessionStart", start, {"CLAUDE_PROJECT_DIR": str(place), **env})
+
+    monkeypatch.setattr(answering, "_start", lambda _: None)
+    assert said(CLAUDE_PLUGIN_ROOT="/p") == b""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert json.loads(said(CLAUDE_PLUGIN_ROOT="/p"))["systemMessage"].endswith("pip install 'ctxvc[mcp]'")
+    assert said() == said("resume", CLAUDE_PLUGIN_ROOT="/p") == b""
 
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
@@ -312,7 +353,7 @@ def test_doctor_shows_what_went_wrong(place: Path) -> None:
 
     assert shown() == []
     places.home(store).mkdir()
-    assert shown() == ["sessions are recorded by hooks; nothing went wrong"]
+    assert shown() == ["nothing went wrong in them"]
     log.note(store, "Stop", "the disk is full")
     requests.post(store, Request("Stop", "/t/s.jsonl"))
     waiting, entry = shown()
