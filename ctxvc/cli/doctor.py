@@ -24,7 +24,7 @@ from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import check, checkout, committed, git, plans, purge, redaction, scanner, upkeep
+from ctxvc.store import check, checkout, committed, git, plans, purged, redaction, scanner, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
@@ -292,8 +292,8 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
 
 
 def _purged(store: Store) -> Iterator[DoctorItem]:
-    if purge.REF in store.repository.references:
-        times = sum(1 for _ in store.first_parents(str(store.repository.references[purge.REF].target)))
+    if purged.REF in store.repository.references:
+        times = sum(1 for _ in store.first_parents(str(store.repository.references[purged.REF].target)))
         found = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
         yield _note("purged", found, "delete those clones, and replace keys that were in them")
 

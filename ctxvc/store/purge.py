@@ -27,13 +27,11 @@ from ctxvc.store.exposure import Report
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
 from ctxvc.store.objects import Objects, find
+from ctxvc.store.purged import MAP, REF
 from ctxvc.store.refs import HEADS
 from ctxvc.store.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.scrub import KIND, Scrub, emptied
 from ctxvc.store.store import Store
-
-REF = "refs/ctxvc/purged"
-MAP = "purged.json"
 
 #: A text of fewer bytes is not looked for: it would hit everything.
 SHORTEST = 4

@@ -18,7 +18,7 @@ from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
-from ctxvc.store import check, checkout, leaks, plans, purge
+from ctxvc.store import check, checkout, leaks, plans, purge, purged
 from ctxvc.store.purge import Wanted
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
@@ -125,12 +125,12 @@ def test_the_map_says_what_became_what(filled: Path) -> None:
         old = store.tips("demo")
         purge.purge(store, Wanted(texts=(SECRET,)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purge.REF}:{purge.MAP}"))
+        told = json.loads(git(filled, "show", f"{purged.REF}:{purged.MAP}"))
         assert {scope: told["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
         assert len(told["blobs"]) >= 4
         purge.purge(store, Wanted(texts=("open end",)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purge.REF}:{purge.MAP}"))
+        told = json.loads(git(filled, "show", f"{purged.REF}:{purged.MAP}"))
         assert told["commits"][old["main"]] == store.tips("demo")["main"]
 
 
