@@ -34,7 +34,7 @@ def identity(row: Row) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(conversations(), st.sampled_from(STATES), actors, st.integers(0, 60), st.none() | st.integers(0, 60), st.data())
 def test_it_is_archived_for_less_or_not_at_all(
     conversation: list[Any], state: Any, actor: str, tokens: int, shown: int | None, data: st.DataObject

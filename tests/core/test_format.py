@@ -58,7 +58,7 @@ metas = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ledgers())
 def test_rows_and_groups_are_read_as_they_were_written(ledger: Ledger) -> None:
     for rows in ledger.segments.values():
@@ -192,7 +192,7 @@ def hostile(draw: st.DrawFn) -> bytes:
     return draw(st.binary(max_size=30) | json_values.map(lambda value: json.dumps(value).encode()))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(hostile(), st.sampled_from(DECODERS))
 def test_hostile_bytes_are_damaged_or_refused_and_never_a_traceback(data: bytes, decode: Any) -> None:
     assume(is_text(data))

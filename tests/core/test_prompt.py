@@ -84,19 +84,19 @@ def marks(messages: list[dict[str, Any]]) -> Counter[str]:
     return Counter(mark for text in strings(messages) for mark in marks_in(text))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scopes())
 def test_what_is_sent_is_valid_whatever_left(scope: tuple[Ledger, Held]) -> None:
     assert problems(request(sendable(with_a_question(content(*scope))))) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(conversations())
 def test_what_is_sent_of_a_whole_conversation_is_valid(conversation: list[Message]) -> None:
     assert problems(request(sendable(with_a_question(content(*numbered(conversation)))))) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scopes())
 def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -112,7 +112,7 @@ def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, H
                 assert sent[mark] == 1, row
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scopes())
 def test_each_stub_is_sent_once(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -153,7 +153,7 @@ def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     assert request(sending.valid(sent)) == request(sent)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(conversations(unique_calls=True, odd=False), st.integers(0, 9))
 def test_what_is_added_changes_nothing_before_it(conversation: list[Message], until: int) -> None:
     """The provider's cache, and thinking that is bound to what stood before it, need the same beginning."""
@@ -173,7 +173,7 @@ def open_calls(sent: list[Piece]) -> bool:
 # --- nothing recorded passes for ours
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scopes())
 def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
     for piece in sendable(content(*scope)):

@@ -149,7 +149,7 @@ def test_redacting_twice_is_redacting_once(texts: list[str], between: str) -> No
     assert redact(once, mac) is once
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_can_be_looked_at(data: bytes) -> None:
     redact(data, mac)
@@ -216,7 +216,7 @@ def test_a_secret_in_an_id_or_a_name_becomes_a_name_that_a_provider_takes() -> N
     assert redactor.message(clean) is clean and redactor.message(answer) is answer
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=12), st.binary(max_size=40))
 def test_any_of_finds_what_each_word_finds(words: list[bytes], data: bytes) -> None:
     found = any_of(words).search(data)
@@ -299,7 +299,7 @@ def test_a_mark_is_no_secret_to_a_scanner() -> None:
     assert redact(quoted, mac, criteria) is quoted
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([planted.text for planted in planting.make(9, 120)]), max_size=3),
     st.text(max_size=40),

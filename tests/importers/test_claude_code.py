@@ -948,7 +948,7 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_wrong_types_anywhere_are_never_more_than_a_warning(tmp_path: Path, data: st.DataObject) -> None:
     lines: list[Any] = list(WHOLE_LINES)

@@ -453,7 +453,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(value[key])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_no_wrong_type_anywhere_breaks_the_reading(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
     lines = [

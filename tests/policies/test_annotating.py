@@ -36,7 +36,7 @@ SPACED = st.lists(COMMANDS, max_size=6).map(" ".join)
 MANY = 100_000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SHORT)
 @example("a.py//b a//c /d/ .e.f-g.h")
 @example("a.py-x.c")
@@ -45,7 +45,7 @@ def test_a_path_is_what_the_plain_pattern_says(command: str) -> None:
     assert list(annotating._paths(command)) == PATH.findall(command)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(COMMANDS | SPACED)
 @example("sed -n -e x; sed -sed -ni.bak x")
 @example("find a\nls -delete")

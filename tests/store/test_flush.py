@@ -245,7 +245,7 @@ def replayed(ledger: Ledger, pending: list[Pending]) -> Ledger:
     return ledger
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(recorded())
 def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pending]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
@@ -257,7 +257,7 @@ def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pen
     ] == [body for item in pending for body in item.change.bodies]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(recorded())
 def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
@@ -272,7 +272,7 @@ def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
     assert sum("Ctxvc-Op: step" in item.message for item in planned) == len(numbers)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(recorded(), st.integers(0, 14))
 def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed: int) -> None:
     """A flush of the first records, whose journal was not cleared: what its tip covers is not applied again."""
