@@ -23,8 +23,7 @@ from tests.messages_api.script import Assistant, endless
 from tests.messages_api.script import script as said
 from tests.session.building import damages
 
-#: A command that goes on until somebody puts a file there.
-#: A command that waits for a file, and not for ever: what a killed run leaves behind goes by itself.
+#: A command that goes on until somebody puts a file there, and not for ever: what a killed run leaves behind ends too.
 WAITS = "touch begun; for _ in $(seq 1500); do [ -e go ] && break; sleep 0.02; done; echo did it"
 
 
