@@ -83,6 +83,10 @@ class Anthropic:
                 return message.to_dict(warnings=False)
         raise ModelFailed(f"the reply broke off {_CUTS} times", hint="look at the network")
 
+    def close(self) -> None:
+        """Lets go of the connections to the provider."""
+        self._client.close()
+
     def window(self, model: str) -> int | None:
         """The window of a model in tokens, as the provider tells; None where it does not.
 

@@ -139,12 +139,17 @@ def run(
 
 
 def model_of(app: App, script: Path | None) -> Model:
-    """Who replies: the provider's model, or the script in a file. Raises: ModelFailed, BadInput."""
+    """Who replies until the command ends: the provider's model, or the script in a file.
+
+    Raises: ModelFailed, BadInput.
+    """
     from ctxvc.agent.model import Anthropic, Scripted
 
     if script is None:
         url = app.env.get("ANTHROPIC_BASE_URL")
-        return Anthropic(base_url=url) if url else Anthropic()
+        made = Anthropic(base_url=url) if url else Anthropic()
+        click.get_current_context().call_on_close(made.close)
+        return made
     try:
         return Scripted.read(app.path(script).read_bytes())
     except OSError as error:

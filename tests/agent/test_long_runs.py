@@ -20,7 +20,7 @@ WINDOW = 60_000
 COMPOSED = ("episodes+layered", "scoped+self_managed+clear")
 EVERY = (*(policy.name for policy in POLICIES), *COMPOSED)
 #: One whose model has no tool, one whose model does all itself, one that works in scopes, one made of others.
-SOME = ("keep", "self_managed", "scoped", "episodes+layered")
+SOME = ("self_managed", "episodes+layered")
 
 
 def lived(place: Path, policy: str, steps: int) -> Life:

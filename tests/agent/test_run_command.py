@@ -131,11 +131,17 @@ def test_a_session_in_which_nobody_gave_a_task_asks_for_one(folder: Path) -> Non
     [
         (said("Done."), (), "said", 0),
         (said(Reply([text("No.")], stop_reason="refusal")), (), "refused", 1),
-        (endless([[call("list_files")]]), ("--max-steps", "2"), "steps", 1),
         (endless([[call("list_files")]]), ("--max-cost", "0.000001"), "cost", 1),
-        (endless([Reply([call("bash", command="touch half")], stop_reason="max_tokens")]), (), "cut", 1),
+        pytest.param(endless([[call("list_files")]]), ("--max-steps", "2"), "steps", 1, marks=pytest.mark.slow),
+        pytest.param(
+            endless([Reply([call("bash", command="touch half")], stop_reason="max_tokens")]),
+            (),
+            "cut",
+            1,
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["said", "refused", "steps", "cost", "cut"],
+    ids=["said", "refused", "cost", "steps", "cut"],
 )
 def test_the_exit_code_says_whether_it_is_done(
     folder: Path, assistant: Assistant, words: tuple[str, ...], why: str, code: int
