@@ -9,8 +9,9 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.models import model_of
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
-from ctxvc.cli.run import MODEL, Screen, after_failure, model_of, stopping, told_window
+from ctxvc.cli.run import MODEL, Screen, after_failure, stopping, told_window
 from ctxvc.errors import NotFound
 
 #: Replies that a question may take.

@@ -11,8 +11,8 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.models import model_options, with_model
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
-from ctxvc.cli.policies import model_options, with_model
 
 if TYPE_CHECKING:
     from ctxvc.core.plan import Action, Rehearsal, View

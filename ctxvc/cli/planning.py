@@ -17,8 +17,8 @@ import msgspec
 from ctxvc.cli import schemas
 from ctxvc.cli.acting import left_out
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.models import model_options, with_model
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
-from ctxvc.cli.policies import model_options, with_model
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.models import model_of
 from ctxvc.cli.output import Output, safe
 from ctxvc.core.text import one_line
 from ctxvc.errors import BadInput, NotFound
@@ -136,27 +137,6 @@ def run(
         _tell(app.output, session, ended, scripted=chosen.scripted)
     if ended.why in _UNDONE:
         click.get_current_context().exit(_UNDONE[ended.why][1])
-
-
-def model_of(app: App, script: Path | None) -> Model:
-    """Who replies until the command ends: the provider's model, or the script in a file.
-
-    Raises: ModelFailed, BadInput.
-    """
-    from ctxvc.agent.model import Anthropic, Scripted
-
-    if script is None:
-        url = app.env.get("ANTHROPIC_BASE_URL")
-        made = Anthropic(base_url=url) if url else Anthropic()
-        click.get_current_context().call_on_close(made.close)
-        return made
-    try:
-        return Scripted.read(app.path(script).read_bytes())
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {script}: {error.strerror or error}",
-            hint='name a file that you may read: a JSON list of {"content": …}',
-        ) from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A model for a policy that can use one, where a person names it: for `plan` and `compact`."""
+"""Who replies: the provider's model or a script, for `run` and `ask`, and for a policy in `plan` and `compact`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.agent.model import Scripted
+    from ctxvc.agent.model import Anthropic, Model, Scripted
     from ctxvc.core.plan import View
     from ctxvc.core.policy import Ask, Policy
     from ctxvc.session import Session
@@ -47,7 +47,6 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
 def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
     """What is sent the session's live prompt, as it is, and one more block behind it. Raises: ModelFailed, BadInput."""
     from ctxvc.agent.calls import arguments
-    from ctxvc.agent.model import Anthropic
     from ctxvc.core.policy import Answer
 
     if script is None:
@@ -55,10 +54,9 @@ def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
         def live(_: View) -> dict[str, Any]:
             return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
 
-        url = app.env.get("ANTHROPIC_BASE_URL")
-        return (Anthropic(base_url=url) if url else Anthropic()).ask(name, live)
+        return _provider(app).ask(name, live)
 
-    replies = _replies(app, script)
+    replies = _scripted(app, script)
 
     def played(_view: View, _words: str) -> Answer:
         content = replies.reply({}, lambda _: None)["content"]
@@ -67,8 +65,26 @@ def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
     return played
 
 
-def _replies(app: App, script: Path) -> Scripted:
-    """Raises: BadInput."""
+def model_of(app: App, script: Path | None) -> Model:
+    """Who replies until the command ends: the provider's model, or the script in a file.
+
+    Raises: ModelFailed, BadInput.
+    """
+    return _provider(app) if script is None else _scripted(app, script)
+
+
+def _provider(app: App) -> Anthropic:
+    """The provider's model; its connections are closed when the command ends. Raises: ModelFailed."""
+    from ctxvc.agent.model import Anthropic
+
+    url = app.env.get("ANTHROPIC_BASE_URL")
+    made = Anthropic(base_url=url) if url else Anthropic()
+    click.get_current_context().call_on_close(made.close)
+    return made
+
+
+def _scripted(app: App, script: Path) -> Scripted:
+    """The scripted model in a file. Raises: BadInput."""
     from ctxvc.agent.model import Scripted
 
     try:
