@@ -36,7 +36,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     `label` is `exact` for what we send ourselves, `reconstructed` for what was put together from a recording.
     `system` and `tools` are as they were given to the session; `messages` are valid whatever left the prompt.
-    `known` is the digest, where whoever made the request knows it.
+    `known` is the digest, and `written` each message as canonical JSON, where whoever made the request knows them.
     """
 
     model: str
@@ -46,6 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     last: str = ""
     label: Literal["exact", "reconstructed"] = "exact"
     known: str = ""
+    written: Sequence[bytes] = ()
 
     @property
     def digest(self) -> str:
@@ -74,10 +75,11 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
         system=given["system"][0] if "system" in given else None,
         tools=tuple(given["tools"][0]) if "tools" in given else (),
         # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
-        messages=[{"role": each.role, "content": list(map(_copy, each.content))} for each in messages],
+        messages=msgspec.to_builtins([{"role": each.role, "content": each.content} for each in messages]),
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
         known=_digest(newest, messages, {name: written for name, (_, written) in given.items()}),
+        written=tuple([each.json for each in messages]),
     )
 
 
@@ -89,19 +91,25 @@ class _Block(NamedTuple):
     later: bool
 
 
+class _Said(NamedTuple):
+    """A piece of the prompt and the blocks that it becomes."""
+
+    piece: Piece
+    blocks: list[_Block]
+
+
 class _Made(NamedTuple):
-    """What a slot becomes that stands alone: a piece, none where it says nothing, and the piece's blocks."""
+    """What a slot becomes that stands alone; nothing where it says nothing."""
 
     slot: Slot
-    piece: Piece | None
-    blocks: list[_Block]
+    said: _Said | None
 
 
 @dataclass(slots=True)
 class _Newest:
     """The newest prompt that was made of some bodies, for the next, which mostly repeats it.
 
-    `messages` are known by the identities of their pieces. `hashed` is the hash of the first `settled` of them.
+    `messages` are known by the identities of what they say. `hashed` is the hash of the first `settled` of them.
     """
 
     slots: tuple[Slot, ...] = ()
@@ -112,9 +120,9 @@ class _Newest:
 
 
 class _Message(NamedTuple):
-    """A message of the prompt: the pieces that it is made of, its content, and the whole as canonical JSON."""
+    """A message of the prompt: what it is made of, its content, and the whole as canonical JSON."""
 
-    pieces: list[Piece]
+    said: list[_Said]
     role: str
     content: list[dict[str, Any]]
     json: bytes
@@ -127,28 +135,29 @@ def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]
     same = next((at for at, other in both if other), min(len(slots), len(newest.slots)))
     known = {(each.slot.row.id, each.slot.kind): each for each in newest.made[same:]}
     made = newest.made[:same] + [_made(slot, known, bodies) for slot in slots[same:]]
-    blocks = {id(each.piece): each.blocks for each in made if each.piece}
-    content: list[tuple[Piece, list[_Block]]] = []
-    for piece in together(each.piece for each in made if each.piece):
-        if said := blocks[id(piece)] if id(piece) in blocks else list(_blocks(piece)):
-            content.append((piece, said))
     messages: list[tuple[tuple[int, ...], _Message]] = []
-    for role, run in groupby(content, _role):
+    for role, run in groupby(_together([each.said for each in made if each.said]), attrgetter("piece.role")):
         some = list(run)
-        key = tuple([id(piece) for piece, _ in some])
+        key = tuple(map(id, some))
         messages.append((key, newest.messages.get(key) or _message(role, some)))
     newest.slots, newest.made, newest.messages = slots, made, dict(messages)
     return [message for _, message in messages]
 
 
-def _role(content: tuple[Piece, list[_Block]]) -> str:
-    return content[0].role
+def _together(content: list[_Said]) -> list[_Said]:
+    """What is said as it is where each piece stands with the others, without what becomes no block."""
+    apart = [each.piece for each in content]
+    fit = together(apart)
+    if len(fit) != len(apart) or any(map(is_not, fit, apart)):
+        known = {id(each.piece): each for each in content}
+        content = [known.get(id(piece)) or _Said(piece, list(_blocks(piece))) for piece in fit]
+    return [each for each in content if each.blocks]
 
 
-def _message(role: str, content: Sequence[tuple[Piece, list[_Block]]]) -> _Message:
-    blocks = sorted(chain.from_iterable(some for _, some in content), key=attrgetter("later"))
+def _message(role: str, content: list[_Said]) -> _Message:
+    blocks = sorted(chain.from_iterable(each.blocks for each in content), key=attrgetter("later"))
     written = b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role))
-    return _Message([piece for piece, _ in content], role, [block.value for block in blocks], written)
+    return _Message(content, role, [block.value for block in blocks], written)
 
 
 def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) -> _Made:
@@ -157,7 +166,7 @@ def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) ->
         return held
     (piece,) = pieces([slot], bodies)
     fit = None if _unsigned(piece) else alone(piece)
-    return _Made(slot, fit, list(_blocks(fit)) if fit else [])
+    return _Made(slot, _Said(fit, list(_blocks(fit))) if fit else None)
 
 
 def _blocks(piece: Piece) -> Iterator[_Block]:
@@ -178,23 +187,6 @@ def _encodable(value: Any) -> tuple[Any, bytes]:
 @cache
 def _quoted(role: str) -> bytes:
     return canonical(role)
-
-
-def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object that shares nothing with `value` that could be changed."""
-    copied = value.copy()
-    for name, item in value.items():
-        if isinstance(item, dict):
-            copied[name] = _copy(item)
-        elif isinstance(item, list):
-            copied[name] = _copied(item)
-    return copied
-
-
-def _copied(values: list[Any]) -> list[Any]:
-    return [
-        _copy(item) if isinstance(item, dict) else _copied(item) if isinstance(item, list) else item for item in values
-    ]
 
 
 def _digest(newest: _Newest, messages: Sequence[_Message], given: Mapping[str, bytes]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import chain
 from typing import Any
 
 from ctxvc.agent import calls
@@ -15,6 +15,7 @@ from ctxvc.agent.calls import BROKEN, CUT_SHORT, Reply, Stop, result
 from ctxvc.agent.tools import BY_MODEL, FREEING, Tools, failed
 from ctxvc.core.blocks import Message, Origin
 from ctxvc.core.guard import guard
+from ctxvc.core.ledger import Row
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import Session
 
@@ -48,7 +49,7 @@ class Adapter:
         self._defied = False  # whether this step was one too many
         self._final = False  # the next reply is the last of its turn, without tools
         self._newest: tuple[Mapping[str, Any], Reply] | None = None  # a message, and what it was taken for
-        self._sent: list[dict[str, Any]] = []  # the messages of the newest request
+        self._sent: Sequence[bytes] = ()  # the messages of the newest request, as canonical JSON
         self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to something else
         self._short = 0  # replies in a row that ended before their time
         self._switch: object = None  # the id of the call that asked for a change of scope
@@ -72,9 +73,9 @@ class Adapter:
                 if self._final:
                     self.relieve()
             request = self.session.request()
-            if request.messages[: len(self._sent)] != self._sent:
+            if request.written[: len(self._sent)] != self._sent:
                 self._unbound = self.session.ledger().meta.counters.block
-            self._sent = request.messages
+            self._sent = request.written
             return calls.arguments(
                 request, more, reserve=self.session.budget.reserve, final=self._final, unbound=self._has_unbound()
             )
@@ -170,8 +171,8 @@ class Adapter:
         """Whether thinking is sent that may stand behind something else than when it was made."""
         ledger = self.session.ledger()
         first = ledger.meta.cuts[-1] if ledger.meta.cuts else 0
-        held = takewhile(lambda row: row.number > first, ledger.backwards())
-        return any(row.kind == "thinking" and row.present and row.number <= self._unbound for row in held)
+        held = chain.from_iterable(ledger.by_segment(_thinking))
+        return any(first < row.number <= self._unbound for row in held)
 
     def _relieved(self) -> bool:
         """Whether the guard made the room that the model has no tool to make."""
@@ -195,3 +196,7 @@ class Adapter:
             for each in results
         ]
         return told if told != list(results) else [*told, {"type": "text", "text": why}]
+
+
+def _thinking(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.kind == "thinking" and row.present]

@@ -6,6 +6,9 @@ What is done is done to rows and groups alone: no body is read, none is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
+from operator import is_not
+from typing import NamedTuple
 
 from ctxvc.core import protection, rollup
 from ctxvc.core.draft import Draft
@@ -14,6 +17,14 @@ from ctxvc.core.plan import Action, Plan, Price, Rehearsal, View
 from ctxvc.core.prompt import Slot, outline
 from ctxvc.core.trial import Trial
 from ctxvc.core.view import Cost
+
+
+class _Summed(NamedTuple):
+    """An outline that was measured: before each slot, and behind the last, what all before it cost."""
+
+    price: Price
+    slots: tuple[Slot, ...]
+    sums: list[int]
 
 
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
@@ -89,7 +100,16 @@ def dashboards(ledger: Ledger, price: Price) -> int:
 
 
 def _measure(ledger: Ledger, price: Price) -> int:
-    return sum(cost_of(slot, price) for slot in outline(ledger))
+    """The sum over the outline. It goes on from where an outline that was measured before begins to differ."""
+    slots, known = outline(ledger), ledger.held(_measure)
+    held: _Summed | None = known.get("newest")
+    if held is None or held.price is not price:
+        held = _Summed(price, (), [0])
+    both = enumerate(map(is_not, slots, held.slots))
+    same = next((at for at, other in both if other), min(len(slots), len(held.slots)))
+    new = accumulate((cost_of(slot, price) for slot in slots[same:]), initial=held.sums[same])
+    known["newest"] = made = _Summed(price, slots, [*held.sums[:same], *new])
+    return made.sums[-1]
 
 
 def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:

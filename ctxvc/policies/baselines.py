@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import ClassVar
 
 from ctxvc.core import stubs
+from ctxvc.core.blocks import Kind
 from ctxvc.core.cuts import is_cut
 from ctxvc.core.engine import measure, until
 from ctxvc.core.ledger import Row
@@ -45,8 +46,8 @@ def shown(view: View, row: Row) -> int:
     return view.price.text(row.stub) if row.stub else 0
 
 
-def removable(view: View, *, alone: bool = False) -> list[Row]:
-    """The blocks in the prompt that a policy may take out of it, in order.
+def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> list[Row]:
+    """The blocks in the prompt that a policy may take out of it, in order; of one `kind`, if it is given.
 
     Those stay that a human wrote, that are pinned or protected, the other halves of their pairs, notes, what the host
     said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
@@ -55,13 +56,15 @@ def removable(view: View, *, alone: bool = False) -> list[Row]:
     rows = list(ledger.rows())
     latest = max((row.step for row in rows if row.role == "assistant"), default=0)
     stays = set(protected(ledger)) | {row.id for row in rows if row.state == "pinned"}
-    for call, result in results_of(rows).items():
+    calls = {row.call for row in rows if row.call and row.id in stays}
+    for call, result in results_of(row for row in rows if row.call in calls).items():
         if call in stays or result.id in stays:
             stays |= {call, result.id}
     return [
         row
         for row in rows
-        if (row.state in ("visible", "masked") or (alone and row.state in ("archived", "blocked") and not row.group))
+        if (kind is None or row.kind == kind)
+        and (row.state in ("visible", "masked") or (alone and row.state in ("archived", "blocked") and not row.group))
         and row.step < latest
         and row.id not in stays
         and row.kind not in ASIDE
@@ -82,11 +85,8 @@ def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: boo
     spared = frozenset(tools)
     return [
         row
-        for row in removable(view)
-        if row.kind == "tool_result"
-        and (kept_from is None or row.step < kept_from)
-        and row.tool not in spared
-        and (errors or not row.error)
+        for row in removable(view, kind="tool_result")
+        if (kept_from is None or row.step < kept_from) and row.tool not in spared and (errors or not row.error)
     ]
 
 

@@ -8,7 +8,7 @@ from ctxvc.core.engine import until
 from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.baselines import leaving, old_results, standing, used
+from ctxvc.policies.baselines import counted, leaving, old_results, shown, standing, used
 from ctxvc.policies.bounds import numbers, shares
 
 #: A window of fewer tokens than this is a small one.
@@ -54,9 +54,11 @@ class Default(Policy, frozen=True, kw_only=True):
         archives = tuple(Action(verb="archive", targets=(row.id,)) for row in old)
         plan = Plan(actions=archives, actor=self.actor)
         mark = min(int(budget.effective * self.low_water), budget.clear)
-        actions, after = until(view, plan, mark)
-        if after > mark and before - after < int(budget.effective * self.least):
-            reason = leaving(view, before, before, f"clearing would free {before - after:,}, too little")
+        least = int(budget.effective * self.least)
+        all_gone = view.calibrated(counted(view) - sum(shown(view, row) for row in old))
+        actions, after = until(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
+        if after > mark and before - after < least:
+            reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         reason = leaving(view, before, after, f"oldest results cleared: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason)

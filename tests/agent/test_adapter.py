@@ -85,15 +85,22 @@ def test_thinking_between_tools_bears_an_edit_of_what_stands_before_it(place: Pa
     """Its kind takes no word on what to drop. So another is asked for until a cut, and only then."""
     steps = [[thought(f"Step {number}."), call("sh", cmd=str(number))] for number in range(24)]
     between = {"type": "between_tools"}
-    with opened(place, budget=16_000) as session, serve(said(*steps, "Done.")) as api, sync_client(api) as client:
+    with (
+        opened(place, budget=16_000) as session,
+        serve(said(*steps, "Done.", "Still.")) as api,
+        sync_client(api) as client,
+    ):
         adapter = Adapter(session)
-        adapter.append({"role": "user", "content": "Look."})
-        assert loop(adapter, client, model="claude-sonnet-5-5", thinking=between, max_tokens=900).text == "Done."
+        for asked_for, answer in (("Look.", "Done."), ("Is it so still?", "Still.")):
+            adapter.append({"role": "user", "content": asked_for})
+            said_last = loop(adapter, client, model="claude-sonnet-5-5", thinking=between, max_tokens=900)
+            assert said_last.text == answer
         nothing_rejected(api)
         assert any(row.removed_by == "guard" for row in session.ledger().rows())
     asked = [body["thinking"]["type"] for body in api.bodies]
     assert asked[:4] == ["between_tools"] * 4
-    assert "adaptive" in asked
+    assert set(asked[4:-2]) == {"between_tools", "adaptive"}
+    assert asked[-2:] == ["adaptive", "between_tools"]  # a turn begins with a cut
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5-20251001", "gpt-5", "claude-3-5-sonnet-latest"])

@@ -60,10 +60,10 @@ def anew(ledger: Ledger) -> Ledger:
     return Ledger(ledger.meta, ledger.segments, ledger.groups)
 
 
-@given(histories(), prices)
+@given(histories(), prices, prices)
 @settings(max_examples=80, deadline=None)
 def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
-    made: tuple[list[Ledger], Held], price: Sizes
+    made: tuple[list[Ledger], Held], price: Sizes, other: Sizes
 ) -> None:
     for ledger in [*made[0], *made[0]]:  # and the older ones still do when the newer ones are there
         fresh = anew(ledger)
@@ -71,6 +71,7 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert list(ledger.rows()) == [each for segment in sorted(fresh.segments) for each in fresh.segments[segment]]
         assert outline(ledger) == outline(fresh)
         assert engine.measure(ledger, price) == engine.measure(fresh, price)
+        assert engine.measure(ledger, other) == engine.measure(anew(ledger), other)
         assert engine.costs(ledger, price) == engine.costs(fresh, price)
         assert protected(ledger) == protected(fresh)
         assert protected(ledger, ()) == protected(fresh, ())
