@@ -75,7 +75,7 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
         system=given["system"][0] if "system" in given else None,
         tools=tuple(given["tools"][0]) if "tools" in given else (),
         # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
-        messages=msgspec.to_builtins([{"role": each.role, "content": each.content} for each in messages]),
+        messages=[{"role": each.role, "content": list(map(_copied, each.content))} for each in messages],
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
         known=_digest(newest, messages, {name: written for name, (_, written) in given.items()}),
@@ -84,11 +84,15 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
 
 
 class _Block(NamedTuple):
-    """A block of a message's content, and as canonical JSON; `later` where it may not lead its message."""
+    """A block of a message's content, and as canonical JSON.
+
+    `later` where it may not lead its message, `flat` where it holds neither objects nor arrays.
+    """
 
     value: dict[str, Any]
     json: bytes
     later: bool
+    flat: bool
 
 
 class _Said(NamedTuple):
@@ -124,7 +128,7 @@ class _Message(NamedTuple):
 
     said: list[_Said]
     role: str
-    content: list[dict[str, Any]]
+    content: list[_Block]
     json: bytes
 
 
@@ -157,7 +161,7 @@ def _together(content: list[_Said]) -> list[_Said]:
 def _message(role: str, content: list[_Said]) -> _Message:
     blocks = sorted(chain.from_iterable(each.blocks for each in content), key=attrgetter("later"))
     written = b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role))
-    return _Message(content, role, [block.value for block in blocks], written)
+    return _Message(content, role, blocks, written)
 
 
 def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) -> _Made:
@@ -172,7 +176,16 @@ def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) ->
 def _blocks(piece: Piece) -> Iterator[_Block]:
     for content in exporters.content(piece):
         value, written = _encodable(content)
-        yield _Block(value, written, exporters.is_no_result(value))
+        flat = not any(isinstance(item, (dict, list)) for item in value.values())
+        yield _Block(value, written, exporters.is_no_result(value), flat)
+
+
+def _copied(block: _Block) -> dict[str, Any]:
+    """The block's value, which shares nothing with it that could be changed."""
+    if block.flat:
+        return block.value.copy()
+    copied: dict[str, Any] = msgspec.to_builtins(block.value)
+    return copied
 
 
 def _encodable(value: Any) -> tuple[Any, bytes]:

@@ -254,8 +254,8 @@ def _with_ids(content: list[Piece]) -> list[Piece]:
     """`content` with call ids that the API takes; one that it takes already stays."""
     ids: dict[str, str] = {}
     taken: set[str] = set()
-    for piece in content:
-        if piece.kind == "tool_use" and piece.call not in ids:
+    for piece in [each for each in content if each.kind == "tool_use"]:
+        if piece.call not in ids:
             name = piece.call
             if not _CALL_ID.fullmatch(name):
                 name = re.sub("[^A-Za-z0-9_-]", "_", name)[:40] + "-" + _digest(piece.call)
