@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from ctxvc import media, models, tokens
 from ctxvc.core import text, wire
-from ctxvc.core.budget import DEFAULT_WINDOW
+from ctxvc.core.budget import DEFAULT_WINDOW, Budget, Ladder
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.prompt import MASK_SHOWN, Bodies, Slot, outline, pieces
 from ctxvc.core.view import Cost
@@ -135,9 +135,15 @@ class Prices:
         return self._meter.count(words)
 
 
-def window_of(ledger: Ledger) -> int:
-    """The window to judge by: the scope's own budget, else the model's window, else that of most models."""
-    return ledger.meta.budget or models.window(ledger.meta.model) or DEFAULT_WINDOW
+def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
+    """The budget that a scope is judged by, with thresholds of `ladder` where the scope has none of its own.
+
+    Its window is the scope's own, else the model's as its provider or the table has it, else that of most models.
+    """
+    meta = ledger.meta
+    window = meta.budget or meta.window or models.window(meta.model) or DEFAULT_WINDOW
+    known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
+    return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
 
 
 def cache_file(store: Store) -> Path:

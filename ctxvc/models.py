@@ -147,19 +147,10 @@ def limits(model: str) -> Limits | None:
     return MODELS.get(_plain_name(model))
 
 
-#: Windows that the models' provider told this process of. They come before the table's.
-_TOLD: dict[str, int] = {}
-
-
-def learn(model: str, window: int) -> None:
-    """From now on this process takes a model's window for what its provider says: so many tokens."""
-    _TOLD[_plain_name(model)] = window
-
-
 def window(model: str) -> int | None:
-    """The context window of a model in tokens: as `learn` was told, else by the table; None where neither has it."""
+    """The context window of a model in tokens, as the table has it; None if it is not there."""
     known = limits(model)
-    return _TOLD.get(_plain_name(model)) or (known.window if known else None)
+    return known.window if known else None
 
 
 class Rates(NamedTuple):

@@ -13,12 +13,11 @@ from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, counted
 from ctxvc.core import boards
-from ctxvc.core.budget import Budget, Ladder
-from ctxvc.core.ledger import Ledger
+from ctxvc.core.budget import Budget
 from ctxvc.core.plan import View
 from ctxvc.core.text import decode, one_line
 from ctxvc.core.view import Cost, Dashboard, Line, dashboard, folded
-from ctxvc.measure import Meter, Prices, window_of
+from ctxvc.measure import Meter, Prices, budget_of
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Snapshot
 from ctxvc.store.store import Store
@@ -82,12 +81,6 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     else:
         lines = blocks or tuple(folded(page.board.lines))
         app.output.lines(_board_lines(app.output, moment, page, lines, reported))
-
-
-def budget_of(ledger: Ledger) -> Budget:
-    """The budget that a scope is judged by, with its own thresholds where it has any."""
-    own = {name: value for name, value in ledger.meta.ladder.items() if name in Ladder.__struct_fields__}
-    return Budget(window_of(ledger), ledger.meta.reserve, Ladder(**own))  # type: ignore[arg-type]
 
 
 def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:

@@ -152,17 +152,13 @@ def after_failure(way: str) -> Iterator[None]:
 
 
 def told_window(asked: Model, model: str) -> int:
-    """The tokens that a model takes, as its provider says; from now on its window here. 0 where it does not say.
+    """The tokens that a model takes, as its provider says; 0 where it does not say.
 
     Raises: ModelFailed where the provider cannot be asked: then nothing has begun yet.
     """
-    from ctxvc import models
     from ctxvc.agent.model import Anthropic
 
-    told = asked.window(model) if isinstance(asked, Anthropic) else None
-    if told:
-        models.learn(model, told)
-    return told or 0
+    return (asked.window(model) or 0) if isinstance(asked, Anthropic) else 0
 
 
 @contextmanager
@@ -171,7 +167,7 @@ def _opened(
 ) -> Iterator[Session]:
     """The session of the run, which is nobody else's meanwhile: the one to go on with, or a new one in the project.
 
-    It keeps what the person gave and no window of the model's own: another model has another.
+    Its budget is what the person gave, and none where nobody did: the model's window is the model's.
     """
     from ctxvc import models
     from ctxvc.agent import running
@@ -184,10 +180,11 @@ def _opened(
     if not asked.scripted:
         limits.check(model)
     told = told_window(asked, model)
-    given = budget or held.budget or (0 if models.window(model) else window)
+    given = budget or held.budget
     if 0 < told < given:
         raise BadInput(f"{model} takes {told:,} tokens, not {given:,}", hint=f"give --budget {told} or less")
-    whole = given or models.window(model) or DEFAULT_WINDOW
+    takes = told or (window if not models.window(model) else 0) or held.window_of(model)
+    whole = given or takes or models.window(model) or DEFAULT_WINDOW
     reserve = min(_REPLY, whole // 4)
     name = resume or name
     name = name or next(free for number in range(1, len(known) + 2) if (free := f"run-{number}") not in known)
@@ -200,7 +197,7 @@ def _opened(
                 path, name, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder
             )
         with session:
-            session.set(budget=given, reserve=reserve)
+            session.set(budget=given, reserve=reserve, window=takes)
             yield session
 
 
@@ -209,6 +206,11 @@ class _Held(NamedTuple):
 
     model: str = ""
     budget: int = 0
+    window: int = 0
+
+    def window_of(self, model: str) -> int:
+        """What the model takes, where that was said before; else 0."""
+        return self.window if model == self.model else 0
 
 
 def _known(app: App, resume: str) -> tuple[Path, list[str], _Held]:
@@ -226,7 +228,7 @@ def _known(app: App, resume: str) -> tuple[Path, list[str], _Held]:
             known = store.sessions()
             if resume in known:
                 meta = store.writer(resume).ledger().meta
-                held = _Held(meta.model, meta.budget)
+                held = _Held(meta.model, meta.budget, meta.window)
     if resume and resume not in known:
         raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
     return path, known, held

@@ -117,9 +117,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`ctxvc.json`: what a scope knows of itself.
 
-    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `ladder` are
-    thresholds that differ from the usual ones. `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is
-    the number of the newest block before the newest cut: thinking and dashboards up to it have left for good.
+    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `window` is what the
+    model takes, where somebody said so (0: nobody did); `ladder` are thresholds that differ from the usual ones.
+    `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
+    newest cut: thinking and dashboards up to it have left for good.
     `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
     session runs under, with its knobs, as `--policy` takes it.
     """
@@ -132,6 +133,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     budget: int = 0
     reserve: int = 0
+    window: int = 0
     ladder: dict[str, float] = {}
     tokenizer: str = "o200k_base"
     calibration: tuple[int, int] = (1000, 0)

@@ -26,11 +26,12 @@ from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.recovery import Recovered
 from ctxvc.core.view import Dashboard
 from ctxvc.errors import BadInput, Conflict, NotFound
+from ctxvc.measure import budget_of
 from ctxvc.request import Request, request
 from ctxvc.session import governing, incoming, outgoing, recovering, waiting
 from ctxvc.session import undo as undoing
 from ctxvc.session.calibrating import Calibrating
-from ctxvc.session.context import Context, budget_fields, budget_of, touched
+from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
 from ctxvc.store import plans, revisions
 from ctxvc.store.plans import Pending
@@ -235,7 +236,8 @@ class Session:
     def set(self, **fields: Any) -> None:
         """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit.
 
-        Another model's window and thresholds hold from the next request on, and its calibration begins anew.
+        `window` is what the model takes, where its provider says other than the table. Another model's window and
+        thresholds hold from the next request on, and its calibration begins anew.
         """
         self._context.set(fields)
 

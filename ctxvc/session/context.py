@@ -18,7 +18,7 @@ from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import Bodies
 from ctxvc.core.view import Dashboard, dashboard, protocol, totals
-from ctxvc.measure import Meter, Prices
+from ctxvc.measure import Meter, Prices, budget_of
 from ctxvc.session.proof import Sent
 from ctxvc.store import revisions
 from ctxvc.store.writer import Writer
@@ -237,12 +237,12 @@ class Context:
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets fields of `ctxvc.json`, where they are not so already.
 
-        Another model counts in its own way, and cannot read this one's thinking.
+        Another model has its own window, counts in its own way, and cannot read this one's thinking.
         """
         ledger = self.ledger()
         model = fields.get("model", ledger.meta.model)
         another = not models.is_same(model, ledger.meta.model)
-        wanted = {"calibration": tuple(models.initial(model)), **fields} if another else fields
+        wanted = {"window": 0, "calibration": tuple(models.initial(model)), **fields} if another else fields
         new = {name: value for name, value in wanted.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
@@ -250,14 +250,6 @@ class Context:
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
         self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
-
-
-def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
-    """The scope's own, else the model's window; thresholds of `ladder` where the scope has none of its own."""
-    meta = ledger.meta
-    window = meta.budget or models.window(meta.model) or budgets.DEFAULT_WINDOW
-    known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
-    return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:

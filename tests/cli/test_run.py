@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from ctxvc import models
 from ctxvc.session import Session
 from tests.cli.conftest import Run
 from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, catalogue, script, serve
@@ -24,7 +24,6 @@ Serving = Callable[..., Any]
 @pytest.fixture
 def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
     """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
-    monkeypatch.setattr(models, "_TOLD", {})
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
 
     @contextmanager
@@ -57,6 +56,8 @@ def test_the_window_is_the_models_own_and_another_models_takes_its_place(
         ran(run, tmp_path, "first")
         with session_of(tmp_path) as session:
             assert session.budget.window == 700_000
+        # Whoever looks is another process, which has asked nobody.
+        assert json.loads(run("status", "--json", folder=tmp_path).stdout)["window"] == 700_000 - 16_000
         ran(run, tmp_path, "and on", "--resume", "run-1", "--model", HAIKU)
         with session_of(tmp_path) as session:
             assert session.budget.window == 150_000
@@ -102,6 +103,9 @@ def test_the_person_says_what_a_model_takes_that_nobody_knows(serving: Serving, 
     said = tmp_path / "said.json"
     said.write_text('[{"content": "Well."}]')
     ran(run, tmp_path, "first", "--model", "own-model", "--window", "30000", "--script", str(said))
+    with session_of(tmp_path) as session:
+        assert session.budget.window == 30_000
+    ran(run, tmp_path, "second", "--resume", "run-1", "--script", str(said))
     with session_of(tmp_path) as session:
         assert session.budget.window == 30_000
     ran(run, tmp_path, "first", "--model", HAIKU, "--window", "30000", "--script", str(said))
