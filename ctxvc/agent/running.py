@@ -153,14 +153,15 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
     """Inside, the session's policy can ask the run's model: it sees the live prompt and one block more."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Anthropic):
-        session.policy = policies.asking(policy, _beside(session, model, setup.watcher, spending))
+        ask = _beside(session, model, policies.actor_of(policy), setup.watcher, spending)
+        session.policy = policies.asking(policy, ask)
     try:
         yield
     finally:
         session.policy = before
 
 
-def _beside(session: Session, model: Anthropic, watcher: Watcher, spending: Spending) -> Ask:
+def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, spending: Spending) -> Ask:
     """The model for the session's policy; where it fails, it says nothing."""
 
     def live(_: View) -> dict[str, Any]:
@@ -168,8 +169,13 @@ def _beside(session: Session, model: Anthropic, watcher: Watcher, spending: Spen
 
     def ask(view: View, words: str) -> Answer:
         name = session.ledger().meta.model
+
+        def heard(message: Mapping[str, Any]) -> None:
+            spending.add(message, name, aside=True)
+            session.asked(message, model=name, actor=actor)
+
         try:
-            return model.ask(name, live, heard=lambda message: spending.add(message, name, aside=True))(view, words)
+            return model.ask(name, live, heard=heard)(view, words)
         except ModelFailed as error:
             watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")

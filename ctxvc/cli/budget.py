@@ -213,8 +213,10 @@ def _item(line: Line) -> schemas.StatusLine:
 
 
 def _reported(store: Store, moment: Snapshot) -> int | None:
-    """The input tokens that the provider counted in the newest call whose usage is known; None where none is near."""
+    """The input tokens that the provider counted in the newest reply whose usage is known; None where none is near."""
     for entry in islice(revisions.history(store, moment.commit), _NEAR):
+        if entry.trailers.get("Ctxvc-Op") != "step":
+            continue
         usage = dict(word.partition("=")[::2] for word in entry.trailers.get("Ctxvc-Usage", "").split())
         counts = [usage[name] for name in _INPUT if usage.get(name, "").isdigit()]
         if counts:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--model` and `--script`, as in `run`, for what is asked beside the conversation."""
     model = click.option("--model", metavar="MODEL", default="",
-                         help="Ask this model, where the policy can use one (no model).")  # fmt: skip
+                         help="Ask this model, if the policy can use one, and record what it took (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
                           help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
     return model(script(command))
@@ -35,16 +35,16 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
     if not model and script is None:
         return policy
     from ctxvc.core.policy import Answer
-    from ctxvc.policies import asking, spec
+    from ctxvc.policies import actor_of, asking, spec
 
     if asking(policy, lambda _view, _words: Answer("")) == policy:
         raise BadInput(f"{spec(policy)[:80]} asks no model", hint="planned, layered and summary can use one")
     if script is not None:
         app.output.note("scripted: these answers were written or recorded before; no model is asked")
-    return asking(policy, _ask(app, session, model, script))
+    return asking(policy, _ask(app, session, actor_of(policy), model, script))
 
 
-def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
+def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
     """What is sent the session's live prompt, as it is, and one more block behind it. Raises: ModelFailed, BadInput."""
     from ctxvc.agent.calls import arguments
     from ctxvc.core.policy import Answer
@@ -54,7 +54,7 @@ def _ask(app: App, session: Session, name: str, script: Path | None) -> Ask:
         def live(_: View) -> dict[str, Any]:
             return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
 
-        return _provider(app).ask(name, live)
+        return _provider(app).ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
 
     replies = _scripted(app, script)
 

@@ -34,6 +34,7 @@ from ctxvc.session.calibrating import Calibrating
 from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
 from ctxvc.store import plans, revisions
+from ctxvc.store.flush import usage_trailers
 from ctxvc.store.plans import Pending
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
@@ -282,6 +283,17 @@ class Session:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
         return made
+
+    def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
+        """Records what a call beside the conversation took, as a policy's, where the reply tells.
+
+        It is a commit of its own, which changes nothing: `log --usage` counts it. `model` replied where `reply` does
+        not say which.
+        """
+        usage = incoming.usage(reply)
+        if usage:
+            trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
+            self.writer.change(subject=f"asked by {actor}", op="ask", actor=actor, trailers=trailers)
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""

@@ -32,16 +32,20 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content
     parts = tuple(_part(block, role, maker) for block in blocks)
-    usage = given.get("usage")
     return Message(
         role=role,
         parts=parts,
         reply=str(given.get("id") or ""),
         model=str(given.get("model") or ""),
-        usage={name: count for name, count in usage.items() if isinstance(count, int)}
-        if isinstance(usage, dict)
-        else {},
+        usage=usage(given),
     )
+
+
+def usage(reply: Mapping[str, Any]) -> dict[str, int]:
+    """What the provider says that the call of a reply took: its counts of tokens."""
+    told = reply.get("usage")
+    counts = told.items() if isinstance(told, dict) else ()
+    return {name: count for name, count in counts if isinstance(count, int)}
 
 
 def _part(block: Any, role: Role, maker: Origin) -> Part:

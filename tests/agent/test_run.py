@@ -22,6 +22,7 @@ from ctxvc.errors import BadInput, OverBudget
 from ctxvc.request import canonical
 from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
+from ctxvc.store import revisions
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
 from tests.session.building import MODEL, WORDS, damages
@@ -366,6 +367,7 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
         steps = sum(message["role"] == "assistant" for message in request["messages"])
         return [call("bash", command=f"seq {steps}000 {steps}110")] if steps < 6 else "Counted."
 
+    asides = 0
     policy = "planned:trigger=0.3,tight=0.35,target=0.2,least=500"
     with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
         for task in ("do it", "and more"):
@@ -379,6 +381,15 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
             planned = sum("gc_plan" in json.dumps(each.body["messages"][-1]["content"][-1]) for each in api.calls)
             assert ended.steps == len(api.calls) - planned
             assert planned or task == "and more"
+            asides += planned
+        session.writer.flush()
+        entries = revisions.history(session.store, session.writer.tip())
+        told = [entry for entry in entries if entry.trailers["Ctxvc-Op"] == "ask"]
+        assert len(told) == asides
+        for entry in told:
+            assert entry.subject == "asked by planner"
+            assert entry.trailers["Ctxvc-Model"] == MODEL
+            assert "output_tokens=" in entry.trailers["Ctxvc-Usage"]
 
 
 def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:

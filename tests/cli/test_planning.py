@@ -226,6 +226,10 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
         ("archive", "entered"), ("prune", "done"),
     ]  # fmt: skip
     assert "the planning took 0" not in planned["moment"]
+    calls = answer(run, longer, "log", "--usage")["items"]
+    (taken,) = (item for item in calls if item["subject"] == "asked by planner")
+    assert taken["model"] == MODEL
+    assert taken["fresh"] + taken["written"] > 1_000
     assert "Made by fixed rules, without a model" in answer(run, longer, *words)["reason"]
 
 
