@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--model` and `--script`, as in `run`, for what is asked beside the conversation."""
     model = click.option("--model", metavar="MODEL", default="",
-                         help="Ask this model, if the policy can use one, and record what it took (no model).")  # fmt: skip
+                         help="Ask this model, if the policy can use one; it is recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
                           help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
     return model(script(command))
