@@ -11,7 +11,7 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.models import model_options, with_model
+from ctxvc.cli.models import model_options, unasked, with_model
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
     from ctxvc.core.engine import rehearse
     from ctxvc.policies import proposed, spec
 
-    view = session.view()
+    view = unasked(session.view())
     before = session.used()
     made = proposed(policy, _under(view, window, before))
     done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
@@ -42,6 +44,12 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
     if script is not None:
         app.output.note("scripted: these answers were written or recorded before; no model is asked")
     return asking(policy, _ask(app, session, actor_of(policy), model, script))
+
+
+def unasked(view: View) -> View:
+    """The view as if no policy had asked a model before: a person wants it asked now."""
+    ledger = view.ledger
+    return replace(view, ledger=ledger.with_meta(msgspec.structs.replace(ledger.meta, asked=0)))
 
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:

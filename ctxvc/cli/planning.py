@@ -17,7 +17,7 @@ import msgspec
 from ctxvc.cli import schemas
 from ctxvc.cli.acting import left_out
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.models import model_options, with_model
+from ctxvc.cli.models import model_options, unasked, with_model
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.errors import BadInput
 
@@ -75,7 +75,7 @@ def plan(
         policy = parsed(spec or writer.ledger().meta.policy or "default", app.folder)
         session = Session(writer, actor="user", policy=policy)
         policy = with_model(app, session, policy, model, script)
-        view = session.view()
+        view = unasked(session.view())
         if budget:
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
         made = proposed(policy, view)

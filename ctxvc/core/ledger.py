@@ -122,7 +122,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
     newest cut: thinking and dashboards up to it have left for good.
     `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
-    session runs under, with its knobs, as `--policy` takes it.
+    session runs under, with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy
+    last asked a model what should leave.
     """
 
     format: int
@@ -140,6 +141,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cuts: tuple[int, ...] = ()
     refused: int = 0
     policy: str = ""
+    asked: int = 0
     source: Source | None = None
 
 

@@ -49,8 +49,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What somebody wants done and why. `actor` is as in DESIGN's commits: agent, planner, policy:NAME, guard, user.
 
-    `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `cost` is
-    what a model took to make the plan, in tokens.
+    `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `asked`
+    tells that a model was asked for it, whatever came of that, and `cost` what it took, in tokens.
     """
 
     actions: tuple[Action, ...]
@@ -58,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     allow_user: bool = False
     pressure: bool = False
+    asked: bool = False
     cost: int = 0
 
 

@@ -21,7 +21,7 @@ from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import results_of
 from ctxvc.core.protection import protected
 from ctxvc.policies.bounds import numbers, ordered, shares
-from ctxvc.policies.summaries import Span, contract, extracted, parsed
+from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
 _HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
@@ -289,8 +289,8 @@ class Summary(Policy, frozen=True, kw_only=True):
 
     Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
     budget: `trigger`, where it acts; `keep`, what stays word for word at the end; `room`, what a summary is to cost at
-    most; `least`, what must be there to be summarised. `ask` is the model that writes; without one the summary is made
-    of sentences of the conversation itself, and says so.
+    most; `least`, what must be there to be summarised, and have come since a model was last asked. `ask` is the model
+    that writes; without one the summary is made of sentences of the conversation itself, and says so.
     Differs: what a human wrote stays as it is; behind the summary the blocks are a group that can be recovered;
     summaries are not summarised again.
     """
@@ -319,17 +319,21 @@ class Summary(Policy, frozen=True, kw_only=True):
             held = view.calibrated(span.shown) if span else 0
             reason = leaving(view, before, before, f"only {held:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
+        if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
+            reason = leaving(view, before, before, f"only {new:,} came since a model was asked")
+            return Plan(actions=(), actor=self.actor, reason=reason)
         words, cost = self._told(view, span)
+        asked = self.ask is not None
         size = view.price.text(f"{_HEADER}\n{stubs.guarded(words)}")
         if not words.strip() or size >= span.shown:
             reason = leaving(view, before, before, "the model gave no summary that is shorter")
-            return Plan(actions=(), actor=self.actor, reason=reason, cost=cost)
+            return Plan(actions=(), actor=self.actor, reason=reason, asked=asked, cost=cost)
         reason = (
             f"{before:,} of {effective:,} tokens: {len(span.rows)} blocks of {span.shown:,} become a summary of about "
             f"{size:,}{excess(view, view.calibrated(total - span.shown + size))}"
         )
         summarise = Action(verb="summarise", targets=span.targets, index=words)
-        return Plan(actions=(summarise,), actor=self.actor, reason=reason, cost=cost)
+        return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=asked, cost=cost)
 
     def _span(self, view: View) -> Span | None:
         """All that may leave but the newest part, as one; None where that is nothing."""

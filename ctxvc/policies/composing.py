@@ -38,6 +38,7 @@ class Composed(Policy, frozen=True, kw_only=True):
             actor=self.actor,
             reason="; ".join(told),
             pressure=any(plan.pressure for plan in plans),
+            asked=any(plan.asked for plan in plans),
             cost=sum(plan.cost for plan in plans),
         )
 

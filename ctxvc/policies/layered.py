@@ -98,6 +98,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             actor=self.actor,
             reason=f"{before:,} of {view.budget.effective:,} tokens: {'; '.join(said)}",
             pressure=before > view.budget.guard,
+            asked=stand.asked,
             cost=stand.cost,
         )
 
@@ -188,14 +189,18 @@ class Layered(Policy, frozen=True, kw_only=True):
         if freed < marks.least:
             said = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
             return replace(stand, said=(*stand.said, said))
+        if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
+            said = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
+            return replace(stand, said=(*stand.said, said))
         texts, cost = self._texts(stand.view, spans)
+        stand = replace(stand, asked=self.ask is not None, cost=cost)
         actions = [
             Action(verb="summarise", targets=span.targets, index=texts[span.name])
             for span in spans
             if span.name in texts
         ]
         if not actions:
-            return replace(stand, said=(*stand.said, "the model gave no summary in the form asked for"), cost=cost)
+            return replace(stand, said=(*stand.said, "the model gave no summary in the form asked for"))
         gone = {target for action in actions for target in action.targets}
         others = [action for action in (*stand.actions, *stand.waiting) if not gone.issuperset(action.targets)]
         tried = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
@@ -205,7 +210,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             f"without summaries {view.calibrated(cleared.tokens_after):,} would be left; "
             f"{made:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {left:,} left"
         )
-        return replace(stand, tokens=left, actions=tried.done, said=(said,), cost=cost)
+        return replace(stand, tokens=left, actions=tried.done, said=(said,))
 
     def _texts(self, view: View, spans: Sequence[Span]) -> tuple[Mapping[str, str], int]:
         """part → its summary, where there is one, and the tokens that it took to make them."""
@@ -259,7 +264,7 @@ class _Stand:
     """What the layers have come to. `view` is as it was given, `tokens` what the prompt costs after `actions`.
 
     `offloaded` is the ledger behind layer 1, where that did anything. `waiting` are actions that free too little by
-    themselves, `said` is what the reason of the plan says.
+    themselves, `said` is what the reason of the plan says, `asked` whether a model was asked.
     """
 
     view: View
@@ -269,6 +274,7 @@ class _Stand:
     actions: tuple[Action, ...] = ()
     waiting: tuple[Action, ...] = ()
     said: tuple[str, ...] = ()
+    asked: bool = False
     cost: int = 0
 
 

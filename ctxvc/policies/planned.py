@@ -25,9 +25,9 @@ class Planned(Policy, frozen=True, kw_only=True):
     """Objects fold, mask and prune as a planner says, which is a model, or fixed rules where there is none.
 
     Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round begins when the prompt passes
-    `trigger` and at least `least` tokens came since what the last one took. The planner gets the prompt and one block
-    behind it, its plan is read strictly, overlaps are taken out, and what the engine would refuse is dropped. `moment`
-    says when it is committed.
+    `trigger` and at least `least` tokens came since a model was last asked, and since what the last round took. The
+    planner gets the prompt and one block behind it, its plan is read strictly, overlaps are taken out, and what the
+    engine would refuse is dropped. `moment` says when it is committed.
 
     What differs from the paper: names stand in an index and not in the messages; mask and prune can be undone, as all
     bytes stay; what a human wrote stays, also where a turn is folded; the pointer of what was folded stands in its
@@ -91,7 +91,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         answer = self._answer(view, found, some, total, hard=hard)
         said = parse(answer.text, found)
         actions, faults = _actions(said, some, view.calibrated, total, trigger)
-        plan = Plan(actions=actions, actor=ACTOR, pressure=hard, cost=answer.tokens)
+        plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
         actions, left = until(view, plan, 0)
         reason = f"{told}: {_told(said, actions, faults)}"
         if actions and total - left < total * self.saving:
@@ -112,8 +112,9 @@ class Planned(Policy, frozen=True, kw_only=True):
         )
 
     def _new(self, view: View, some: Iterable[Movable]) -> int:
-        """The tokens that could be planned over and came after the newest block that a planner took."""
-        newest = next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0)
+        """The tokens that could be planned over and came since a model was asked, or what a planner took last."""
+        newest = view.ledger.meta.asked
+        newest = max(newest, next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0))
         turns = (one for one in some if one.object.family == "conversation")
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 

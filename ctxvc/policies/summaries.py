@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 import msgspec
 
 from ctxvc.core import stubs, text
 from ctxvc.core.ledger import Row
+from ctxvc.core.plan import View
 
 #: The sections of a summary, each with what it is to say.
 SECTIONS: Mapping[str, str] = {
@@ -55,6 +57,12 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """`B3-B41`: its first and last block."""
         return f"{self.rows[0].id}-{self.rows[-1].id}"
+
+
+def since_asked(view: View) -> int:
+    """The tokens of what stands in the prompt and came since a policy last asked a model; dashboards do not count."""
+    new = takewhile(lambda row: row.number > view.ledger.meta.asked, view.ledger.backwards())
+    return view.calibrated(sum(view.price.body(row) for row in new if row.present and row.kind != "dashboard"))
 
 
 def contract(spans: Sequence[Span]) -> str:

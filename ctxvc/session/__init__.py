@@ -287,13 +287,13 @@ class Session:
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
         """Records what a call beside the conversation took, as a policy's, where the reply tells.
 
-        It is a commit of its own, which changes nothing: `log --usage` counts it. `model` replied where `reply` does
-        not say which.
+        It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` replied where
+        `reply` does not say which.
         """
         usage = incoming.usage(reply)
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
-            self.writer.change(subject=f"asked by {actor}", op="ask", actor=actor, trailers=trailers)
+            self._context.asked(actor, trailers)
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""

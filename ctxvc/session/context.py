@@ -219,6 +219,14 @@ class Context:
         after = with_cut(tried.after) if tried and _op(tried) not in _NO_EDIT else tried.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
+    def asked(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
+        """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
+        number = self.ledger().meta.counters.block
+        if trailers or number != self.ledger().meta.asked:
+            self.writer.change(
+                subject=f"asked by {actor}", op="ask", actor=actor, meta={"asked": number}, trailers=trailers
+            )
+
     def cut(self, why: str, boards: Iterable[Row] = ()) -> None:
         """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none.
 

@@ -29,6 +29,8 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     held = next((each for each in waiting.pending(context) if each.plan.actor == actor_of(policy)), None)
     view = context.view()
     plan = held.plan if held else proposed(policy, view)
+    if plan.asked and not held:
+        context.asked(actor_of(policy))
     if not plan.actions:
         return None
     pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.policy import Answer, Policy, Terms
 from ctxvc.core.timing import Moment
+from ctxvc.policies import asking, parse
 from ctxvc.session import Session
 from ctxvc.store import revisions
 from ctxvc.store.revisions import Entry
@@ -125,6 +127,36 @@ def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[flo
     session.request()
 
     assert session.pending() == ()
+
+
+@pytest.mark.parametrize("said", ["", "<gc_plan></gc_plan>", "I do not know."])
+@pytest.mark.parametrize(
+    "policy", ["planned:trigger=0.3,target=0.2,least=2000", "layered:summarise=0.65", "summary:trigger=0.5"]
+)
+def test_a_model_that_says_nothing_of_use_is_not_asked_at_every_request(place: Path, policy: str, said: str) -> None:
+    asked: list[int] = []
+    spoken = 0
+
+    def ask(view: View, _: str) -> Answer:
+        asked.append(spoken)
+        return Answer(said, 100)
+
+    create(place).close()
+    with Session.open(place, "demo", budget=40_000, policy=policy) as session:
+        session.policy = asking(parse(policy), ask)
+        for turn in range(50):
+            session.append({"role": "user", "content": f"turn {turn}"})
+            session.request()
+            words = f"{turn}: " + "what was found out " * 200
+            session.append({"role": "assistant", "content": words})
+            spoken += session.view().price.text(words)
+        rounds = commits(session, "ask")
+
+    least = {"planned": 2_000, "layered": 4_000, "summary": 4_000}[policy.partition(":")[0]]
+    calm = [at for at in asked if at < 36_000]  # above the guard it is asked all the same
+    assert len(calm) >= 2
+    assert all(later - earlier >= 0.9 * least for earlier, later in pairwise(calm))
+    assert [each.subject for each in rounds] == [f"asked by {session.policy.actor}"] * len(asked)
 
 
 def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
