@@ -6,6 +6,8 @@ what a cut takes away never comes back. The cut is a block's number, kept in `ct
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ctxvc.core.ledger import Ledger, Meta, Row
 
 #: Kinds that a cut takes away.
@@ -54,6 +56,11 @@ def newest_reply(ledger: Ledger) -> list[Row]:
         if row.role == "assistant":
             reply.append(row)
     return reply[::-1] if any(map(_says, reply)) else []
+
+
+def latest_step(rows: Iterable[Row]) -> int:
+    """The step of the newest reply among `rows`, as `newest_reply` has it; 0 where there is none."""
+    return max((row.step for row in rows if row.role == "assistant" and _says(row)), default=0)
 
 
 def _says(row: Row) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from ctxvc.core import engine, protection, text, wire
-from ctxvc.core.cuts import is_cut
+from ctxvc.core.cuts import is_cut, latest_step
 from ctxvc.core.delimiter import TOOL, Declared, Type, judge
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import ASIDE, is_human
@@ -229,11 +229,6 @@ def kept(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
         if call in stays or result.id in stays:
             stays |= {call, result.id}
     return frozenset(stays)
-
-
-def latest_step(rows: Iterable[Row]) -> int:
-    """The newest step that has a reply; 0 where there is none."""
-    return max((row.step for row in rows if row.role == "assistant"), default=0)
 
 
 def leaving(rows: Iterable[Row], tools: Tools = TOOLS) -> Leaving:

@@ -2,7 +2,8 @@
 
 VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Here it
 goes on to a low-water mark, since each time costs the cached prefix. Where results are not enough, whole steps leave as
-a group, oldest first, and last the results of the step that just ended.
+a group, oldest first, and last the results of the step that just ended, and blocks one by one of which a group would
+save nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ def guard(view: View, spare: int = 0) -> Rehearsal | None:
     tried: Rehearsal | None = None
     kept = protected(view.ledger)
     newest = _newest_results(view.ledger)
+    results, steps = _results(view, kept), tuple(_steps(view, kept))
+    single = (Action(verb="archive", targets=(block,)) for step in steps for block in step.targets)
     for actions, spared in (
-        (_results(view, kept), kept),
-        ((*_results(view, kept), *_steps(view, kept)), kept),
-        ((*_results(view, kept), *_steps(view, kept), *_results(view, kept - newest, only=newest)), kept - newest),
+        (results, kept),
+        ((*results, *steps), kept),
+        ((*results, *steps, *_results(view, kept - newest, only=newest), *single), kept - newest),
     ):
-        tried = _enough(view, tuple(actions), low, spared)
+        tried = _enough(view, actions, low, spared)
         if view.calibrated(tried.tokens_after) <= target:
             return tried
     return tried

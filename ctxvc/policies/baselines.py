@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ctxvc.core import stubs
 from ctxvc.core.blocks import Kind
-from ctxvc.core.cuts import is_cut
+from ctxvc.core.cuts import is_cut, latest_step
 from ctxvc.core.engine import measure, until
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import ASIDE, is_human
@@ -54,7 +54,7 @@ def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> l
     """
     ledger = view.ledger
     rows = list(ledger.rows())
-    latest = max((row.step for row in rows if row.role == "assistant"), default=0)
+    latest = latest_step(rows)
     stays = set(protected(ledger)) | {row.id for row in rows if row.state == "pinned"}
     calls = {row.call for row in rows if row.call and row.id in stays}
     for call, result in results_of(row for row in rows if row.call in calls).items():

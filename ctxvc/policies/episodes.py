@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal, NamedTuple
 
 from ctxvc.core import episodes, stubs, text, timing
-from ctxvc.core.cuts import is_cut
+from ctxvc.core.cuts import is_cut, latest_step
 from ctxvc.core.draft import header, outermost
 from ctxvc.core.engine import measure
 from ctxvc.core.episodes import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -170,7 +170,7 @@ class _Bench(NamedTuple):
     def of(view: View, tools: Tools, graph: Graph) -> _Bench:
         rows = {row.id: row for row in view.ledger.rows()}
         level = episodes.leaving(rows.values(), tools)
-        return _Bench(view, graph, rows, level, episodes.latest_step(rows.values()), _units(view, graph, rows))
+        return _Bench(view, graph, rows, level, latest_step(rows.values()), _units(view, graph, rows))
 
     def going(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""
@@ -333,7 +333,7 @@ def _staying(bench: _Bench, done: tuple[Action, ...]) -> str:
         why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in left)
         tokens[why] = tokens.get(why, 0) + bench.shown(row)
     told = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
-    return f"of what stays are {', '.join(told)}" if told else "nothing else is there"
+    return f"of what stays are {', '.join(told)}" if told else "of what stays are stubs alone"
 
 
 def _why(row: Row, episode: Episode | None, latest: bool, may_leave: bool) -> str:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
 from ctxvc.core.budget import Budget
+from ctxvc.core.cuts import latest_step
 from ctxvc.core.draft import outermost
 from ctxvc.core.engine import cost_of, measure, rehearse, until
 from ctxvc.core.ledger import Ledger, Row
@@ -289,7 +290,7 @@ def _shown(view: View) -> Mapping[str, int]:
 def _end(view: View, shown: Mapping[str, int], verbatim: int) -> int:
     """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens."""
     rows = list(view.ledger.rows())
-    end = max((row.step for row in rows if row.role == "assistant"), default=0)
+    end = latest_step(rows)
     spent = 0
     for step, some in groupby(reversed(rows), key=attrgetter("step")):
         spent += sum(shown.get(row.id, 0) for row in some)
