@@ -19,6 +19,8 @@ from ctxvc.policies import planners
 from ctxvc.policies.bounds import numbers, ordered, shares
 
 ACTOR = "planner"
+#: Names of what a plan had wrong, in its reason, for each way to be wrong.
+_NAMED = 3
 
 
 class Planned(Policy, frozen=True, kw_only=True):
@@ -90,10 +92,10 @@ class Planned(Policy, frozen=True, kw_only=True):
             return Plan(actions=(), actor=ACTOR, reason=f"{told}: {why}")
         answer = self._answer(view, found, some, total, hard=hard)
         said = parse(answer.text, found)
-        actions, faults = _actions(said, some, view.calibrated, total, trigger)
+        actions, left_out = _actions(said, some, view.calibrated, total, trigger)
         plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
         actions, left = until(view, plan, 0)
-        reason = f"{told}: {_told(said, actions, faults)}"
+        reason = f"{told}: {_told(said, actions, left_out)}"
         if actions and total - left < total * self.saving:
             reason += f"; dropped, as it frees {total - left:,} tokens, less than {self.saving:.0%}"
             actions, left = (), total
@@ -136,33 +138,54 @@ def _took(actor: str) -> bool:
     return actor == ACTOR or Planned.name in actor.removeprefix("policy:").split("+")
 
 
+class _LeftOut:
+    """What of a plan is not done: by reason how often, and the first names."""
+
+    def __init__(self, said: GcPlan) -> None:
+        self.counts = Counter({FAULTS[why]: number for why, number in said.faults.items()})
+        self.names: dict[str, list[str]] = {}
+        for dropped in said.dropped:
+            self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
+
+    def add(self, why: str, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.counts[why] += 1
+            self.names.setdefault(why, []).append(entry.target)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number} × {why}{self._named(why)}" for why, number in sorted(self.counts.items()))
+
+    def _named(self, why: str) -> str:
+        names = [escaped(name, 40) for name in self.names.get(why, ())[:_NAMED]]
+        return f" ({', '.join(names)}{', …' if self.counts[why] > len(names) else ''})" if names else ""
+
+
 def _actions(
     said: GcPlan, some: Sequence[Movable], calibrated: Callable[[int], int], total: int, trigger: int
-) -> tuple[tuple[Action, ...], Counter[str]]:
-    """The entries of a plan as actions on blocks, older turns first, and what was left out of it, counted by reason.
+) -> tuple[tuple[Action, ...], _LeftOut]:
+    """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
 
     A turn that leaves takes its tools with it. The latest turn stays where the others bring the prompt to `trigger`.
     """
-    faults: Counter[str] = Counter({FAULTS[why]: number for why, number in said.faults.items()})
+    left_out = _LeftOut(said)
     free = {one.object.id: one for one in some}
     named = [(free[entry.target], entry) for entry in said.entries if entry.target in free]
     gone = {one.object.turn for one, entry in named if entry.verb != "mask" and one.object.family == "conversation"}
     alone = {row.id for one, _ in named if one.object.family == "function" for row in one.rows}
     actions: list[Action] = []
-    if len(named) < len(said.entries):
-        faults["object that stays"] = len(said.entries) - len(named)
+    left_out.add("object that stays", (entry for entry in said.entries if entry.target not in free))
     for latest in (False, True):
         part = [pair for pair in named if pair[0].latest == latest]
         if latest and part and total <= trigger:
-            faults["object of the latest turn, without need"] += len(part)
+            left_out.add("object of the latest turn, without need", (entry for _, entry in part))
             break
         for one, entry in part:
             if one.object.family == "function" and one.object.turn in gone:
-                faults["tool in a turn that leaves"] += 1
+                left_out.add("tool in a turn that leaves", [entry])
             elif (action := _action(one, entry, alone)).targets:
                 actions.append(action)
                 total -= calibrated(max(0, one.tokens - planners.STUB))
-    return tuple(actions), faults
+    return tuple(actions), left_out
 
 
 def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
@@ -185,13 +208,13 @@ def _index(one: Movable, entry: Entry) -> str:
     return escaped("; ".join(words for words in (entry.reason, label) if words), 120)
 
 
-def _told(said: GcPlan, actions: Sequence[Action], faults: Mapping[str, int]) -> str:
+def _told(said: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
     """What the planner said and what became of it, for the commit."""
     count = Counter({"archive": 0, "mask": 0, "prune": 0})
     count.update(action.verb for action in actions)
     words = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
     if said.summary:
         words.append(escaped(said.summary, 200).rstrip("."))
-    if faults:
-        words.append("left out: " + ", ".join(f"{number} × {why}" for why, number in sorted(faults.items())))
+    if left_out.counts:
+        words.append(f"left out: {left_out}")
     return "; ".join(words)

@@ -60,6 +60,20 @@ def fold(name: str) -> Entry:
     return Entry("fold", name, "done")
 
 
+# --- what a planner says
+
+
+def test_what_a_planner_got_wrong_is_counted_and_named() -> None:
+    said = """<gc_plan>
+      <fold kind="function" reason="x">Bash:97 Bash:98 Bash:99 Bash:100</fold>
+      <burn kind="function" reason="x">Bash:12</burn>
+    </gc_plan>"""
+    plan = Planned(ask=Scripted(said=said)).propose(working().view(20_000))
+
+    assert "4 × unknown object (function:Bash:97, function:Bash:98, function:Bash:99, …)" in plan.reason
+    assert "burn" in plan.reason
+
+
 # --- the paper
 
 
@@ -75,7 +89,7 @@ def test_listing_5_plan_rehearse_commit() -> None:
     assert (plan.actor, plan.cost) == ("planner", 900)
     assert (
         "fold 1, mask 0, prune 1; A session of tests" in plan.reason
-        and "left out: 1 × object that stays" in plan.reason
+        and "left out: 1 × object that stays (function:Bash:33)" in plan.reason
     )
 
     # "apply V union plan locally": the view itself is as it was
