@@ -90,17 +90,20 @@ def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
 
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), default="kind", help="What to add up by.")
+@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to add up by (kind).")
 @click.option("--episodes", is_flag=True, help="The episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj
-def context(app: App, revision: str, by: usage.By, episodes: bool) -> None:
+def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
     """Show what uses the context, by kind, tool, turn or file.
 
     Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
     far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
     those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
     """
+    if by and episodes:
+        raise click.UsageError("--by or --episodes, not both")
+    by = by or "kind"
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
         meter = Meter(session.store, moment.ledger.meta.tokenizer)

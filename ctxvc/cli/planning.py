@@ -65,14 +65,14 @@ def plan(
         raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
     from ctxvc.core.budget import Budget, check
     from ctxvc.core.engine import rehearse
-    from ctxvc.policies import proposed
+    from ctxvc.policies import parse, proposed
     from ctxvc.session import Session
 
     with app.store() as store, store.writer(app.session) as writer:
         if drop or pending:
             _waiting(app, Session(writer, actor="user"), drop)
             return
-        policy = parsed(spec or writer.ledger().meta.policy or "default", app.folder)
+        policy = parsed(spec, app.folder) if spec else parse(writer.ledger().meta.policy or "default")
         session = Session(writer, actor="user", policy=policy)
         policy = with_model(app, session, policy, model, script)
         view = unasked(session.view())
@@ -101,7 +101,8 @@ def policies(app: App, name: str) -> None:
     """List the policies: who decides, and what the model sees."""
     from ctxvc.policies import POLICIES
 
-    answer = schemas.Policies(items=[_listed(kind) for kind in POLICIES if name in ("", kind.name)])
+    own = [type(parsed(name, app.folder))] if ".py:" in name else []
+    answer = schemas.Policies(items=[_listed(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
     if name and not answer.items:
         known = ", ".join(kind.name for kind in POLICIES)
         raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {known}")
@@ -144,6 +145,7 @@ def parsed(spec: str, folder: Path) -> Policy:
 def _loaded(path: Path, name: str) -> type[Policy]:
     """The class `name` of a Python file. It runs: a policy of one's own is one's own code. Raises: BadInput."""
     from ctxvc.core.policy import Policy
+    from ctxvc.policies import POLICIES
 
     module_name = f"ctxvc_policy_{path.stem}"
     found = importlib.util.spec_from_file_location(module_name, path)
@@ -153,7 +155,7 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     sys.modules[module_name] = module  # a class is looked up there, by msgspec too
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(
             f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
         ) from error
@@ -163,6 +165,8 @@ def _loaded(path: Path, name: str) -> type[Policy]:
         raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
     if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
         raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
+    if kind.name in {each.name for each in POLICIES}:
+        raise BadInput(f"{path}: {kind.name} is the name of a policy that is there already", hint="give it another")
     return kind
 
 

@@ -78,7 +78,7 @@ def check(budget: Budget) -> Budget:
             hint="give a larger window or a smaller reserve",
         )
     steps = [
-        ("offload", ladder.offload),
+        ("offload", min(ladder.offload, ladder.offload_most / budget.effective)),
         ("clear", ladder.clear),
         ("summarise", ladder.summarise),
         ("guard", ladder.guard),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT
@@ -18,7 +18,7 @@ from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned import Planned
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
-from ctxvc.policies.taking import actor_of, judged, owned, proposed
+from ctxvc.policies.taking import actor_of, judged, own_name, owned, proposed
 from ctxvc.policies.usual import Default
 
 __all__ = [
@@ -89,13 +89,14 @@ def asking(policy: Policy, ask: Ask) -> Policy:
 
 
 def spec(policy: Policy) -> str:
-    """The words that `parse` makes this policy of, as far as it is one of those that it knows."""
+    """The words that `parse` makes this policy of; of a person's own, file and class without the folder."""
     if isinstance(policy, Composed):
         return "+".join(map(spec, policy.parts))
     usual = knobs(type(policy))
     set_ = {knob: value for knob in usual if (value := getattr(policy, knob)) != usual[knob]}
     words = ",".join(f"{knob}={word(value)}" for knob, value in set_.items())
-    return f"{policy.name}:{words}" if words else policy.name
+    name = policy.name if type(policy) in POLICIES else own_name(type(policy))
+    return f"{name}:{words}" if words else name
 
 
 def knobs(kind: type[Policy]) -> Mapping[str, Any]:
@@ -126,7 +127,8 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
     if dot:
         name, _, words = rest.partition(":")
         if load is None:
-            raise BadInput(f"{spec[:80]!r}: no policy can be loaded from a file here")
+            wrong = f"{spec[:80]!r} is a policy of your own: its file is not run because a session names it"
+            raise BadInput(wrong, hint="name it again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)")
         kind = load(f"{path}.py", name)
     else:
         name, _, words = spec.partition(":")
@@ -141,10 +143,10 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
 
     def made() -> Policy:
         try:
-            policy = kind(**{knob: _typed(value, types[knob]) for knob, value in given.items()}, **more)
+            policy = kind(**{knob: _typed(knob, value, types[knob]) for knob, value in given.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
-            wrong = f"{kind.name}: {error}"
-            raise BadInput(wrong, hint=f"as in {words[:80]!r}; `ctxvc policies` lists the knobs") from error
+            hint = "`ctxvc policies` lists the knobs and what they are"
+            raise BadInput(f"{kind.name}: {error}", hint=hint) from error
         policy.terms()  # what fails there is told at once, and not in the middle of a session
         return policy
 
@@ -189,5 +191,18 @@ def word(value: Any) -> str:
     return words
 
 
-def _typed(value: str, kind: Any) -> Any:
-    return msgspec.convert(value, kind, strict=False)
+def _typed(knob: str, value: str, kind: Any) -> Any:
+    """Raises: BadInput."""
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{knob} cannot be {value[:40]!r}: {error}", hint=f"{knob} is {_takes(kind)}") from error
+
+
+def _takes(kind: Any) -> str:
+    """What a knob of this type takes, in words."""
+    unit = _unit(kind)
+    if kind is bool or get_origin(kind) is Literal:
+        return unit
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return f"a {'number' if plain in (int, float) else 'word'}{f' ({unit})' if unit else ''}"

@@ -89,7 +89,7 @@ def trailing_block(view: View, some: Sequence[Movable]) -> str:
         *(_line(one, step) for one in listed),
     ]
     if left_out:
-        lines.append(f"({left_out:,} more are small; they go with their turns.)")
+        lines.append(f"({left_out:,} more, the smallest, are not listed; tools go with their turns.)")
     return "\n".join(lines)
 
 

@@ -274,7 +274,29 @@ def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pyte
 def test_a_persons_own_policy_is_planned_with(run: Run, project: Path) -> None:
     done = run("plan", "--policy", f"{EXAMPLE}:StaleReads:least=1", folder=project)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("stale_reads:least=1: ")
+    assert done.stdout.startswith("stale_reads.py:StaleReads:least=1: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong", "hint"),
+    [
+        ("layered:keep=x", "keep cannot be 'x'", "keep is a number (results)"),
+        ("layered:exclude=x,low_water=y", "low_water cannot be 'y'", "low_water is a number (share of the budget)"),
+        ("self_managed:board=foo", "board cannot be 'foo'", "board is full or status"),
+        ("self_managed:recover=maybe", "recover cannot be 'maybe'", "recover is on or off"),
+    ],
+)
+def test_what_a_knob_takes_is_told(run: Run, project: Path, words: str, wrong: str, hint: str) -> None:
+    done = run("plan", "--policy", words, folder=project)
+    assert done.exit_code == 1
+    assert wrong in done.stderr
+    assert hint in done.stderr
+
+
+def test_a_low_threshold_goes_with_a_large_budget(run: Run, project: Path) -> None:
+    """What is offloaded is a share of a small budget, and so many tokens of a large one."""
+    done = run("plan", "--policy", "layered:clear=0.2", "--budget", "1000000", folder=project)
+    assert done.exit_code == 0, done.stderr
 
 
 def test_without_a_policy_the_usual_one_plans(run: Run, project: Path) -> None:
@@ -293,6 +315,8 @@ def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run,
     assert re.search(r"^  keep=0 +results$", shown, re.MULTILINE)
     assert re.search(r"^  low_water=0.4 +share of the budget$", shown, re.MULTILINE)
     assert "offload=on, keep=0, clear=0.0" in run("policies", folder=project).stdout
+    (own,) = answer(run, project, "policies", f"{EXAMPLE}:StaleReads")["items"]
+    assert own["knobs"]["least"]
     wrong = run("policies", "layred", folder=project)
     assert wrong.exit_code == 1
     assert "there are: default" in wrong.stderr

@@ -186,7 +186,7 @@ def test_a_knob_without_a_usual_value_must_be_given(own: Path) -> None:
         parsed("own.py:NeedsOne", own.parent)
     assert told.value.hint == "as in needs_one:one=VALUE"
     policy = parsed("own.py:NeedsOne:one=3", own.parent)
-    assert spec(policy) == "needs_one:one=3"
+    assert spec(policy) == "own.py:NeedsOne:one=3"
     with pytest.raises(BadInput, match="choosy: one is at most 1"):
         parsed("own.py:Choosy:one=2", own.parent)
 
@@ -216,6 +216,41 @@ def test_what_it_takes_can_be_got_back(own: Path) -> None:
     for each in (policy, Composed(parts=(parse("keep"), policy))):
         with pytest.raises(BadInput, match="policy deletes would delete B3"):
             proposed(each, working().view(20_000))
+
+
+def test_a_session_under_it_is_gone_on_with_when_it_is_named_again(own: Path, tmp_path: Path) -> None:
+    """A store may come from anybody: no file is run because a session names it."""
+    policy = parsed("own.py:NeedsOne:one=3", own.parent)
+    with Session.open(tmp_path / "store", "demo", policy=policy):
+        pass
+    with pytest.raises(BadInput, match="NeedsOne:one=3' is a policy of your own") as told:
+        Session.open(tmp_path / "store", "demo")
+    assert "name it again" in str(told.value.hint)
+    with Session.open(tmp_path / "store", "demo", policy=policy) as session:
+        assert session.policy == policy
+
+
+def test_it_does_not_take_the_name_of_one_that_ships(own: Path) -> None:
+    source = own.read_text().replace('name = "needs_one"', 'name = "layered"')
+    own.write_text(source)
+    with pytest.raises(BadInput, match="layered is the name of a policy that is there already"):
+        parsed("own.py:NeedsOne:one=3", own.parent)
+
+
+def test_one_that_ends_the_program_is_told_of(own: Path) -> None:
+    own.write_text(
+        own.read_text()
+        + """
+
+class Exits(Policy, frozen=True, kw_only=True):
+    name = "exits"
+
+    def propose(self, view):
+        raise SystemExit(3)
+"""
+    )
+    with pytest.raises(BadInput, match="policy exits fails: SystemExit: 3"):
+        proposed(parsed("own.py:Exits", own.parent), working().view(20_000))
 
 
 def test_the_example_of_the_docs_is_one(own: Path) -> None:
