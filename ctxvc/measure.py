@@ -138,10 +138,12 @@ class Prices:
 def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
     """The budget that a scope is judged by, with thresholds of `ladder` where the scope has none of its own.
 
-    Its window is the scope's own, else the model's as its provider or the table has it, else that of most models.
+    Its window is the scope's own where the model takes so much, else the model's as its provider or the table has it,
+    else that of most models.
     """
     meta = ledger.meta
-    window = meta.budget or meta.window or models.window(meta.model) or DEFAULT_WINDOW
+    takes = meta.window or models.window(meta.model)
+    window = min(filter(None, (meta.budget, takes)), default=DEFAULT_WINDOW)
     known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
     return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
 

@@ -31,7 +31,7 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
     "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or with --usage N calls."
 )
 @click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
-@click.option("--usage", is_flag=True, help="Tokens and cost of each call of the model, newest first.")
+@click.option("--usage", is_flag=True, help="Tokens and cost of each call, of all scopes or of REV.")
 @click.option("--jsonl", is_flag=True, help="Answer with one JSON object a commit, as it is read.")
 @json_option
 @click.pass_obj
@@ -46,11 +46,12 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
         if graph:
             app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
             return
-        entries = revisions.history(session.store, moment.commit)
         if usage:
-            answer = _used(moment, islice(_calls(entries), number))
+            one = "" if revision == "HEAD" else moment.scope
+            answer = _used(moment, one, _calls_of(session, moment if one else None)[:number])
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
+        entries = revisions.history(session.store, moment.commit)
         items = _items(session.store, islice(entries, number))
         if jsonl:
             app.output.lines(encode(item) for item in items)
@@ -94,7 +95,26 @@ def diff(app: App, before: str, after: str) -> None:
         app.output.lines(_diff_lines(app.output, answer))
 
 
-def _calls(entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
+def _calls_of(session: Writer, moment: Snapshot | None) -> list[schemas.UsageItem]:
+    """The calls in the history of a moment, newest first; without one those of all scopes, each once."""
+    if moment:
+        return list(_calls(moment.scope, revisions.history(session.store, moment.commit)))
+    calls: list[schemas.UsageItem] = []
+    for scope in session.scopes():
+        history = revisions.history(session.store, revisions.resolve(session.store, session, scope).commit)
+        calls += _calls(scope, _own(history))
+    return sorted(calls, key=lambda call: call.time, reverse=True)  # of one time, as they were
+
+
+def _own(history: Iterable[Entry]) -> Iterator[Entry]:
+    """A scope's own commits: what is older is of the scope that it was made from."""
+    for entry in history:
+        yield entry
+        if entry.trailers.get("Ctxvc-Op") == "scope":
+            return
+
+
+def _calls(scope: str, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
     """The calls of a model whose commits tell what they took."""
     for entry in entries:
         words = entry.trailers.get("Ctxvc-Usage", "").split()
@@ -103,17 +123,16 @@ def _calls(entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
             used = models.usage_of(reported)
             model = entry.trailers.get("Ctxvc-Model", "")
             yield schemas.UsageItem(
-                commit=entry.commit, time=iso(entry.time), subject=entry.subject, model=model,
+                commit=entry.commit, time=iso(entry.time), scope=scope, subject=entry.subject, model=model,
                 dollars=models.dollars(model, used), **used._asdict(),
             )  # fmt: skip
 
 
-def _used(moment: Snapshot, calls: Iterable[schemas.UsageItem]) -> schemas.Usage:
+def _used(moment: Snapshot, scope: str, items: list[schemas.UsageItem]) -> schemas.Usage:
     """The calls, and their sums."""
-    items = list(calls)
     names = models.Usage._fields
     return schemas.Usage(
-        session=moment.session, scope=moment.scope, prices=models.MODELS_DATE, calls=len(items),
+        session=moment.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
         dollars=sum((item.dollars or 0.0 for item in items), 0.0),
         unpriced=sum(item.dollars is None for item in items),
         **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
@@ -122,11 +141,19 @@ def _used(moment: Snapshot, calls: Iterable[schemas.UsageItem]) -> schemas.Usage
 
 def _usage_lines(output: Output, answer: schemas.Usage) -> Iterator[str]:
     rows: list[list[Cell]] = [
-        [item.commit[:SHORT], item.model, item.fresh, item.written, item.read, item.reply, _money(item.dollars)]
+        [
+            item.commit[:SHORT], item.scope, item.model,
+            item.fresh, item.written, item.read, item.reply, _money(item.dollars),
+        ]
         for item in answer.items
-    ]
+    ]  # fmt: skip
     names = ("fresh", "cache written", "cache read", "reply", "cost")
-    columns = (Column("commit"), Column("model", least=12), *(Column(name, right=True) for name in names))
+    columns = (
+        Column("commit"),
+        Column("scope", least=8),
+        Column("model", least=12),
+        *(Column(name, right=True) for name in names),
+    )
     yield from output.table_lines(Table(columns, rows))
     prompt = answer.fresh + answer.written + answer.read
     share = f", {answer.read / prompt:.0%} of them from the cache" if prompt else ""

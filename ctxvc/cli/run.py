@@ -181,8 +181,9 @@ def _opened(
         limits.check(model)
     told = told_window(asked, model)
     given = budget or held.budget
-    if 0 < told < given:
-        raise BadInput(f"{model} takes {told:,} tokens, not {given:,}", hint=f"give --budget {told} or less")
+    most = told or models.window(model)
+    if most and most < given:
+        raise BadInput(f"{model} takes {most:,} tokens, not {given:,}", hint=f"give --budget {most} or less")
     takes = told or (window if not models.window(model) else 0) or held.window_of(model)
     whole = given or takes or models.window(model) or DEFAULT_WINDOW
     reserve = min(_REPLY, whole // 4)

@@ -301,10 +301,11 @@ class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):
 
 
 class UsageItem(Item, frozen=True, kw_only=True):
-    """A call of the model, by the commit of its reply."""
+    """A call of a model, by the commit of its reply, or of what a policy asked."""
 
     commit: Commit
     time: Time
+    scope: Scope
     subject: str
     model: str
     fresh: Annotated[int, _field("tokens of the prompt that came from no cache")]
@@ -318,7 +319,7 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     """`log --usage`. The sums of its items."""
 
     session: Session
-    scope: Scope
+    scope: Annotated[str, _field("the scope of REV; empty for all of the session")]
     prices: Annotated[str, _field("date of the price table")]
     calls: int
     fresh: int

@@ -6,7 +6,6 @@ A policy may be a person's own file, which may do what it must not, and may fail
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
 from typing import TypeVar
 
 import msgspec
@@ -54,7 +53,7 @@ def owned(kind: type[Policy], call: Callable[[], _T]) -> _T:
         return call()
     except CtxvcError:
         raise
-    except (Exception, SystemExit) as error:  # whatever a person's own code may raise
+    except Exception as error:  # whatever a person's own code may raise
         if kind.__module__.startswith("ctxvc."):
             raise
         failed = f"policy {kind.name or kind.__name__} fails: {type(error).__name__}: {error}"
@@ -75,7 +74,7 @@ def _moment(made: object) -> Moment:
     return made
 
 
-def _place(kind: type[Policy], error: BaseException) -> str:
+def _place(kind: type[Policy], error: Exception) -> str:
     """Where in the policy's own file it went wrong, as far as that can be told."""
     place, trace = next(_files(kind), kind.__module__), error.__traceback__
     while trace:
@@ -87,7 +86,8 @@ def _place(kind: type[Policy], error: BaseException) -> str:
 
 def own_name(kind: type[Policy]) -> str:
     """What a person calls a policy of their own: `stale_reads.py:StaleReads`."""
-    return f"{PurePath(next(_files(kind), kind.__module__)).name}:{kind.__name__}"
+    file = next(_files(kind), kind.__module__).replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{kind.__name__}"
 
 
 def _files(kind: type[Policy]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ctxvc.core.ledger import Ledger
 from ctxvc.core.wire import text_part
 from ctxvc.errors import NotFound
 from ctxvc.measure import Meter
+from ctxvc.session import Session
 from ctxvc.store import addresses, revisions
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
@@ -348,6 +349,31 @@ def test_a_call_and_its_result_are_of_one_file(ask: Callable[..., Any]) -> None:
 
     assert told["app.py"] == 2
     assert told["tests/test_app.py"] == 2
+
+
+def test_the_calls_of_all_scopes_are_told_each_once(run: Run, tmp_path: Path) -> None:
+    def says(tokens: int) -> None:
+        session.append({"role": "user", "content": "Go on."})
+        usage = {"input_tokens": tokens, "output_tokens": 1}
+        session.append({"role": "assistant", "content": "Well.", "model": "claude-haiku-4-5", "usage": usage})
+
+    with Session.open(tmp_path / ".ctxvc", "calls") as session:
+        says(1)
+        session.open_scope("side", "to look")
+        says(20)
+        session.goto("main", "seen")
+        says(300)
+
+    every = json.loads(run("log", "--usage", "--json", folder=tmp_path).stdout)
+    assert (every["scope"], every["calls"], every["fresh"]) == ("", 3, 321)
+    assert sorted((item["scope"], item["fresh"]) for item in every["items"]) == [
+        ("main", 1),
+        ("main", 300),
+        ("side", 20),
+    ]
+    for scope, fresh in (("main", 301), ("side", 21)):  # a line of reasoning has what came before it
+        one = json.loads(run("log", scope, "--usage", "--json", folder=tmp_path).stdout)
+        assert (one["scope"], one["fresh"]) == (scope, fresh)
 
 
 def test_as_many_calls_are_told_of_as_are_asked_for(ask: Callable[..., Any]) -> None:

@@ -237,22 +237,6 @@ def test_it_does_not_take_the_name_of_one_that_ships(own: Path) -> None:
         parsed("own.py:NeedsOne:one=3", own.parent)
 
 
-def test_one_that_ends_the_program_is_told_of(own: Path) -> None:
-    own.write_text(
-        own.read_text()
-        + """
-
-class Exits(Policy, frozen=True, kw_only=True):
-    name = "exits"
-
-    def propose(self, view):
-        raise SystemExit(3)
-"""
-    )
-    with pytest.raises(BadInput, match="policy exits fails: SystemExit: 3"):
-        proposed(parsed("own.py:Exits", own.parent), working().view(20_000))
-
-
 def test_the_example_of_the_docs_is_one(own: Path) -> None:
     policy = parsed(f"{EXAMPLE}:StaleReads", own.parent)
     assert proposed(policy, working().view(20_000)).actor == "policy:stale_reads"
