@@ -142,6 +142,8 @@ class Recording:
         except CtxvcError as error:
             return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
 
+    def stop(self) -> None: ...
+
     def _read(self, given: ReadBlock) -> Outcome:
         name = self._recorded.name
         found = addresses.named(self._recorded.writer, given.block)

@@ -6,8 +6,9 @@ call that has a result is run again; one that was begun and has none is reported
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -29,8 +30,9 @@ __all__ = ["DELEGATE", "INTERRUPTED", "Delegate", "Ended", "Hands", "Limits", "W
 #: go on; `stopped`: the person stopped it.
 Why = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
 
-#: Sub-agents that work at the same time at most.
+#: Sub-agents that work at the same time at most, and the seconds that they have to leave when a person stops the run.
 _TOGETHER = 4
+_LEAVING = 1.0
 
 INTERRUPTED = (
     "[interrupted: the run ended before this call's result was recorded. It may have run, in part or whole: look "
@@ -76,6 +78,9 @@ class Hands(Protocol):
     def names(self) -> frozenset[str]: ...
 
     def run(self, name: str, given: Mapping[str, Any]) -> Outcome: ...
+
+    def stop(self) -> None:
+        """Ends at once what runs in any thread: `run` raises KeyboardInterrupt there, and from now on."""
 
 
 class Watcher(Protocol):
@@ -202,7 +207,7 @@ def _act(
     A helper works beside the calls that stand behind its own, and beside other helpers; reports come last.
     """
     working: list[tuple[Mapping[str, Any], Future[Outcome]]] = []
-    with ThreadPoolExecutor(_TOGETHER) as pool:
+    with _beside(hands, working) as pool:
         for call in calls:
             answer = adapter.handle(call)
             if answer is not None:
@@ -217,6 +222,28 @@ def _act(
                 _take_in(adapter, watcher, call, hands.run(name, given))
         for call, future in working:
             _take_in(adapter, watcher, call, future.result())
+
+
+@contextmanager
+def _beside(hands: Hands, working: Sequence[tuple[object, Future[Outcome]]]) -> Iterator[ThreadPoolExecutor]:
+    """Threads for helpers, who are waited for. A person who stops the run at once waits for nobody.
+
+    Then what runs is killed, and its calls have no result. Who waits for a provider cannot be stopped: whatever it
+    records later is as good as before.
+    """
+    pool = ThreadPoolExecutor(_TOGETHER)
+    try:
+        try:
+            yield pool
+        except Exception:
+            pool.shutdown()
+            raise
+        pool.shutdown()
+    except KeyboardInterrupt:
+        hands.stop()
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait([future for _, future in working], _LEAVING)
+        raise
 
 
 def _take_in(adapter: Adapter, watcher: Watcher, call: Mapping[str, Any], outcome: Outcome) -> None:

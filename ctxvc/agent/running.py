@@ -264,6 +264,8 @@ class Replayed:
     def run(self, name: str, given: Mapping[str, Any]) -> Outcome:  # noqa: ARG002 - as `Hands` has it
         return next(self._results, Outcome(f"no result of {name} was recorded".encode(), error=True))
 
+    def stop(self) -> None: ...
+
 
 def recorded(session: Session) -> list[Turn]:
     """The turns that a session holds, to be played back. Raises: NotFound where no model has replied in it."""

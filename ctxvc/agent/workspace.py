@@ -7,18 +7,16 @@ may, so each is asked for. What a tool gives is recorded whole: the model is sho
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from ctxvc.agent.listing import below
+from ctxvc.agent.shell import Shell
 from ctxvc.core import patterns, terminal
 from ctxvc.core.text import decode, encode
 from ctxvc.errors import BadInput, CtxvcError
@@ -28,11 +26,8 @@ LINES = 120
 CHARS = 8_000
 #: Characters at an output's end that a terminal is played for: it takes its time over each.
 SETTLED = 512 << 10
-#: Bytes of an output that are kept, and of a file that is read at once.
+#: Bytes of a file that are read at once.
 KEPT = 16 << 20
-#: Bytes that a command may write, and the seconds between two looks at how many there are.
-WRITTEN = 256 << 20
-_LOOK = 0.25
 #: Seconds that a command may run, by default and at most.
 TIMEOUT = 120
 LONGEST = 1_800
@@ -124,6 +119,7 @@ class Workspace:
     root: Path
     approve: Callable[[str], bool] = lambda _: True
     env: Mapping[str, str] = field(default_factory=dict)
+    _shell: Shell = field(default_factory=Shell, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.root = self.root.resolve()
@@ -133,7 +129,11 @@ class Workspace:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
     def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
-        """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked."""
+        """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked.
+
+        Raises: KeyboardInterrupt once `stop` was called.
+        """
+        self._shell.check()
         try:
             values = _checked(name, given)
             match name:
@@ -154,6 +154,10 @@ class Workspace:
         except OSError as error:
             return Outcome(f"{error.strerror or error}: {given.get('path', '')}".encode("utf-8", "replace"), error=True)
 
+    def stop(self) -> None:
+        """Kills the commands that run, in whatever thread; from now on no tool does anything."""
+        self._shell.stop()
+
     # --- the tools
 
     def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
@@ -161,24 +165,7 @@ class Workspace:
             raise BadInput("a command has no NUL in it")
         if not self.approve(command):
             raise Denied("the person did not allow this command; do something else, or ask why")
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                ["/bin/bash", "-c", command],
-                cwd=self.root,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(self.env),
-                start_new_session=True,
-            )
-            try:
-                why = _waited(process, output, min(max(1, timeout), LONGEST))
-            except BaseException:
-                _stop(process)
-                raise
-            data, left_out = _kept(output)
-        if process.returncode and not why:
-            why = f"[exit code {process.returncode}]"
+        data, left_out, why = self._shell.run(command, self.root, self.env, min(max(1, timeout), LONGEST))
         failed = bool(why)
         if left_out:
             why += f"[{left_out:,} bytes in the middle of the output were not kept]"
@@ -352,53 +339,3 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         made.unlink()
         raise
-
-
-def _waited(process: subprocess.Popen[bytes], output: IO[bytes], seconds: int) -> str:
-    """Waits for a command, which is stopped when its time is over or it has written too much: then it says so."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            process.wait(min(_LOOK, max(0.0, end - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            if os.fstat(output.fileno()).st_size > WRITTEN:
-                _stop(process)
-                return f"[stopped: it wrote more than {WRITTEN:,} bytes]"
-            if time.monotonic() >= end:
-                _stop(process)
-                return f"[stopped after {seconds} seconds]"
-        else:
-            return ""
-
-
-def _kept(output: IO[bytes]) -> tuple[bytes, int]:
-    """What is kept of an output, its two halves where it is too long, and the bytes that are not.
-
-    No character is cut in two.
-    """
-    size = output.seek(0, os.SEEK_END)
-    output.seek(0)
-    if size <= KEPT:
-        return output.read(), 0
-    half = KEPT // 2
-    head = output.read(half + 1)
-    head = head[: next((at for at in range(half, half - 4, -1) if not _inside_character(head[at])), half)]
-    output.seek(size - half)
-    tail = output.read(half)
-    tail = tail[next((at for at in range(4) if not _inside_character(tail[at])), 0) :]
-    left_out = size - len(head) - len(tail)
-    return head + f"\n[{left_out:,} bytes were not kept]\n".encode() + tail, left_out
-
-
-def _inside_character(byte: int) -> bool:
-    """Whether the byte is behind the first of a character in UTF-8."""
-    return byte & 0xC0 == 0x80
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """The command and all that it started are gone."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()

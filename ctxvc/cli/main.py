@@ -178,4 +178,21 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no reason to fail
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as done:
+        if done.code == INTERRUPTED:
+            _leave_threads_behind()
+        raise
+
+
+def _leave_threads_behind() -> None:
+    """Ends the process where threads still work, for which the interpreter would wait.
+
+    A person wants to go, and what is recorded is on the disk. As after a kill, who goes on takes care of the rest.
+    """
+    import threading
+
+    if threading.active_count() > 1:
+        _let_go_of_stdout()
+        os._exit(INTERRUPTED)

@@ -163,6 +163,43 @@ def test_who_stops_it_gets_130_and_it_goes_on(folder: Path, at_work: subprocess.
     assert ran(folder, "--resume", "run-1", script=[{"content": "On."}])[:2] == (0, "On.\n")
 
 
+def test_who_stops_it_twice_waits_for_nobody_and_leaves_nothing_behind(folder: Path) -> None:
+    """Neither for helpers' commands, which are killed, nor for one that waits for the provider."""
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = json.dumps(request["messages"])
+        if "delegate" in said:
+            return "I looked."
+        if "you wait" in said:
+            (folder / "waits").touch()
+            return Reply([text("slowly")], pause=4.0)
+        if "you run" in said:
+            return [call("bash", command="echo $$ > begun; sleep 50; touch late")]
+        return [call("delegate", name="one", task="you run"), call("delegate", name="two", task="you wait")]
+
+    with serve(assistant) as api:
+        process = started(folder, "do it", "--yes", url=api.url)
+        until_there(folder / "begun")
+        until_there(folder / "waits")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        code, _, err = ended(process)
+        assert time.monotonic() - begin < 3.5
+        assert code == 130, err
+        with pytest.raises(ProcessLookupError):
+            os.killpg(int((folder / "begun").read_text()), 0)
+        assert ran(folder, "--resume", "run-1", url=api.url)[:2] == (0, "I looked.\n")
+        assert {each.status for each in api.calls} <= {200}
+    assert [words for kind, words in told(folder) if kind == "tool_result"] == [INTERRUPTED] * 2
+    with Session.open(folder / ".ctxvc", "run-1", scope="one") as session:
+        assert [row.extra for row in session.ledger().rows() if row.kind == "tool_result"] == [
+            {"ctxvc": {"interrupted": True}}
+        ]
+        assert not damages(session.store)
+
+
 @pytest.mark.parametrize("dollars", ["nan", "inf", "-1"])
 def test_a_limit_of_cost_is_an_amount(folder: Path, dollars: str) -> None:
     assert ran(folder, "do it", "--max-cost", dollars, script=[])[0] == 2

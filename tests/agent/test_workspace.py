@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.agent import workspace
+from ctxvc.agent import shell, workspace
 from ctxvc.agent.workspace import CHARS, DEFINITIONS, HITS, Outcome, Workspace
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
@@ -84,7 +84,7 @@ def test_of_a_long_output_the_tail_is_shown_and_everything_is_kept(space: Worksp
 def test_of_an_output_that_is_too_long_both_ends_are_kept_and_that_is_said(
     space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace, "KEPT", 1_000)
+    monkeypatch.setattr(shell, "KEPT", 1_000)
     outcome = space.run("bash", {"command": "yes | head -c 5000; echo the end"})
     said = b"[4,008 bytes in the middle of the output were not kept]\n"
     assert outcome.output == b"y\n" * 250 + b"\n[4,008 bytes were not kept]\n" + b"y\n" * 246 + b"the end\n" + said
@@ -94,7 +94,7 @@ def test_of_an_output_that_is_too_long_both_ends_are_kept_and_that_is_said(
 
 @pytest.mark.parametrize("shift", range(4))
 def test_no_character_of_it_is_cut_in_two(space: Workspace, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
-    monkeypatch.setattr(workspace, "KEPT", 1_000)
+    monkeypatch.setattr(shell, "KEPT", 1_000)
     (space.root / "faces").write_text("x" * shift + "\N{GRINNING FACE}" * 700)
     assert space.run("bash", {"command": "cat faces"}).output.decode()
     (space.root / "bytes").write_bytes(b"\x80" * 3_000)
@@ -102,10 +102,10 @@ def test_no_character_of_it_is_cut_in_two(space: Workspace, monkeypatch: pytest.
 
 
 def test_a_command_that_writes_without_end_is_stopped(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "WRITTEN", 1 << 20)
+    monkeypatch.setattr(shell, "WRITTEN", 1 << 20)
     outcome = space.run("bash", {"command": "yes"})
     assert outcome.error
-    assert len(outcome.output) < workspace.KEPT + 500
+    assert len(outcome.output) < shell.KEPT + 500
     assert "[stopped: it wrote more than 1,048,576 bytes]" in (outcome.shown or "")
 
 

@@ -75,6 +75,8 @@ class Bench:
         self.given[key] = output(key, int(lines))
         return Outcome(self.given[key].encode())
 
+    def stop(self) -> None: ...
+
 
 @dataclass
 class Bill:
