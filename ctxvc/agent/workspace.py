@@ -10,7 +10,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -265,9 +266,8 @@ class Workspace:
         if not start.is_dir():
             raise BadInput(f"there is no {path} in the working folder")
         for name in sorted(below(start, self.root)):
-            inside = Path(name)
-            if not pattern or _fits(inside, pattern):
-                yield str((start / inside).relative_to(self.root))
+            if not pattern or _fits(name, pattern):
+                yield str((start / name).relative_to(self.root))
 
 
 def _file(found: Path, path: str) -> Path:
@@ -277,9 +277,19 @@ def _file(found: Path, path: str) -> Path:
     return found
 
 
-def _fits(path: Path, pattern: str) -> bool:
-    """Whether a glob is of this path; `**/` may stand for no folder at all."""
-    return any(Path(each).parts and path.match(each) for each in (pattern, pattern.removeprefix("**/")))
+def _fits(path: str, pattern: str) -> bool:
+    """Whether a glob is of this path, as in `.gitignore`: `**` is any folders or none, a name alone is in any folder."""
+    wanted = PurePosixPath(pattern).parts
+    if len(wanted) == 1:
+        wanted = ("**", *wanted)
+    # Whether the path so far fits the beginnings of the pattern, by their length.
+    fits = [all(each == "**" for each in wanted[:length]) for length in range(len(wanted) + 1)]
+    for name in PurePosixPath(path).parts:
+        longer = [False]
+        for at, each in enumerate(wanted):
+            longer.append(longer[at] or fits[at + 1] if each == "**" else fits[at] and fnmatchcase(name, each))
+        fits = longer
+    return fits[-1]
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,6 +185,32 @@ def test_files_that_git_ignores_are_neither_listed_nor_searched(space: Workspace
     assert said(space.run("search_files", {"pattern": "two", "path": "src", "glob": "*.ts"})) == "[no hits]"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("src/**/*.py", "src/b.py src/x/c.py src/x/y/d.py"),
+        ("src/**", "src/b.py src/x/c.py src/x/y/d.py"),
+        ("src/**/y/**/*.py", "src/x/y/d.py"),
+        ("**/x/**", "src/x/c.py src/x/y/d.py"),
+        ("**/*.py", "a.py src/b.py src/x/c.py src/x/y/d.py"),
+        ("*.py", "a.py src/b.py src/x/c.py src/x/y/d.py"),
+        ("./src/*.py", "src/b.py"),
+        ("src/*/*.py", "src/x/c.py"),
+        ("x/*.py", ""),
+        ("**", "a.py src/b.py src/x/c.py src/x/y/d.py"),
+        ("**/" * 40 + "no", ""),
+    ],
+)
+def test_in_a_glob_two_stars_are_any_folders_or_none(space: Workspace, pattern: str, files: str) -> None:
+    (space.root / "src" / "x" / "y").mkdir(parents=True)
+    for name in ("src/x/c.py", "src/x/y/d.py"):
+        (space.root / name).write_text("def two")
+
+    assert said(space.run("list_files", {"pattern": pattern})).split() == files.split()
+    found = space.run("search_files", {"pattern": "two", "glob": pattern})
+    assert [line.partition(":")[0] for line in said(found).splitlines() if line != "[no hits]"] == files.split()
+
+
 def test_a_folder_without_git_is_listed_too(space: Workspace) -> None:
     (space.root / ".hidden").write_text("two")
     assert said(space.run("list_files", {})).splitlines() == ["a.py", "src/b.py"]
