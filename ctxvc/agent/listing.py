@@ -33,6 +33,13 @@ def below(start: Path, root: Path) -> set[str]:
     return files.union(*({name + each for each in below(start / name, start / name)} for name in inner))
 
 
+def top(folder: Path) -> Path | None:
+    """The top of the work tree that a folder is in; None where it is in none of this user's."""
+    asked = git.command(None, "rev-parse", "--show-toplevel", config=(*_CONFIG, "safe.directory="))
+    done = subprocess.run(asked, cwd=folder, capture_output=True, check=False, env={**git.environment(), **_ENV})
+    return None if done.returncode else Path(os.fsdecode(done.stdout.removesuffix(b"\n")))
+
+
 def _listed(git_dir: Path | None, start: Path, *where: str, exclude: str) -> list[str] | None:
     """What git lists: files, and with a slash behind them repositories. None for a folder that is in none."""
     asked = ("ls-files", "-z", "-co", "--exclude-standard", f"--exclude={exclude}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ctxvc import policies
-from ctxvc.agent import loop
+from ctxvc.agent import instructions, loop
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.calls import arguments
 from ctxvc.agent.definitions import definitions
@@ -20,7 +20,6 @@ from ctxvc.agent.model import Anthropic, Model, ModelFailed, Scripted
 from ctxvc.agent.spending import Spending
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core import wire
-from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Row
 from ctxvc.core.names import check
@@ -32,10 +31,6 @@ from ctxvc.session import Session
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store, create
 
-#: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
-INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md")
-#: Bytes of such a file that are taken at most.
-LARGEST = 64 << 10
 #: Replies of a turn that is played back, at most.
 PLAYED = Limits(steps=100_000)
 
@@ -66,11 +61,19 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(
-    path: Path, name: str, *, model: str, policy: Policy, window: int | Budget = 0, folder: Path | None = None
+    path: Path,
+    name: str,
+    *,
+    model: str,
+    policy: Policy,
+    window: int | Budget = 0,
+    folder: Path | None = None,
+    note: Callable[[str], object] = lambda _: None,
 ) -> Session:
     """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
 
-    `window` is the budget in tokens, by default the model's. Raises: Refused where there is a session of that name.
+    `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out.
+    Raises: Refused where there is a session of that name.
     """
     if (path / "HEAD").exists():
         with Store(path) as store:
@@ -78,22 +81,11 @@ def begin(
                 raise Refused(f"a session {name!r} is there already", hint=f"`--resume {name}` goes on with it")
     tools = definitions(policy.terms(), own=[*DEFINITIONS, DELEGATE])
     session = Session.open(path, name, model=model, budget=window, system=SYSTEM, tools=tools, policy=policy)
-    if folder and (told := instructions(folder)):
-        session.pin(session.append(*told))
+    if folder and (told := instructions.read(folder)):
+        session.pin(session.append(*(each.message for each in told)))
+        for each in filter(None, (each.cut for each in told)):
+            note(f"the model is told a part: {each}")
     return session
-
-
-def instructions(folder: Path) -> list[Message]:
-    """What the instruction files of a folder say, each as a message of the client's."""
-    told: list[Message] = []
-    for name in INSTRUCTIONS:
-        try:
-            data = (folder / name).read_bytes()[:LARGEST]
-        except OSError:
-            continue
-        words = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}"
-        told.append(Message(role="user", parts=(wire.text_part(words, "user", "client", ctxvc={"file": name}),)))
-    return told
 
 
 @contextmanager

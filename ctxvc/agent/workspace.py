@@ -278,7 +278,7 @@ def _file(found: Path, path: str) -> Path:
 
 
 def _fits(path: str, pattern: str) -> bool:
-    """Whether a glob is of this path, as in `.gitignore`: `**` is any folders or none, a name alone is in any folder."""
+    """Whether a glob is of this path, as in `.gitignore`: `**` is any folders or none; a name alone is in any."""
     wanted = PurePosixPath(pattern).parts
     if len(wanted) == 1:
         wanted = ("**", *wanted)

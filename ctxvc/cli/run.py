@@ -195,8 +195,9 @@ def _opened(
             session = Session.open(path, name, model=model, policy=policy if spec else "")
         else:
             session = running.begin(
-                path, name, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder
-            )
+                path, name, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
+                note=lambda words: app.output.note(safe(words)),
+            )  # fmt: skip
         with session:
             session.set(budget=given, reserve=reserve, window=takes)
             yield session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import anthropic
 import pytest
 
 from ctxvc import models, policies
-from ctxvc.agent import Adapter, running
+from ctxvc.agent import Adapter, instructions, running
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
 from ctxvc.agent.workspace import Outcome, Workspace
@@ -132,6 +133,57 @@ def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:
             "AGENTS.md of this project says:",
             "CLAUDE.md of this project says:",
         ]
+
+
+def told(folder: Path) -> list[str]:
+    """The first line of what each instruction file says, and what is missing of it."""
+    return [
+        f"{each.message.parts[0].body.decode().partition(' of this')[0]} {each.cut}".rstrip()
+        for each in instructions.read(folder)
+    ]
+
+
+def test_instructions_are_those_of_the_whole_project_down_to_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "project" / "a" / "b"
+    folder.mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "project", folder):
+        (place / "AGENTS.md").write_text(f"of {place}")
+    assert told(folder) == ["AGENTS.md"]
+    subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
+    assert told(folder) == ["../../AGENTS.md", "AGENTS.md"]
+    assert told(tmp_path / "project") == ["AGENTS.md"]
+
+
+def test_instructions_come_from_files_of_the_project_only_and_each_once(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (tmp_path / "key").write_text("secret")
+    (folder / "AGENTS.md").symlink_to("../key")
+    os.mkfifo(folder / "CLAUDE.md")
+    assert told(folder) == []
+    (folder / "AGENTS.md").unlink()
+    (folder / "AGENTS.md").symlink_to("AGENTS.md")
+    assert told(folder) == []
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        (folder / name).unlink()
+    (folder / "AGENTS.md").write_text("Use tabs.")
+    (folder / "CLAUDE.md").symlink_to("AGENTS.md")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / "sub" / "CLAUDE.md").symlink_to("../AGENTS.md")
+    assert told(folder) == ["AGENTS.md"]
+    assert told(folder / "sub") == ["../AGENTS.md"]
+
+
+def test_instructions_that_are_too_long_are_cut_and_both_are_told(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs, é.\n" * 10_000)
+    notes: list[str] = []
+    with running.begin(
+        tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse("default"), folder=tmp_path, note=notes.append
+    ) as session:
+        (words,) = [words for row in session.ledger().rows() if (words := session.body(row.id).decode())[:3] == "AGE"]
+    cut = "of the 140,000 bytes of AGENTS.md these are the first 65,534"
+    assert words.endswith(f"Use tabs, é.\n[{cut}]")
+    assert notes == [f"the model is told a part: {cut}"]
 
 
 def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: Path) -> None:
