@@ -105,13 +105,18 @@ def reply(message: Mapping[str, Any]) -> Reply:
     content = message.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     calls = tuple(block for block in blocks if block.get("type") == "tool_use")
-    stop = _STOPS.get(message.get("stop_reason"), "tools" if calls else "done")
+    stop = ending(message.get("stop_reason"), bool(calls))
     return Reply(
         stop=stop,
         calls=calls,
         text="".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         goes_on=stop in ("tools", "paused", "cut") or (bool(calls) and stop in ("length", "window")),
     )
+
+
+def ending(stop_reason: object, calls: bool = False) -> Stop:
+    """Why a reply ended whose last word is `stop_reason`, and that has `calls` or not."""
+    return _STOPS.get(stop_reason, "tools" if calls else "done")
 
 
 def result(call: Mapping[str, Any], words: str, *, error: bool = False) -> dict[str, Any]:

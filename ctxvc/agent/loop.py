@@ -15,7 +15,7 @@ import msgspec
 
 from ctxvc import models
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.calls import CUT_SHORT, result
+from ctxvc.agent.calls import CUT_SHORT, ending, result
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.spending import Limits, Spending
 from ctxvc.agent.workspace import Outcome
@@ -38,6 +38,8 @@ INTERRUPTED = (
     "[interrupted: the run ended before this call's result was recorded. It may have run, in part or whole: look "
     "before you do it again]"
 )
+
+_GO_ON = {"role": "user", "content": "[your reply was cut short; go on]"}
 
 #: The tool that hands a task to a sub-agent in a scope of its own.
 DELEGATE: dict[str, Any] = {
@@ -119,6 +121,8 @@ def run(
 ) -> Ended:
     """Goes on until the model has had its say, or a limit is reached; where it has had it already, that is told again.
 
+    The same for a provider that would not go on; a reply that was cut short or paused is gone on with.
+
     `options` go to every call. `spending` is an account that others spend from as well; it has the limits then.
     Raises: ModelFailed, OverBudget, CtxvcError; what came before is recorded, and `run` goes on from there.
     """
@@ -131,8 +135,12 @@ def run(
     interrupted(adapter)
     said = last_words(adapter.session)
     if said is not None:
-        watcher.said(said)
-        return ended("said", said)
+        stop = ending(adapter.session.stopped)
+        if stop in ("done", "refused"):
+            watcher.said(said)
+            return ended("refused" if stop == "refused" else "said", said)
+        if stop != "paused":
+            adapter.append(_GO_ON, origin="client")
     while True:
         if watcher.stops():
             return ended("stopped")
@@ -155,11 +163,11 @@ def run(
             continue
         if not short:
             return ended("full" if last else "said", reply.text)
-        adapter.append({"role": "user", "content": "[your reply was cut short; go on]"}, origin="client")
+        adapter.append(_GO_ON, origin="client")
 
 
 def last_words(session: Session) -> str | None:
-    """What the model said last, where nothing has come since and it waits for nothing; else None."""
+    """What the model said last, where nothing has come since and it waits for no tool; else None."""
     rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":

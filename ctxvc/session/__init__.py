@@ -350,6 +350,14 @@ class Session:
         """
         return self.ledger().meta.refused > 0
 
+    @property
+    def stopped(self) -> str:
+        """Why the newest reply ended before its time, as the provider says, as in `max_tokens`, `refusal`.
+
+        Empty where it did not, or something has come since.
+        """
+        return incoming.stopped(self.ledger())
+
     def refuse(self) -> str:
         """What answers a call that overflow mode does not let through; it counts."""
         return outgoing.refusal(self._context)

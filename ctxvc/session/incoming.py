@@ -17,6 +17,9 @@ from ctxvc.session.context import Context
 from ctxvc.session.proof import TRAILER
 from ctxvc.store.changes import Fresh, Shaped
 
+#: How a reply ends that is complete. Any other end is noted at its last block: who goes on later has to know.
+_COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
+
 
 def message(given: Mapping[str, Any], origin: Origin) -> Message:
     """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
@@ -32,6 +35,8 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content
     parts = tuple(_part(block, role, maker) for block in blocks)
+    if role == "assistant" and parts:
+        parts = (*parts[:-1], _ended(parts[-1], given.get("stop_reason")))
     return Message(
         role=role,
         parts=parts,
@@ -39,6 +44,23 @@ def message(given: Mapping[str, Any], origin: Origin) -> Message:
         model=str(given.get("model") or ""),
         usage=usage(given),
     )
+
+
+def _ended(part: Part, stop: object) -> Part:
+    """The last part of a reply, with why the reply ended where that was before its time."""
+    if not isinstance(stop, str) or stop in _COMPLETE:
+        return part
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), "stop": stop}})
+
+
+def stopped(ledger: Ledger) -> str:
+    """Why the newest reply ended, in the provider's word, where that was before its time.
+
+    Empty for any other, and where something has come since, dashboards aside.
+    """
+    newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
+    stop = wire.notes(newest.extra).get("stop") if newest and newest.role == "assistant" else None
+    return stop if isinstance(stop, str) else ""
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:

@@ -17,6 +17,10 @@ from ctxvc.core.prompt import Slot, outline, pieces
 from ctxvc.core.sending import alone
 from ctxvc.errors import BadInput, Conflict, OverBudget
 from ctxvc.session.context import Context, with_cut
+from ctxvc.session.incoming import stopped
+
+#: What the provider says of a reply that it has not ended yet.
+PAUSED = "pause_turn"
 
 
 def newest(context: Context) -> Slot:
@@ -25,8 +29,8 @@ def newest(context: Context) -> Slot:
     last = next((slot for slot in said if any(map(alone, pieces([slot], context.bodies())))), None)
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
-    # A reply that ends in a call of the provider's own tool goes on by being sent back.
-    if last.role == "assistant" and last.kind != "other":
+    # A reply that the provider paused goes on by being sent back, and so does one that ends in a call of its own tool.
+    if last.role == "assistant" and last.kind != "other" and stopped(context.ledger()) != PAUSED:
         raise BadInput("the model has had its say", hint="append what comes next first")
     return last
 

@@ -191,6 +191,25 @@ def test_a_turn_that_the_provider_paused_is_sent_back_as_it_is(adapter: Adapter)
     assert reply.text == "Found."
 
 
+def test_a_turn_that_paused_behind_words_is_sent_back_as_it_is_also_by_another_process(
+    adapter: Adapter, place: Path
+) -> None:
+    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    blocks = [server, answer, text("I look further.")]
+    with serve(said(Reply(blocks, stop_reason="pause_turn"), "Found.")) as api, sync_client(api) as client:
+        assert adapter.record(client.messages.create(**adapter.request())).goes_on
+        adapter.session.close()
+        with Session.open(place) as again:
+            assert again.stopped == "pause_turn"
+            assert loop(Adapter(again), client).text == "Found."
+            assert again.stopped == ""
+            with pytest.raises(BadInput, match="had its say"):
+                again.request()
+        nothing_rejected(api)
+        assert api.bodies[1]["messages"][-1] == {"role": "assistant", "content": blocks}
+
+
 def test_a_turn_that_paused_while_the_providers_tool_runs_is_sent_back_as_it_is(adapter: Adapter) -> None:
     server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
     answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}

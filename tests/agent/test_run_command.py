@@ -115,6 +115,29 @@ def test_a_run_that_is_done_says_so_again_and_takes_another_task(folder: Path) -
     assert ran(folder, "--resume", "run-1", "more", script=[{"content": "More."}])[:2] == (0, "More.\n")
 
 
+@pytest.mark.parametrize(
+    ("stop", "told_again"), [("max_tokens", False), ("model_context_window_exceeded", False), ("refusal", True)]
+)
+def test_a_reply_that_ended_before_its_time_is_not_taken_for_the_answer(
+    folder: Path, stop: str, told_again: bool
+) -> None:  # fmt: skip
+    """As after a kill behind the reply, or a run that ended with it."""
+    with running.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")) as session:
+        session.append({"role": "user", "content": "do it"})
+        session.append({"role": "assistant", "content": [text("It begins")], "stop_reason": stop})
+    code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "It ends."}])
+    if told_again:
+        assert (code, out) == (1, "It begins\n")
+        assert 'the provider would not go on after 0 replies: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
+    else:
+        assert (code, out) == (0, "It ends.\n"), err
+        assert [words for _, words in told(folder)][-3:] == [
+            "It begins",
+            "[your reply was cut short; go on]",
+            "It ends.",
+        ]
+
+
 def test_a_session_in_which_nobody_gave_a_task_asks_for_one(folder: Path) -> None:
     running.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")).close()
     code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "What?"}])

@@ -18,9 +18,9 @@ from tests.messages_api.wire import (
     THINKING,
     Message,
     blocks,
-    ends_in_server_call,
     images,
     is_server_result,
+    may_be_paused,
 )
 
 VERSION = "2026-10-21"
@@ -119,7 +119,7 @@ def _order(messages: Sequence[Message], model: Model) -> Iterator[str]:
     if messages[0]["role"] != "user":
         yield "messages.0: the first message must be the user's"
     last, at = messages[-1], len(messages) - 1
-    if last["role"] != "assistant" or ends_in_server_call(last):
+    if last["role"] != "assistant" or may_be_paused(last):
         return
     content = blocks(last["content"])
     if content and content[-1]["type"] in THINKING:

@@ -31,10 +31,9 @@ def is_server_result(block: Mapping[str, Any]) -> bool:
     return isinstance(kind, str) and kind.endswith("_tool_result") and kind != "tool_result"
 
 
-def ends_in_server_call(message: Message) -> bool:
-    """True if the provider's own tool spoke, or was called, last: a turn that it paused."""
-    content = blocks(message["content"])
-    return bool(content) and (content[-1]["type"] in SERVER_CALLS or is_server_result(content[-1]))
+def may_be_paused(message: Message) -> bool:
+    """True if the provider's own tool was called or spoke in it: it may be a turn that the provider paused."""
+    return any(block["type"] in SERVER_CALLS or is_server_result(block) for block in blocks(message["content"]))
 
 
 def signature(block: Mapping[str, Any]) -> str:
