@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from ctxvc.core.plan import View
 from ctxvc.core.policy import Answer, Ask, Policy
 from ctxvc.errors import Conflict, NotFound, Refused
 from ctxvc.session import Session
+from ctxvc.store import revisions
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store, create
+from ctxvc.store.writer import Writer
 
 #: Replies of a turn that is played back, at most.
 PLAYED = Limits(steps=100_000)
@@ -75,10 +78,8 @@ def begin(
     `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out.
     Raises: Refused where there is a session of that name.
     """
-    if (path / "HEAD").exists():
-        with Store(path) as store:
-            if name in store.sessions():
-                raise Refused(f"a session {name!r} is there already", hint=f"`--resume {name}` goes on with it")
+    if name in _sessions(path):
+        raise Refused(f"a session {name!r} is there already", hint=f"`--resume {name}` goes on with it")
     tools = definitions(policy.terms(), own=[*DEFINITIONS, DELEGATE])
     session = Session.open(path, name, model=model, budget=window, system=SYSTEM, tools=tools, policy=policy)
     if folder and (told := instructions.read(folder)):
@@ -89,7 +90,7 @@ def begin(
 
 
 @contextmanager
-def alone(path: Path, name: str) -> Iterator[None]:
+def alone(path: Path, name: str) -> Iterator[str]:
     """Inside, no other run is at work on the session `name` of the store at `path`, which is made where it is not.
 
     Raises: Conflict where one is, BadName.
@@ -102,7 +103,42 @@ def alone(path: Path, name: str) -> Iterator[None]:
             held.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
         except Conflict as error:
             raise Conflict(f"a run is at work on session {name}", hint="wait until it ends, or stop it") from error
-        yield
+        yield name
+
+
+@contextmanager
+def unnamed(path: Path) -> Iterator[str]:
+    """The same for a new session: gives its name, the first of run-1, run-2, … that is free."""
+    known = _sessions(path)
+    for number in count(1):
+        if (name := f"run-{number}") in known:
+            continue
+        with ExitStack() as held:
+            try:
+                held.enter_context(alone(path, name))
+            except Conflict:
+                continue  # another run begins under it now
+            if name not in (known := _sessions(path)):
+                yield name
+                return
+
+
+def _sessions(path: Path) -> list[str]:
+    if not (path / "HEAD").exists():
+        return []
+    with Store(path) as store:
+        return store.sessions()
+
+
+def check_begun(session: Writer) -> None:
+    """Raises: Refused for a session that `begin` did not make: its model was given other tools, or none."""
+    tools = revisions.now(session).tools
+    named = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
+    if not {"bash", DELEGATE["name"]} <= named:
+        raise Refused(
+            f"`ctxvc run` did not begin session {session.name}: it has other tools, or none",
+            hint=f"`ctxvc ask {session.name} QUESTION` questions it; `ctxvc run TASK` begins another",
+        )
 
 
 def has_task(session: Session, scope: str = "") -> bool:

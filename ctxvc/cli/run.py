@@ -19,7 +19,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.models import model_of
 from ctxvc.cli.output import Output, safe
 from ctxvc.core.text import one_line
-from ctxvc.errors import BadInput, NotFound
+from ctxvc.errors import BadInput, NotFound, OverBudget
 
 if TYPE_CHECKING:
     from ctxvc.agent.adapter import Adapter
@@ -141,12 +141,12 @@ def run(
 
 @contextmanager
 def after_failure(way: str) -> Iterator[None]:
-    """Inside, a provider that fails is told of with the way on."""
+    """Inside, a provider that fails is told of with the way on, and so is a budget that is too small."""
     from ctxvc.agent.model import ModelFailed
 
     try:
         yield
-    except ModelFailed as error:
+    except (ModelFailed, OverBudget) as error:
         error.hint = "; ".join(filter(None, (error.hint, way)))
         raise
 
@@ -175,7 +175,7 @@ def _opened(
     from ctxvc.core.budget import DEFAULT_WINDOW, Budget
     from ctxvc.session import Session
 
-    path, known, held = _known(app, resume)
+    path, held = _known(app, resume)
     model = model or held.model or MODEL
     if not asked.scripted:
         limits.check(model)
@@ -187,17 +187,19 @@ def _opened(
     takes = told or (window if not models.window(model) else 0) or held.window_of(model)
     whole = given or takes or models.window(model) or DEFAULT_WINDOW
     reserve = min(_REPLY, whole // 4)
-    name = resume or name
-    name = name or next(free for number in range(1, len(known) + 2) if (free := f"run-{number}") not in known)
     policy = parsed(spec or "default", app.folder)
-    with running.alone(path, name):
+    made = not (path / "HEAD").exists()
+    name = resume or name
+    with running.alone(path, name) if name else running.unnamed(path) as taken:
         if resume:
-            session = Session.open(path, name, model=model, policy=policy if spec else "")
+            session = Session.open(path, taken, model=model, policy=policy if spec else "")
         else:
             session = running.begin(
-                path, name, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
+                path, taken, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
                 note=lambda words: app.output.note(safe(words)),
             )  # fmt: skip
+        if made:
+            app.output.note(f"made a store at {safe(str(path))}")
         with session:
             session.set(budget=given, reserve=reserve, window=takes)
             yield session
@@ -215,25 +217,26 @@ class _Held(NamedTuple):
         return self.window if model == self.model else 0
 
 
-def _known(app: App, resume: str) -> tuple[Path, list[str], _Held]:
-    """The place of the store, its sessions, and what `resume` holds. Raises: NotFound where that is not there."""
+def _known(app: App, resume: str) -> tuple[Path, _Held]:
+    """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
+    from ctxvc.agent import running
+    from ctxvc.cli.importing import project_root
     from ctxvc.store.store import FOLDER, Store
 
     try:
         path = app.store_path()
     except NotFound:
-        path = app.folder / FOLDER
-    known: list[str] = []
-    held = _Held()
+        path = project_root(app.folder) / FOLDER
+    if not resume:
+        return path, _Held()
     if (path / "HEAD").exists():
         with Store(path) as store:
-            known = store.sessions()
-            if resume in known:
-                meta = store.writer(resume).ledger().meta
-                held = _Held(meta.model, meta.budget, meta.window)
-    if resume and resume not in known:
-        raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
-    return path, known, held
+            if resume in store.sessions():
+                writer = store.writer(resume)
+                running.check_begun(writer)
+                meta = writer.ledger().meta
+                return path, _Held(meta.model, meta.budget, meta.window)
+    raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 
 def _workspace(app: App, *, yes: bool) -> Workspace:
@@ -261,7 +264,13 @@ class _Ask:
                     self._told = True
                 return False
             click.echo(f"\n  {safe(command)}", err=True)
-            answer = click.prompt("run it? [y]es, [n]o, [a]lways", default="n", err=True, show_default=False)
+            try:
+                answer = click.prompt("run it? [y]es, [n]o, [a]lways", default="n", err=True, show_default=False)
+            except click.Abort as error:
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from error  # click makes one of ^C and ^D
+                click.echo("\nnobody answers: it is not run", err=True)
+                return False
             self._always = answer.strip().lower() in ("a", "always")
             return self._always or answer.strip().lower() in ("y", "yes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 from ctxvc import policies
 from ctxvc.agent import running
 from ctxvc.agent.loop import INTERRUPTED
+from ctxvc.cli.run import _Ask
 from ctxvc.session import Session
 from tests.messages_api import Reply, call, serve, text
 from tests.messages_api.script import Assistant, endless
@@ -146,7 +148,71 @@ def test_a_session_in_which_nobody_gave_a_task_asks_for_one(folder: Path) -> Non
     assert ran(folder, "--resume", "run-1", "this", script=[{"content": "Done."}])[:2] == (0, "Done.\n")
 
 
+def test_a_session_that_no_run_began_is_not_gone_on_with(folder: Path) -> None:
+    with Session.open(folder / ".ctxvc", "mine", model="m", tools=[{"name": "bash", "input_schema": {}}]) as session:
+        session.append({"role": "user", "content": "hello"})
+    before = told(folder, "mine")
+    code, out, err = ran(folder, "--resume", "mine", "more", "--model", "other", script=[{"content": "Hm."}])
+    assert (code, out) == (1, "")
+    assert "`ctxvc run` did not begin session mine" in err
+    assert "`ctxvc ask mine QUESTION`" in err
+    assert told(folder, "mine") == before
+
+
+def test_in_a_part_of_a_repository_the_store_is_the_repositorys(folder: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / "part").mkdir()
+    asks = [{"content": [call("write_file", path="../x", content="x"), call("write_file", path="y", content="y")]}]
+    code, _, err = ran(folder / "part", "do it", script=[*asks, {"content": "Done."}])
+    assert code == 0
+    assert f"made a store at {folder.resolve() / '.ctxvc'}" in err
+    assert sorted(each.name for each in (folder / "part").iterdir()) == ["script.json", "y"]
+    assert not (folder / "x").exists()
+    assert ran(folder / "part", "--resume", "run-1", script=[])[:2] == (0, "Done.\n")
+
+
+def test_runs_without_a_name_that_begin_together_have_two(folder: Path) -> None:
+    running.begin(folder / ".ctxvc", "run-2", model="", policy=policies.parse("default")).close()
+    with running.unnamed(folder / ".ctxvc") as one, running.unnamed(folder / ".ctxvc") as other:
+        assert (one, other) == ("run-1", "run-3")
+
+
+# --- what is asked
+
+
+class Terminal(io.StringIO):
+    """One on which somebody pressed ^D, or ^C twice."""
+
+    def __init__(self, pressed: type[BaseException] | None = None) -> None:
+        super().__init__()
+        self._pressed = pressed
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, *_: object) -> str:
+        if self._pressed:
+            raise self._pressed
+        return ""
+
+
+def test_who_gives_no_answer_has_said_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal())
+    assert _Ask()("rm -r .") is False
+    assert "nobody answers: it is not run" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        _Ask()("rm -r .")
+
+
 # --- how it ends
+
+
+def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> None:
+    code, _, err = ran(folder, "do it", "--budget", "1000", script=[{"content": "Done."}])
+    assert code == 1
+    assert "larger budget" in err
+    assert "`ctxvc run --resume run-1` goes on from there" in err
 
 
 @pytest.mark.parametrize(
