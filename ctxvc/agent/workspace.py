@@ -7,10 +7,12 @@ may, so each is asked for. What a tool gives is recorded whole: the model is sho
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,6 +41,7 @@ HITS = 200
 WIDTH = 400
 #: Lines of a file that are read where nobody says how many.
 READ = 2_000
+_ENDS = re.compile(r"\r?\n")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -181,7 +184,7 @@ class Workspace:
             behind = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
             raise BadInput(f"{path} is no text file")
-        held = decode(data).splitlines()
+        held = _lines(decode(data))
         first = max(1, first)
         shown = held[first - 1 : first - 1 + max(1, lines)]
         if not shown and held:
@@ -202,12 +205,18 @@ class Workspace:
     def _edit(self, path: str, old: str, new: str, all: bool = False) -> Outcome:
         found = _file(self._writable(path), path)
         text = found.read_bytes().decode("utf-8", "surrogateescape")
-        count = text.count(old) if old else 0
+        # What was read has no line ends: any of the file's is meant, and what comes in gets the file's own.
+        places = list(re.finditer(r"\r?\n".join(map(re.escape, _ENDS.split(old))), text)) if old else []
+        count = len(places)
         if count == 0:
             raise BadInput(f"the text does not stand in {path}; read the file and give it exactly")
         if count > 1 and not all:
             raise BadInput(f"the text stands {count} times in {path}; give more of what is around it, or set all")
-        _replace(found, text.replace(old, new).encode("utf-8", "surrogateescape"))
+        if 2 * text.count("\r\n") > text.count("\n"):
+            new = _ENDS.sub("\r\n", new)
+        between = [text[a.end() : b.start()] for a, b in pairwise(places)]
+        pieces = [text[: places[0].start()], *between, text[places[-1].end() :]]
+        _replace(found, new.join(pieces).encode("utf-8", "surrogateescape"))
         return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
 
     def _listed(self, path: str = ".", pattern: str = "") -> Iterator[str]:
@@ -229,7 +238,7 @@ class Workspace:
                 continue
             if b"\0" in data[:8192]:
                 continue
-            text = decode(data)
+            text = decode(data).replace("\r\n", "\n")
             for hit in wanted.lines(text):
                 hits.append(f"{name}:{hit.line}: {text[hit.begin : hit.end][:WIDTH]}")
                 if len(hits) == HITS:
@@ -242,7 +251,7 @@ class Workspace:
         """The path, below the folder, wherever its links lead. Raises: BadInput."""
         if "\0" in path:
             raise BadInput("a path has no NUL in it")
-        found = (self.root / path).resolve()
+        found = Path(os.path.realpath(self.root / path))  # `resolve` raises for links that go round
         if found != self.root and self.root not in found.parents:
             raise BadInput(f"{path} is outside the working folder")
         return found
@@ -268,6 +277,12 @@ class Workspace:
         for name in sorted(below(start, self.root)):
             if not pattern or _fits(name, pattern):
                 yield str((start / name).relative_to(self.root))
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text as an editor counts them: they end with a newline, and with nothing else."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def _file(found: Path, path: str) -> Path:

@@ -154,6 +154,50 @@ def test_an_edited_file_keeps_its_mode_and_bytes_that_are_no_text(space: Workspa
     assert script.stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+        ("a\r\nb\r\n", "a\r\nb\r\n", "x\r\n", "x\r\n"),
+        ("a\r\nb\r\n", "b", "x\ny", "a\r\nx\r\ny\r\n"),
+        ("a\r\nb\r\n", "\nb", "", "a\r\n"),
+        ("a\nb\n", "a\r\nb", "x\ny", "x\ny\n"),
+        ("a\nb\n", "b", "x\r\ny", "a\nx\r\ny\n"),
+        ("a\nb\nc\r\n", "b\nc", "x\ny", "a\nx\ny\r\n"),
+        ("a\r\n.\r\n", "a\n.\n", "\\1\n", "\\1\r\n"),
+    ],
+)
+def test_an_edit_means_any_line_end_and_keeps_the_files_own(
+    space: Workspace, before: str, old: str, new: str, after: str
+) -> None:  # fmt: skip
+    (space.root / "a.txt").write_bytes(before.encode())
+    assert not space.run("edit_file", {"path": "a.txt", "old": old, "new": new}).error
+    assert (space.root / "a.txt").read_bytes() == after.encode()
+
+
+def test_all_places_of_an_edit_are_replaced(space: Workspace) -> None:
+    (space.root / "a.txt").write_bytes(b"a\r\nb\r\na\r\nb\r\na\r\n")
+    assert said(space.run("edit_file", {"path": "a.txt", "old": "a\nb\n", "new": "x\n", "all": True})).startswith(
+        "replaced 2 places"
+    )
+    assert (space.root / "a.txt").read_bytes() == b"x\r\nx\r\na\r\n"
+
+
+def test_a_line_ends_with_a_newline_and_with_nothing_else(space: Workspace) -> None:
+    (space.root / "a.txt").write_bytes("a\u2028b\x0bc\x0cd\x85e\rf\r\nlast\r\n\r\n".encode())
+    read = "     1\ta\u2028b\x0bc\x0cd\x85e\rf\n     2\tlast\n     3\t"
+    assert said(space.run("read_file", {"path": "a.txt"})) == read
+    assert said(space.run("search_files", {"pattern": "last$"})) == "a.txt:2: last"
+    (space.root / "a.txt").write_bytes(b"")
+    assert said(space.run("read_file", {"path": "a.txt"})) == "[the file is empty]"
+
+
+def test_a_link_that_goes_round_is_an_error(space: Workspace) -> None:
+    (space.root / "link").symlink_to("link")
+    for tool in ("read_file", "list_files"):
+        assert space.run(tool, {"path": "link"}).error
+
+
 @pytest.mark.parametrize("path", ["../secret.txt", "/etc/passwd", "link", "a\0b", "src/../../secret.txt"])
 def test_nothing_outside_the_folder_is_read_or_written(space: Workspace, path: str) -> None:
     (space.root / "link").symlink_to(space.root.parent / "secret.txt")
