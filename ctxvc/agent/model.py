@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 #: How an answer of the provider says that the prompt is too long (its words, without the numbers).
 _TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
-#: Replies that may be cut off in a row before one gives up, and the status of one that has begun.
-_CUTS = 3
+#: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
+WAITS = (1.0, 2.0, 4.0, 8.0)
+#: The status of a reply that has begun.
 _BEGUN = 200
 #: What the provider calls it where an account has spent all that it may.
 _SPENT_ALL = "enforced_spend_limit_reached"
@@ -32,6 +34,10 @@ class ModelFailed(CtxvcError):
 
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window."""
+
+
+class _BrokeOff(ModelFailed):
+    """The reply ended in its middle."""
 
 
 class Model(Protocol):
@@ -53,35 +59,62 @@ class Anthropic:
 
     scripted = False
 
-    def __init__(self, client: anthropic.Anthropic | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        client: anthropic.Anthropic | None = None,
+        *,
+        sleep: Callable[[float], object] = time.sleep,
+        **options: Any,
+    ) -> None:
         """`options` are those of the client. Raises: ModelFailed where it cannot be made, as without a key."""
         import anthropic
 
+        self._sleep = sleep
         try:
             self._client = client or anthropic.Anthropic(**options)
         except anthropic.AnthropicError as error:
             raise _failed(error) from error
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+        said: list[str] = []
+
+        def heard(words: str) -> None:
+            said.append(words)
+            say(words)
+
+        for seconds in WAITS:
+            try:
+                return self._streamed(call, heard)
+            except _BrokeOff:
+                if words := "".join(said):
+                    say(("" if words.endswith("\n") else "\n") + "[broke off, asking again]\n")
+                said.clear()
+                self._sleep(seconds)
+        try:
+            return self._streamed(call, heard)
+        except _BrokeOff as error:
+            raise ModelFailed(f"the reply broke off {len(WAITS) + 1} times: {error}", hint=error.hint) from error
+
+    def _streamed(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+        """A whole reply. Raises: TooLong, ModelFailed, and _BrokeOff, after which the client does not try again."""
         import anthropic
         import httpx2
 
-        for _ in range(_CUTS):
-            try:
-                with self._client.messages.stream(**call) as stream:
-                    for event in stream:
-                        if event.type == "text":
-                            say(event.text)
-                    message = stream.get_final_message()
-            except httpx2.TransportError:
-                continue  # in the middle of a reply, which the client does not try again
-            except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
-                if isinstance(error, anthropic.APIStatusError) and error.status_code == _BEGUN:
-                    continue  # an error in the middle of a reply
-                raise _failed(error) from error
-            if message.stop_reason is not None:
-                return message.to_dict(warnings=False)
-        raise ModelFailed(f"the reply broke off {_CUTS} times", hint="look at the network")
+        try:
+            with self._client.messages.stream(**call) as stream:
+                for event in stream:
+                    if event.type == "text":
+                        say(event.text)
+                message = stream.get_final_message()
+        except httpx2.TransportError as error:
+            raise _BrokeOff(str(error) or type(error).__name__, hint="look at the network") from error
+        except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
+            if isinstance(error, anthropic.APIStatusError) and error.status_code == _BEGUN:
+                raise _BrokeOff(error.api_message or str(error), hint="wait a little") from error
+            raise _failed(error) from error
+        if message.stop_reason is None:
+            raise _BrokeOff("it ended before it was complete", hint="look at the network")
+        return message.to_dict(warnings=False)
 
     def close(self) -> None:
         """Lets go of the connections to the provider."""

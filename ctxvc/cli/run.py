@@ -131,9 +131,11 @@ def run(
             limits=limits,
             options={"max_tokens": session.budget.reserve},
         )
-        with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
-            ended = running.go(session, setup)
-        watcher.end()
+        try:
+            with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
+                ended = running.go(session, setup)
+        finally:
+            watcher.end()
         _tell(app.output, session, ended, scripted=chosen.scripted)
     if ended.why in _UNDONE:
         click.get_current_context().exit(_UNDONE[ended.why][1])

@@ -18,17 +18,26 @@ from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve,
 from tests.messages_api.script import Assistant, overloaded, rate_limited
 from tests.session.building import WORDS, damages
 
-from .test_run import asked, begun, results, setup
+from .test_run import Eyes, asked, begun, results, setup
 
 #: What the provider answers to an account that has spent all that it may: nothing to wait for.
 SPENT = Refusal(429, "rate_limit_error", "Spend limit reached.", error_code="enforced_spend_limit_reached")
+
+
+#: The seconds that were waited for in a test.
+WAITED: list[float] = []
+
+
+@pytest.fixture(autouse=True)
+def _waited() -> None:
+    WAITED.clear()
 
 
 @contextmanager
 def provider(assistant: Assistant) -> Iterator[tuple[MessagesApi, Anthropic]]:
     """The server, and the client as people have it: it tries again twice."""
     with serve(assistant) as api, anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=2) as client:
-        yield api, Anthropic(client)
+        yield api, Anthropic(client, sleep=WAITED.append)
 
 
 def kept(session: Session) -> list[str]:
@@ -118,16 +127,41 @@ def test_a_provider_that_refuses_to_go_on_ends_the_run_and_its_calls_are_not_run
     nothing_is_wrong(tmp_path, prompts=2)
 
 
-@pytest.mark.parametrize("how", ["an error", "a broken connection", "an early end"])
-def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) -> None:
+def cut_short(how: str) -> Reply:
     said = [text("This is not "), call("bash", command="echo twice >> log")]
-    cut = {
+    return {
         "an error": Reply(said, cut_after=4, error=overloaded()),
         "a broken connection": Reply(said, cut_after=4, broken=True),
         "an early end": Reply(said, cut_after=4),
     }[how]
+
+
+@pytest.mark.parametrize("how", ["an error", "a broken connection", "an early end"])
+def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) -> None:
+    cut, eyes = cut_short(how), Eyes()
     with begun(tmp_path) as session, provider(script(cut, cut, "Whole.")) as (_, model):
-        assert running.go(asked(session), setup(tmp_path, model)).text == "Whole."
+        assert running.go(asked(session), setup(tmp_path, model, eyes)).text == "Whole."
         assert kept(session) == ["Whole."]
         assert not (tmp_path / "project" / "log").exists()
+    lost = "".join(eyes.words).removesuffix("Whole.").split("\n[broke off, asking again]\n")
+    assert len(lost) == 3
+    assert lost[0] == lost[1] != ""
+    assert lost[2] == ""
+    assert WAITED == [1, 2]
     nothing_is_wrong(tmp_path, prompts=1)
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "hint"),
+    [("an error", "Overloaded", "wait"), ("a broken connection", "", "network"), ("an early end", "ended", "network")],
+)
+def test_streams_that_go_on_ending_in_the_middle_are_waited_for_and_then_the_reason_is_told(
+    tmp_path: Path, how: str, words: str, hint: str
+) -> None:  # fmt: skip
+    with begun(tmp_path) as session, provider(lambda _: cut_short(how)) as (api, model):
+        with pytest.raises(ModelFailed, match=f"broke off 5 times: .*{words}") as told:
+            running.go(asked(session), setup(tmp_path, model))
+        assert hint in told.value.hint
+        assert len(api.calls) == 5
+        assert WAITED == [1, 2, 4, 8]
+        assert kept(session) == []

@@ -82,7 +82,7 @@ def _closed_clients() -> Iterator[None]:
 
 def real(api: MessagesApi) -> Anthropic:
     CLIENTS.append(anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0))
-    return Anthropic(CLIENTS[-1])
+    return Anthropic(CLIENTS[-1], sleep=lambda _: None)
 
 
 def asked(session: Session, words: str = "do it") -> Session:
@@ -278,7 +278,7 @@ def test_a_stream_that_breaks_off_is_asked_again_and_never_recorded(tmp_path: Pa
         with serve(script(cut, "Whole.")) as api:
             assert running.go(asked(session), setup(tmp_path, real(api))).text == "Whole."
         assert results(session) == []
-        with serve(script(cut, cut, cut)) as api, pytest.raises(ModelFailed):
+        with serve(script(*[cut] * 5)) as api, pytest.raises(ModelFailed):
             running.go(asked(session, "again"), setup(tmp_path, real(api)))
         assert [row.kind for row in session.ledger().rows() if row.role == "assistant"] == ["assistant"]
 
