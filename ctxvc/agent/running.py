@@ -96,8 +96,7 @@ def alone(path: Path, name: str) -> Iterator[str]:
     Raises: Conflict where one is, BadName.
     """
     check(name, "session")
-    if not (path / "HEAD").exists():
-        create(path).close()
+    _make(path)
     with ExitStack() as held:
         try:
             held.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
@@ -109,6 +108,7 @@ def alone(path: Path, name: str) -> Iterator[str]:
 @contextmanager
 def unnamed(path: Path) -> Iterator[str]:
     """The same for a new session: gives its name, the first of run-1, run-2, … that is free."""
+    _make(path)
     known = _sessions(path)
     for number in count(1):
         if (name := f"run-{number}") in known:
@@ -121,6 +121,14 @@ def unnamed(path: Path) -> Iterator[str]:
             if name not in (known := _sessions(path)):
                 yield name
                 return
+
+
+def _make(path: Path) -> None:
+    """The store is there; of several runs that begin together one makes it, and the others wait."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(path):
+        if not (path / "HEAD").exists():
+            create(path).close()
 
 
 def _sessions(path: Path) -> list[str]:

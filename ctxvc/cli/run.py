@@ -134,6 +134,10 @@ def run(
         try:
             with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
                 ended = running.go(session, setup)
+        except KeyboardInterrupt:
+            watcher.end()
+            app.output.note(f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` goes on")
+            raise
         finally:
             watcher.end()
         _tell(app.output, session, ended, scripted=chosen.scripted)

@@ -20,10 +20,12 @@ from ctxvc.errors import Conflict, CtxvcError, Refused
 def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterator[int]:
     """The lock on `path` is held inside; gives its file descriptor, for a child that must hold it too.
 
+    It is a file, made where it is not there, or a folder.
     Raises: Conflict after `timeout` seconds; Refused on a file system without locks.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        opened = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+        handle = os.open(path, opened | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CtxvcError(
             f"cannot open the lock {path}: {error.strerror}", hint="check who owns the store and its permissions"

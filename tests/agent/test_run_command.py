@@ -177,6 +177,13 @@ def test_runs_without_a_name_that_begin_together_have_two(folder: Path) -> None:
         assert (one, other) == ("run-1", "run-3")
 
 
+def test_runs_that_begin_together_in_a_new_project_share_its_store(folder: Path) -> None:
+    (folder / "script.json").write_text('[{"content": "Done."}]')
+    runs = [started(folder, "do it", "--script", "script.json") for _ in range(3)]
+    assert [ended(each)[:2] for each in runs] == [(0, "Done.\n")] * 3
+    assert [told(folder, f"run-{number}")[0] for number in (1, 2, 3)]
+
+
 # --- what is asked
 
 
@@ -277,6 +284,7 @@ def test_who_stops_it_twice_waits_for_nobody_and_leaves_nothing_behind(folder: P
         code, _, err = ended(process)
         assert time.monotonic() - begin < 3.5
         assert code == 130, err
+        assert "`ctxvc run --resume run-1` goes on" in err
         with pytest.raises(ProcessLookupError):
             os.killpg(int((folder / "begun").read_text()), 0)
         assert ran(folder, "--resume", "run-1", url=api.url)[:2] == (0, "I looked.\n")
