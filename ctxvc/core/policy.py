@@ -18,6 +18,12 @@ from ctxvc.core.timing import Moment, Timing
 #: What the model is shown of its context: the table of blocks, the totals only, nothing.
 Board = Literal["full", "status", "off"]
 
+#: The tools by which an agent gets at what left its prompt, and those of them that it needs for that.
+READING = frozenset({"recover", "restore", "search"})
+REACH = ("recover", "search")
+#: The tools by which an agent makes room without losing anything, as it is told of them.
+_FREEING: Mapping[str, str] = {"archive": "archive", "note": "note with fold", "scope": "scope"}
+
 
 #: What a knob counts: the type of a policy's field that `ctxvc policies` shows with its unit.
 Share = Annotated[float, msgspec.Meta(description="share of the budget")]
@@ -49,9 +55,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy asks of the harness besides its plans.
 
     `tools` are the context tools that the model gets, `protocol` the text on their use that stands pinned at the
-    beginning. `board` is what the model sees of its context; `handles` says whether stubs tell how to get back what
-    left. `ladder` are thresholds of the budget that differ, and `batch` is how many tokens the results of one step may
-    have together (0: as many as fit).
+    beginning. `board` is what the model sees of its context; `handles` says whether what left is within its reach: then
+    stubs tell how to get it back, and `recover` and `search` are among the tools, since large results leave under every
+    policy; else no tool reads it. `ladder` are thresholds of the budget that differ, and `batch` is how many tokens the
+    results of one step may have together (0: as many as fit). `folds` says whether a note may archive what led to it.
     """
 
     tools: tuple[str, ...] = ()
@@ -60,6 +67,26 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     handles: bool = True
     ladder: Mapping[str, float] = {}
     batch: int = 0
+    folds: bool = True
+
+    def __post_init__(self) -> None:
+        held = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
+        tools = tuple(dict.fromkeys((*held, *(REACH if self.handles else ()))))
+        msgspec.structs.force_setattr(self, "tools", tools)
+
+    @property
+    def freeing(self) -> tuple[str, ...]:
+        """The tools by which the agent makes room itself, as it is told of them; to delete is for those without."""
+        lossless = [word for tool, word in _FREEING.items() if tool in self.tools and (tool != "note" or self.folds)]
+        return tuple(lossless) or (("delete",) if "delete" in self.tools else ())
+
+    @property
+    def room(self) -> str:
+        """What an agent is told that has no room for more."""
+        if not self.freeing:
+            return "no tool of yours makes any: answer with what you know"
+        *others, last = self.freeing
+        return f"make room first, with {', '.join(others)}{' or ' if others else ''}{last}"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

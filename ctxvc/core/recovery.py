@@ -370,9 +370,6 @@ def _row(member: str, ledger: Ledger) -> Row | None:
 
 def _index(row: Row) -> str:
     """The index text of a block's own stub, else its label."""
-    head, tail = f"[archived {row.handle}: ", f"; recover {row.id}]"
-    if row.stub.startswith(head) and row.stub.endswith(tail):
-        _, _, index = row.stub[len(head) : -len(tail)].partition("; ")
-        if index:
-            return stubs.escaped(index, SHOWN)
+    if index := stubs.index(row):
+        return stubs.escaped(index, SHOWN)
     return stubs.escaped(row.label, stubs.INDEX)

@@ -42,6 +42,11 @@ def escaped(value: str, width: int) -> str:
     return text.one_line(value, width).replace("[", "(").replace("]", ")")
 
 
+def _name(row: Row, *, way_back: bool) -> str:
+    """A block's handle; where there is no way back, its address alone."""
+    return row.handle if way_back else row.id
+
+
 def stub(
     row: Row,
     *,
@@ -54,11 +59,12 @@ def stub(
     """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
 
     `tokens` is the size where somebody counted (else bytes are given), `call` the arguments of a result's call, `cut`
-    says that the recorded output was cut by the tool or the host. Without `way_back` it names no way to get it back.
+    says that the recorded output was cut by the tool or the host. Without `way_back` it names no way to get it back,
+    and no checksum either.
     """
     size = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(row.bytes)
     what = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
-    words = [f"archived {row.handle}: {what}, {size}"]
+    words = [f"archived {_name(row, way_back=way_back)}: {what}, {size}"]
     if call:
         words.append(f"arguments {escaped(call, ARGUMENTS)}")
     if cut:
@@ -68,6 +74,15 @@ def stub(
     if way_back:
         words.append(f"recover {row.id}")
     return f"[{'; '.join(words)}]"
+
+
+def index(row: Row) -> str:
+    """What a block's own stub says besides what it was and its size; empty where it has none, or shows more below."""
+    for name, tail in ((row.handle, f"; recover {row.id}]"), (row.id, "]")):
+        head = f"[archived {name}: "
+        if row.stub.startswith(head) and row.stub.endswith(tail):
+            return row.stub[len(head) : -len(tail)].partition("; ")[2]
+    return ""
 
 
 def arguments(call: Row | None) -> str:
@@ -88,9 +103,9 @@ def absent(result: Row) -> str:
     return f"[{result.state} {result.id}{where}]"
 
 
-def tombstone(row: Row, reason: str) -> str:
-    """The stub of a deleted block. It names no way back: only a person has one."""
-    return f"[deleted {row.handle}: {escaped(reason, INDEX)}]"
+def tombstone(row: Row, reason: str, *, way_back: bool = True) -> str:
+    """The stub of a deleted block. It names no way back: only a person has one. `way_back` is as of other stubs."""
+    return f"[deleted {_name(row, way_back=way_back)}: {escaped(reason, INDEX)}]"
 
 
 def summary(header: str, words: str) -> str:
@@ -116,7 +131,8 @@ def group_stub(
     """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
     amount = f"{tokens:,} tokens" if tokens is not None else text.human_bytes(size)
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
-    words = [f"archived {group.id}@{digest[:6]}: {many}, {amount}, level {group.level}"]
+    name = f"{group.id}@{digest[:6]}" if way_back else group.id
+    words = [f"archived {name}: {many}, {amount}, level {group.level}"]
     if index or group.label:
         words.append(escaped(index or group.label, INDEX))
     if way_back:
@@ -126,11 +142,11 @@ def group_stub(
 
 def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
     """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
-    words = [
-        f"blocked {row.handle}: {row.kind} of {escaped(row.tool or 'a tool', 60)}, {tokens:,} tokens, does not fit"
-    ]
+    name, what = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
+    words = [f"blocked {name}: {what}, {tokens:,} tokens, does not fit"]
     if call:
         words.append(f"arguments {escaped(call, ARGUMENTS)}")
-    then = f"; archive something, then recover {row.id} in parts" if way_back else ""
-    words.append(f"stored whole, do not run it again{then}")
+    words.append("stored whole, do not run it again")
+    if way_back:
+        words.append(f"once there is room, recover {row.id} in parts")
     return f"[{'; '.join(words)}]"

@@ -214,7 +214,7 @@ class Trial:
         reach = self.draft.reach(blocks)
         before = self.draft.cost(reach)
         shown = self.draft.shown(target)
-        tombstone = stubs.tombstone(rows[0], action.index)
+        tombstone = stubs.tombstone(rows[0], action.index, way_back=self.view.handles)
         self.draft.take_out(blocks)
         for row in rows:
             stub = tombstone if row is rows[0] and self.view.price.text(tombstone) < shown else ""

@@ -12,6 +12,7 @@ from ctxvc.core.ledger import Ledger
 from ctxvc.core.plan import Plan, Rehearsal, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.timing import Moment
+from ctxvc.policies import protocol
 from ctxvc.policies.taking import judged, proposed
 
 
@@ -75,19 +76,25 @@ class Composed(Policy, frozen=True, kw_only=True):
 
 
 def joined(terms: list[Terms]) -> Terms:
-    """What several policies ask for together: all of their tools, the least of what the model sees."""
+    """What several policies ask for together: all of their tools, the least of what the model sees.
+
+    Where one of them hides the way back, or has notes that archive nothing, so it is for all.
+    """
     boards = {each.board for each in terms}
     ladder: dict[str, float] = {}
     for each in terms:
         ladder.update(each.ladder)
-    return Terms(
+    told = dict.fromkeys(part for each in terms for part in each.protocol.split("\n\n") if part)
+    made = Terms(
         tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
-        protocol="\n\n".join(dict.fromkeys(part for each in terms for part in each.protocol.split("\n\n") if part)),
         board="off" if "off" in boards else "status" if "status" in boards else "full",
         handles=all(each.handles for each in terms),
         ladder=ladder,
         batch=min((each.batch for each in terms if each.batch), default=0),
+        folds=all(each.folds for each in terms),
     )
+    words = protocol.fitting("\n\n".join(told), made.tools, board=made.board, folds=made.folds)
+    return msgspec.structs.replace(made, protocol=words)
 
 
 def after(view: View, ledger: Ledger) -> View:

@@ -13,7 +13,7 @@ from ctxvc.core.engine import until
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.numbering import speaks
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Characters, Policy, Terms
+from ctxvc.core.policy import REACH, Characters, Policy, Terms
 from ctxvc.core.scoping import arrival, departure
 from ctxvc.core.stubs import is_summary
 from ctxvc.core.text import one_line
@@ -22,7 +22,7 @@ from ctxvc.policies import protocol
 from ctxvc.policies.baselines import leaving, removable, used
 from ctxvc.policies.bounds import numbers
 
-#: The context tools of a session with scopes.
+#: The context tools of a session with scopes, besides those that every session has.
 TOOLS = ("scope", "goto", "note", "scopes", "notes")
 #: Characters of what was asked that a departure note repeats.
 _ASKED = 80
@@ -63,7 +63,8 @@ class Scoped(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
     def terms(self) -> Terms:
-        return Terms(tools=TOOLS, protocol=protocol.text(TOOLS))
+        tools = (*TOOLS, *REACH)
+        return Terms(tools=tools, protocol=protocol.text(tools))
 
     def moment(self, view: View, tried: Rehearsal) -> Moment:
         """A scope was left: what was said in it is gone from the next call on."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from ctxvc.core.engine import until
 from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.policy import Board, Policy, Share, Terms, Tokens
+from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import leaving, removable, standing, steps, used
 from ctxvc.policies.bounds import numbers, shares
@@ -81,11 +81,12 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         tools = self.tools
         return Terms(
             tools=tools,
-            protocol=protocol.text(tools, board=board, wording=self.wording),
+            protocol=protocol.text(tools, board=board, wording=self.wording, folds=self.folds),
             board=board,
             handles=self.recover,
             ladder={"offload_most": self.single} if self.single else {},
             batch=self.batch,
+            folds=self.folds,
         )
 
     @property
@@ -95,10 +96,15 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         if not self.archive:
             gone.add("archive")
         if not self.recover:
-            gone |= {"recover", "restore", "search"}
+            gone |= READING
         if not self.agent:
             gone |= {"archive", "delete"}
         return tuple(tool for tool in TOOLS if tool not in gone)
+
+    @property
+    def folds(self) -> bool:
+        """Whether a note may archive what led to it: that is an archive by the agent."""
+        return self.archive and self.agent
 
     def _none(self, reason: str) -> Plan:
         return Plan(actions=(), actor=self.actor, reason=reason)

@@ -15,11 +15,12 @@ import anthropic
 import pytest
 
 from ctxvc import models, policies
-from ctxvc.agent import Adapter, instructions, running
+from ctxvc.agent import TOOLS, Adapter, instructions, running
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
 from ctxvc.agent.workspace import Outcome, Workspace
 from ctxvc.errors import BadInput, OverBudget
+from ctxvc.policies import parse
 from ctxvc.request import canonical
 from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
@@ -120,7 +121,20 @@ def test_a_run_acts_in_its_folder_and_everything_is_recorded(tmp_path: Path) -> 
 def test_what_the_model_is_told_at_first_is_short(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         meter = session._context.meter
-        assert meter.count(running.SYSTEM) < 1_000
+        assert meter.count(running.system(TOOLS)) < 1_000
+
+
+@pytest.mark.parametrize("spec", ["default", "keep", "layered", "scoped", "self_managed:recover=off"])
+def test_what_it_is_told_at_first_fits_the_tools_that_it_has(tmp_path: Path, spec: str) -> None:
+    with running.begin(tmp_path / ".ctxvc", "work", model=MODEL, policy=parse(spec), window=64_000) as session:
+        session.append({"role": "user", "content": "Do it."})
+        request = session.request()
+        names = {tool["name"] for tool in request.tools}
+        assert ("can be recovered" in request.system) == ("recover" in names)
+        assert ("a scope of its own" in request.system) == ("scope" in names)
+        assert "the end; all" in request.system or "the end.\n" in request.system
+        assert "{" not in request.system
+        assert ("recover" in names) == (spec != "self_managed:recover=off")
 
 
 def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ctxvc.core import episodes
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.errors import CtxvcError
+from ctxvc.policies import POLICIES, parse
 from ctxvc.session import Session
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import Block
@@ -89,6 +90,28 @@ def results(session: Session) -> list[str]:
     return [row.id for row in session.ledger().rows() if row.kind == "tool_result" and row.tool == "sh"]
 
 
+# --- what left is within reach
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in POLICIES])
+def test_under_every_policy_the_agent_reads_what_a_stub_says_that_it_can(place: Path, name: str) -> None:
+    """A large result leaves on its way in, whoever decides about the rest."""
+    with opened(place, policy=parse(name)) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        talk.step(call("sh", cmd="long"))
+        whole = "".join(f"{number} {WORDS}" for number in range(900)).encode()
+        waits = talk.waiting()
+        talk.adapter.results([{"type": "tool_result", "tool_use_id": waits, "content": whole}])
+        row = session.ledger()[results(session)[-1]]
+        assert row.state == "archived"
+        says = row.stub.partition("]")[0].rpartition("; ")[2]
+        tool, _, block = says.partition(" ")
+        assert (tool, block) == ("recover", row.id)
+        assert "412 the quick" in talk.told(tool, block=block, lines="413:413")
+        assert row.id in talk.told("search", pattern="^412 the")
+
+
 # --- definitions
 
 
@@ -107,7 +130,8 @@ def test_the_definitions_are_taken_by_the_provider_and_always_the_same() -> None
 
 def test_a_policy_gets_the_tools_that_it_names_in_the_usual_order() -> None:
     assert [tool["name"] for tool in definitions(Frugal().terms())] == ["archive", "recover", "search"]
-    assert definitions(Terms()) == []
+    assert [tool["name"] for tool in definitions(Terms())] == ["recover", "search"]
+    assert definitions(Terms(handles=False)) == []
 
 
 def test_a_tool_that_the_policy_does_not_name_is_not_ours(place: Path) -> None:

@@ -99,6 +99,7 @@ def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
         shown = admit(view, rows, words, 0, {}, told={"B1": "in short"}).rows
         assert {row.state for row in shown} == {"archived", "blocked"}
         assert all(("recover" in row.stub) == handles for row in shown)
+        assert all((row.handle in row.stub) == handles for row in shown)
 
 
 def test_the_threshold_is_the_providers_count() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from ctxvc.core.engine import rehearse
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.policy import Policy
+from ctxvc.core.policy import READING, Policy
 from ctxvc.core.timing import Moment
-from ctxvc.policies import Composed, parse
+from ctxvc.policies import Composed, parse, protocol
 from ctxvc.policies.planned import Planned
 from ctxvc.session import Session
 from tests.policies.test_planned import Scripted, fold, working
@@ -150,3 +151,32 @@ def test_a_plan_of_the_planner_that_waits_is_no_other_policys(tmp_path: Path) ->
 
         assert session.pending() == (theirs,)
         assert [row.id for row in session.ledger().rows() if not row.present] == ["B7"]
+
+
+# --- what the harness is asked for
+
+
+@pytest.mark.parametrize("other", ["layered", "default", "self_managed:wording=alt"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_where_one_hides_the_way_back_nothing_of_the_others_tells_it(other: str, turned: bool) -> None:
+    parts = ["self_managed:recover=off", other]
+    terms = parse("+".join(reversed(parts) if turned else parts)).terms()
+    assert not terms.handles
+    assert READING.isdisjoint(terms.tools)
+    assert "archive" in terms.tools
+    assert not re.search("recover|restore|search|checksum", terms.protocol)
+
+
+@pytest.mark.parametrize("spec", ["layered+episodes", "scoped+layered", "keep+mask"])
+def test_what_left_is_within_reach_whatever_is_composed(spec: str) -> None:
+    terms = parse(spec).terms()
+    assert terms.handles
+    assert {"recover", "search"} <= set(terms.tools)
+
+
+def test_what_one_lacks_another_may_bring_and_the_text_fits_what_is_there() -> None:
+    terms = parse("self_managed:archive=off+self_managed:dashboard=off").terms()
+    told = terms.protocol.split("\n\n")
+    assert len(told) == len(set(told))
+    assert protocol.paragraph("full") not in told and protocol.paragraph("fold") not in told
+    assert protocol.paragraph("archive") in told and "archive" in terms.tools

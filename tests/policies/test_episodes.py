@@ -465,9 +465,9 @@ def test_a_knob_that_makes_no_sense_is_refused(knobs: dict[str, float]) -> None:
 
 
 def test_the_model_gets_the_tool_and_a_word_on_its_use_but_not_for_a_recording() -> None:
-    assert Episodes().terms().tools == (delimiter.TOOL,)
+    assert Episodes().terms().tools == (delimiter.TOOL, "recover", "search")
     assert "delimiter" in Episodes().terms().protocol
-    assert Episodes(derive=True).terms().tools == ()
+    assert Episodes(derive=True).terms().tools == ("recover", "search")
 
 
 # --- episodes that are derived

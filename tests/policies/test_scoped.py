@@ -191,7 +191,8 @@ def test_a_prompt_in_scopes_grows_with_the_notes_and_not_with_the_work() -> None
 def test_the_agent_gets_the_four_commands_and_is_nudged_to_note_before_it_leaves() -> None:
     """Section 1.4: scope, goto, note, and to look at what there is."""
     terms = POLICY.terms()
-    assert terms.tools == TOOLS == ("scope", "goto", "note", "scopes", "notes")
+    assert TOOLS == ("scope", "goto", "note", "scopes", "notes")
+    assert terms.tools == (*TOOLS, "recover", "search")
     assert "Before you leave a scope, note what you learned" in terms.protocol
-    assert all(f"{tool}(" in terms.protocol for tool in TOOLS)
+    assert all(f"{tool}(" in terms.protocol for tool in terms.tools)
     assert "archive(" not in terms.protocol

@@ -377,9 +377,19 @@ USUAL = SelfManaged().terms()
     ("variant", "fields", "tools", "told"),
     [
         (SelfManaged(dashboard=False), {"board"}, (), {"full"}),
-        (SelfManaged(archive=False), set(), ("archive",), {"archive"}),
-        (SelfManaged(recover=False), {"handles"}, ("recover", "restore", "search"), {"recover", "search"}),
-        (SelfManaged(agent=False), set(), ("archive", "delete"), {"when", "archive", "delete"}),
+        (SelfManaged(archive=False), {"folds"}, ("archive",), {"archive", "fold", "want"}),
+        (
+            SelfManaged(recover=False),
+            {"handles"},
+            ("recover", "restore", "search"),
+            {"stubs", "recover", "restore", "search"},
+        ),
+        (
+            SelfManaged(agent=False),
+            {"folds"},
+            ("archive", "delete"),
+            {"when", "archive", "overflow", "delete", "want", "fold"},
+        ),
         (SelfManaged(single=12_000), {"ladder"}, (), set()),
         (SelfManaged(batch=50_000), {"batch"}, (), set()),
     ],
@@ -393,7 +403,8 @@ def test_a_variant_differs_in_its_own_part_only(
     assert {paragraph for paragraph in paragraphs(USUAL) if paragraph not in paragraphs(terms)} == {
         protocol.paragraph(name) for name in told
     }
-    assert set(paragraphs(terms)) <= set(paragraphs(USUAL))
+    more = {protocol.paragraph("traces")} if not terms.handles else set()
+    assert set(paragraphs(terms)) - set(paragraphs(USUAL)) == more
     assert differing(terms) - {"tools", "protocol"} == fields
 
 
@@ -427,7 +438,7 @@ def test_without_recovery_no_stub_tells_the_way_back() -> None:
     made = running(human("Do it"), *steps(20))
     hidden = SelfManaged(recover=False)
     tried = rehearse(made.view(12_000, handles=hidden.terms().handles), hidden.propose(made.view(12_000)))
-    assert tried and all("recover" not in row.stub for row in tried.rows)
+    assert tried and all("recover" not in row.stub and "@" not in row.stub for row in tried.rows)
 
 
 @pytest.mark.parametrize("wording", ["usual", "alt"])

@@ -110,18 +110,37 @@ def test_where_nothing_can_be_got_back_no_text_of_ours_says_so(tmp_path: Path, r
     with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=recover)) as made:
         agent = Agent(made)
         agent.say("Look.")
-        agent.step(WORDS * 400, WORDS * 10, WORDS * 10)
+        agent.step(WORDS * 400, *(WORDS * 10,) * 3)
         agent.step(*(f"{at} {WORDS}" * 140 for at in range(60)))
         results = [row.id for row in made.ledger().rows() if row.kind == "tool_result"]
         made.archive(results[1:3], "two listings")
+        made.delete(results[3], "a mistake")
         shown = str(
             [row.stub for row in made.ledger().rows()] + [group.stub for group in made.ledger().groups.values()]
         )
-        for verb in ("archived B", "archived G", "blocked B"):
+        for verb in ("archived B", "archived G", "blocked B", "deleted B"):
             assert f"[{verb}" in shown
+        heads = re.findall(r"\[(?:archived|blocked|deleted) ([BG][0-9]+)(@[0-9a-f]{6})?:", shown)
+        assert all(bool(checksum) == recover for _, checksum in heads)
         assert ("recover B" in shown and "recover G" in shown) == recover
         assert ("recover" in shown) == recover
         assert ("recover" in str(made.request().messages)) == recover
+        listed = made.recover(next(iter(made.ledger().groups))).text
+        assert results[1] in listed and results[2] in listed
+
+
+def test_a_stub_that_hides_its_handle_cannot_be_forged(tmp_path: Path) -> None:
+    with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=False)) as made:
+        agent = Agent(made)
+        agent.say("Look.")
+        agent.step(WORDS * 400)
+        (row,) = [row for row in made.ledger().rows() if row.kind == "tool_result"]
+        stub = row.stub.partition("\n")[0]
+        assert row.state == "archived" and stub.startswith(f"[archived {row.id}:")
+        agent.step(stub)
+        shown = str(made.request().messages)
+        assert shown.count(stub) == 2
+        assert shown.count("\\" + stub) >= 1
 
 
 def test_thresholds_of_a_policy_hold_where_the_session_has_none_of_its_own(tmp_path: Path) -> None:
