@@ -12,7 +12,7 @@ from typing import Any
 
 from ctxvc.agent import calls
 from ctxvc.agent.calls import BROKEN, CUT_SHORT, Reply, Stop, result
-from ctxvc.agent.tools import BY_MODEL, FREEING, Tools, failed
+from ctxvc.agent.tools import FREEING, Tools, failed
 from ctxvc.core.blocks import Message, Origin
 from ctxvc.core.guard import guard
 from ctxvc.core.ledger import Row
@@ -176,14 +176,14 @@ class Adapter:
 
     def _relieved(self) -> bool:
         """Whether the guard made the room that the model has no tool to make."""
-        return BY_MODEL.isdisjoint(self._tools.names.values()) and self.relieve() > 0
+        return not self._tools.terms.freeing and self.relieve() > 0
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Overflow mode's answer. Who goes on all the same has one more turn, without tools, after the guard acted."""
         if self._refused > DEFIANCE:
             self._defied = True
             return result(call, _FINAL, error=True)
-        self._refusal = self._refusal or self.session.refuse()  # counts steps, not calls
+        self._refusal = self._refusal or self.session.refuse(self._tools.terms)  # counts steps, not calls
         return result(call, self._refusal, error=True)
 
     def _take_in(self, content: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> list[str]:

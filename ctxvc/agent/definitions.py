@@ -1,6 +1,7 @@
 """The context tools as a model is told of them: names, descriptions, and what each takes.
 
-A tool is one type: its docstring is the description, its fields are the schema and what a call is read with.
+A tool is one type: its docstring is the description, its fields are the schema and what a call is read with. What is
+said of another tool is told only where that is there too.
 """
 
 from __future__ import annotations
@@ -45,11 +46,17 @@ class Goto(Arguments, frozen=True, kw_only=True):
     note: Annotated[str, _says("what you bring along: results, findings")]
 
 
+class PlainNote(Arguments, frozen=True, kw_only=True):
+    """Write down what you learned. Notes stay in the context when other blocks leave it."""
+
+    text: str
+
+
 class WriteNote(Arguments, frozen=True, kw_only=True):
     """Write down what you learned. Notes stay in the context when other blocks leave it."""
 
     text: str
-    fold: Annotated[bool, _says("also archive what led to it: all since the last note or user message")] = False
+    fold: Annotated[bool, _says("also take out what led to it: all since the last note or user message")] = False
 
 
 class Scopes(Arguments, frozen=True, kw_only=True):
@@ -63,8 +70,7 @@ class Notes(Arguments, frozen=True, kw_only=True):
 
 
 class Archive(Arguments, frozen=True, kw_only=True):
-    """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group.
-    Nothing is lost: recover reads them, restore puts them back."""
+    """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
     index: Annotated[str, _says("what the stub says is in them, so that you can find it again")] = ""
@@ -87,7 +93,7 @@ class Restore(Arguments, frozen=True, kw_only=True):
 
 
 class Delete(Arguments, frozen=True, kw_only=True):
-    """Take blocks out of the context for good: you cannot get them back. Prefer archive."""
+    """Take blocks out of the context for good: you cannot get them back."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
     reason: Annotated[str, _says("why nobody will need them again")]
@@ -125,6 +131,13 @@ TOOLS: Mapping[str, type[Arguments]] = {
     "delimiter": Delimiter,
     "search": Search,
 }
+#: The tools that take less where a note archives nothing.
+_PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
+#: What is said of a tool where another one is there: tool → that one → the sentence.
+_BESIDE: Mapping[str, Mapping[str, str]] = {
+    "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
+    "delete": {"archive": "Prefer archive."},
+}
 
 _Given = TypeVar("_Given", bound=Arguments)
 
@@ -136,8 +149,15 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     is called `context_NAME`. Give the list to `Session.open`: it stays the same for the whole session.
     """
     taken = {str(tool.get("name", "")) for tool in own}
-    wanted = [name for name in TOOLS if terms is None or name in terms.tools]
-    return [*map(dict, own), *(_definition(_free(name, taken), TOOLS[name]) for name in wanted)]
+    given = kinds(terms)
+    made = [_definition(_free(name, taken), kind, _beside(name, given)) for name, kind in given.items()]
+    return [*map(dict, own), *made]
+
+
+def kinds(terms: Terms | None = None) -> dict[str, type[Arguments]]:
+    """The context tools that `terms` name, all of them without terms: name → what a call gives."""
+    named = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
+    return named if terms is None or terms.folds else named | {name: _PLAIN[name] for name in named if name in _PLAIN}
 
 
 def ours(tools: object, wanted: Collection[str]) -> dict[str, str]:
@@ -152,7 +172,8 @@ def ours(tools: object, wanted: Collection[str]) -> dict[str, str]:
         name = given
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
-        if name in TOOLS and name in wanted and _taken(tool) == _taken(_definition(name, TOOLS[name])):
+        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in wanted]
+        if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
             found[name] = given
     return {given: name for name, given in found.items()}
 
@@ -192,7 +213,11 @@ def _takes(kind: type[Arguments]) -> str:
     return ", ".join(named) or "no arguments"
 
 
-def _definition(name: str, kind: type[Arguments]) -> dict[str, Any]:
+def _beside(name: str, given: Collection[str]) -> str:
+    return "".join(f" {words}" for other, words in _BESIDE.get(name, {}).items() if other in given)
+
+
+def _definition(name: str, kind: type[Arguments], more: str = "") -> dict[str, Any]:
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}
@@ -204,7 +229,7 @@ def _definition(name: str, kind: type[Arguments]) -> dict[str, Any]:
     }
     return {
         "name": name,
-        "description": " ".join(schema["description"].split()),
+        "description": " ".join(schema["description"].split()) + more,
         "input_schema": {
             "type": "object",
             "properties": properties,

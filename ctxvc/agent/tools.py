@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -17,10 +17,9 @@ from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFo
 from ctxvc.session import Note, Session
 from ctxvc.store import revisions
 
-#: Tools that are answered while the context is too full for anything else: those by which a model makes room itself,
-#: and the marks by which a policy does.
-BY_MODEL = frozenset({"scope", "goto", "note", "archive", "delete"})
-FREEING = BY_MODEL | {"delimiter"}
+#: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
+#: (`Terms.freeing`), what it notes before, and the marks by which a policy makes room.
+FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter"})
 
 #: Characters of an error, of a list of notes, and of a note.
 ERROR = 380
@@ -60,12 +59,16 @@ class Answer(msgspec.Struct, frozen=True):
 class Tools:
     """The context tools on a session. Calls of one step share the room that there is for what is read out.
 
-    `names` are those of the session's definitions, each with the context tool that it is.
+    `names` are those of the session's definitions, each with the context tool that it is; `terms` are those of its
+    policy, with the tools that it really has.
     """
 
     def __init__(self, session: Session) -> None:
         wanted = TOOLS if session.policy is None else session.terms.tools
         self.names = tools.ours(revisions.now(session.writer).tools, wanted)
+        held = tuple(self.names.values())
+        self.terms = msgspec.structs.replace(session.terms, tools=held, handles="recover" in held)
+        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in held}
         self._session = session
         # By call, what the session does not know of before the call's result is in.
         self._read_out: dict[str, int] = {}  # tokens
@@ -87,9 +90,9 @@ class Tools:
         Raises: CtxvcError where not even the session can go on, as with a full disk.
         """
         try:
-            return Answer(self._done(parsed(given, TOOLS[name]), call))
+            return Answer(self._done(parsed(given, self._kinds[name]), call))
         except _ANSWERED as error:
-            return failed(error)
+            return failed(error, self._kinds)
 
     def _done(self, given: Arguments, call: str) -> str:
         session = self._session
@@ -103,7 +106,9 @@ class Tools:
                 session.goto(given.name, given.note)
                 return self._moved(given.name)
             case tools.WriteNote():
-                return self._note(given)
+                return self._note(given.text, fold=given.fold)
+            case tools.PlainNote():
+                return self._note(given.text)
             case tools.Scopes():
                 return self._scopes()
             case tools.Notes():
@@ -129,9 +134,9 @@ class Tools:
             return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
         return f"You are in {name}."
 
-    def _note(self, given: tools.WriteNote) -> str:
-        _bounded("text", given.text)
-        made = self._session.note(given.text, fold=given.fold)
+    def _note(self, words: str, *, fold: bool = False) -> str:
+        _bounded("text", words)
+        made = self._session.note(words, fold=fold)
         folded = f"; archived {len(made.archived)} blocks, {made.freed:,} tokens freed" if made.archived else ""
         return f"Noted as {made.block}{folded}."
 
@@ -154,7 +159,8 @@ class Tools:
             line = _note_line(note)
             room -= len(line) + 1
             if room < 0:
-                shown.append(f"({len(held) - len(shown)} older: recover their blocks)")
+                way = ": recover their blocks" if "recover" in self._kinds else ""
+                shown.append(f"({len(held) - len(shown)} older{way})")
                 break
             shown.append(line)
         return "\n".join(reversed(shown)) or f"There are no notes in {scope or self._session.scope}."
@@ -178,7 +184,7 @@ class Tools:
     def _recovered(self, given: tools.Recover, call: str) -> str:
         most = self._room()
         if most <= 0:
-            raise Refused("there is no room to read anything", hint="archive something first")
+            raise Refused("there is no room to read anything", hint=self.terms.room)
         part = self._session.recover(
             given.block, lines=given.lines, chars=given.chars, grep=given.grep or None, most=most
         )
@@ -233,11 +239,11 @@ def for_model(words: str) -> str:
     return words
 
 
-def failed(error: CtxvcError) -> Answer:
-    """What was wrong and what to do, short and on one line."""
+def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
+    """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
     clauses = for_model(error.hint).split("; ")
     # The model has no shell of ours: of a command it is told where it has a tool of that name.
-    hint = "; ".join(_COMMAND.sub(r"\1\2", clause) for clause in clauses if TOOLS.keys() >= _commands(clause))
+    hint = "; ".join(_COMMAND.sub(r"\1\2", clause) for clause in clauses if _commands(clause).issubset(names))
     said = text.one_line(str(error), ERROR - 100)
     return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
 

@@ -27,7 +27,9 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     - `low_water`: share of the budget that the guard goes down to.
     - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
     - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations; `board=status` shows totals only, and
-      `wording=alt` is the protocol in other words.
+      `wording=alt` is the protocol in other words. A note folds only where the agent may archive. With `archive=off`
+      the agent can only delete, and nothing is archived by rule; large results still come in as previews, and what
+      would pass the hard budget is archived by the session's guard, as under every policy.
 
     Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
     has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that

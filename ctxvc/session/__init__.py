@@ -358,9 +358,12 @@ class Session:
         """
         return incoming.stopped(self.ledger())
 
-    def refuse(self) -> str:
-        """What answers a call that overflow mode does not let through; it counts."""
-        return outgoing.refusal(self._context)
+    def refuse(self, terms: Terms | None = None) -> str:
+        """What answers a call that overflow mode does not let through; it counts.
+
+        It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
+        """
+        return outgoing.refusal(self._context, terms or (self.terms if self.policy else None))
 
     # --- what changes
 

@@ -13,6 +13,7 @@ from ctxvc.core.cuts import is_cut
 from ctxvc.core.guard import guard
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.core.plan import View
+from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import Slot, outline, pieces
 from ctxvc.core.sending import alone
 from ctxvc.errors import BadInput, Conflict, OverBudget
@@ -165,8 +166,11 @@ class Boards:
         return boards.board_text(board, notes, older, cap=room, count=count)
 
 
-def refusal(context: Context) -> str:
-    """What answers a call while the context is too full for it; counted in `ctxvc.json`."""
+def refusal(context: Context, terms: Terms | None) -> str:
+    """What answers a call while the context is too full for it; counted in `ctxvc.json`.
+
+    `terms` say which tools the agent has to make room; None where nobody knows.
+    """
     view = context.view()
     used = view.calibrated(context.used(view))
     if view.ledger.meta.refused:
@@ -174,9 +178,11 @@ def refusal(context: Context) -> str:
     held = [(view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
     held.sort(reverse=True)
     named = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in held[:5])
+    way = terms.room if terms else "make room first"
+    again = ", then repeat the call" if terms is None or terms.freeing else ""
     return (
-        f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens. Archive something first, "
-        f"then repeat the call{'; largest: ' + named if named else ''}]"
+        f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
+        f"{'; largest: ' + named if named else ''}]"
     )
 
 

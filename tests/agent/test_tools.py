@@ -134,6 +134,75 @@ def test_a_policy_gets_the_tools_that_it_names_in_the_usual_order() -> None:
     assert definitions(Terms(handles=False)) == []
 
 
+ABLATED = ("dashboard=off", "archive=off", "recover=off", "agent=off", "archive=off,recover=off", "wording=alt")
+
+
+@pytest.mark.parametrize(
+    "spec", [*(kind.name for kind in POLICIES), *(f"self_managed:{words}" for words in ABLATED), "scoped+layered"]
+)
+def test_what_is_said_of_tools_is_said_of_those_that_are_there(place: Path, spec: str) -> None:
+    policy = parse(spec)
+    terms = policy.terms()
+    with opened(place, policy=policy) as session:
+        said = [json.dumps(definitions(terms)), terms.protocol, session.refuse(Adapter(session)._tools.terms)]
+        for tool in ("archive", "recover", "restore", "delete", "search", "goto"):  # a scope is more than its tool
+            named = [words for words in said if re.search(rf"\b{tool}\b", words, re.IGNORECASE)]
+            assert not named or tool in terms.tools, (tool, named)
+        folds = terms.folds and "note" in terms.tools
+        assert [bool(re.search(r"\bfold\b", words)) for words in said[:2]] == [folds, folds and bool(terms.protocol)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "way"),
+    [
+        ("self_managed", "make room first, with archive or note with fold, then repeat the call"),
+        ("self_managed:recover=off", "make room first, with archive or note with fold, then repeat the call"),
+        ("self_managed:archive=off", "make room first, with delete, then repeat the call"),
+        ("self_managed:agent=off", "no tool of yours makes any: answer with what you know"),
+        ("keep", "no tool of yours makes any: answer with what you know"),
+        ("scoped", "make room first, with note with fold or scope, then repeat the call"),
+        ("", "make room first, with archive, note with fold or scope, then repeat the call"),
+    ],
+)
+def test_who_has_no_room_is_told_of_the_tools_that_make_it(place: Path, spec: str, way: str) -> None:
+    with opened(place, **({"policy": parse(spec)} if spec else {})) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        session.set(refused=1)
+        assert f"tokens; {way}]" in session.refuse(talk.adapter._tools.terms)
+        if spec:
+            assert f"tokens; {way}]" in session.refuse()
+
+
+@pytest.mark.parametrize("spec", ["self_managed:agent=off", "self_managed:archive=off"])
+def test_where_the_agent_archives_nothing_a_note_does_not_either(place: Path, spec: str) -> None:
+    """Also where the session's tools are older than that, and their note has it."""
+    for number, terms in enumerate((parse(spec).terms(), None)):
+        tools = definitions(terms, own=[SH])
+        with Session.open(place, f"s{number}", model=MODEL, budget=32_000, tools=tools, policy=parse(spec)) as session:
+            session.append({"role": "user", "content": "go"})
+            talk = Talk(session)
+            for _ in range(3):
+                talk.step(call("sh", cmd="make"))
+            assert "fold" in talk.wrong("note", text="done", fold=True)
+            assert talk.told("note", text="done").startswith("Noted as B")
+            assert not session.ledger().groups
+            assert all(row.present for row in session.ledger().rows() if row.kind == "tool_result")
+
+
+def test_who_has_no_tool_to_make_room_is_relieved_by_the_guard(place: Path) -> None:
+    with opened(place, policy=parse("self_managed:agent=off")) as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        for _ in range(4):
+            talk.step(call("sh", cmd="make"))
+        session.set(refused=1)
+        (waits,) = talk.step(call("sh", cmd="again"))
+        assert "is_error" not in waits
+        assert not session.overflow
+        assert any(row.removed_by == "guard" for row in session.ledger().rows())
+
+
 def test_a_tool_that_the_policy_does_not_name_is_not_ours(place: Path) -> None:
     with opened(place, policy=Frugal()) as session:
         session.append({"role": "user", "content": "go"})
