@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from ctxvc.policies import protocol
+from ctxvc.agent import definitions
+from ctxvc.policies import parse, protocol
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session import Session
 from tests.messages_api import call, text, thought
 
-from .building import WORDS, Agent, create, result, sent
+from .building import MODEL, SYSTEM, WORDS, Agent, create, result, sent
 
 
 def said(session: Session, steps: int = 6) -> list[dict[str, Any]]:
@@ -45,49 +48,159 @@ def dashboards(body: dict[str, Any]) -> list[str]:
     ]
 
 
-def rest(body: dict[str, Any], *paragraphs: str) -> str:
-    """A body without dashboards, these paragraphs of the protocol and what hangs on block numbers and signatures."""
-    content = [
-        (message["role"], {**block, "signature": "", "cache_control": ""})
-        for message in body["messages"]
-        for block in message["content"]
-        if not block.get("text", "").startswith("[dashboard")
-    ]
-    words = json.dumps(content, ensure_ascii=False, sort_keys=True)
-    for name in paragraphs:
-        words = words.replace(json.dumps(protocol.paragraph(name), ensure_ascii=False)[1:-1] + r"\n\n", "")
-    words = re.sub(r"\bB[0-9]+", "B", words)
+class Part(NamedTuple):
+    """The named part of a variant: all in which its requests may differ from those of the full method."""
+
+    tools: tuple[str, ...] = ()  # that are gone
+    said: tuple[str, ...] = ()  # in the descriptions of others
+    fold: bool = False  # what the note takes is gone
+    paragraphs: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    alt: bool = False  # the protocol is in other words
+    handles: bool = False  # those of stubs are gone, and the way back
+    board: str = "full"
+
+
+PARTS = {
+    "": Part(),
+    "dashboard=off": Part(board="off", paragraphs=("full",)),
+    "board=status": Part(board="status", paragraphs=("full",), instead=("status",)),
+    "archive=off": Part(
+        tools=("archive",), said=(" Prefer archive.",), fold=True, paragraphs=("archive", "want", "fold")
+    ),
+    "recover=off": Part(
+        tools=("recover", "restore", "search"),
+        said=(" Nothing is lost: recover reads them.", " Restore puts them back."),
+        paragraphs=("stubs", "recover", "restore", "search"),
+        instead=("traces",),
+        handles=True,
+    ),
+    "agent=off": Part(
+        tools=("archive", "delete"),
+        fold=True,
+        paragraphs=("when", "archive", "overflow", "delete", "want", "fold"),
+    ),
+    "wording=alt": Part(alt=True),
+    "single=12000": Part(),
+    "batch=50000": Part(),
+}
+SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "object"}}
+USUAL = protocol.text(SelfManaged().terms().tools)
+
+
+def changed(body: dict[str, Any], part: Part) -> dict[str, Any]:
+    """A request of the full method, with nothing but this part changed."""
+    tools = [tool for tool in body["tools"] if tool["name"] not in part.tools]
+    messages = [{**each, "content": _contents(each["content"], part)} for each in body["messages"]]
+    return {"system": body["system"], "tools": [_tool(tool, part) for tool in tools], "messages": messages}
+
+
+def _tool(tool: dict[str, Any], part: Part) -> dict[str, Any]:
+    for words in part.said:
+        tool = {**tool, "description": tool["description"].replace(words, "")}
+    if tool["name"] == "note" and part.fold:
+        fields = {name: each for name, each in tool["input_schema"]["properties"].items() if name != "fold"}
+        tool = {**tool, "input_schema": {**tool["input_schema"], "properties": fields}}
+    return tool
+
+
+def _contents(content: list[dict[str, Any]], part: Part) -> list[dict[str, Any]]:
+    made = (
+        {**block, **{key: _words(block[key], part) for key in ("text", "content") if key in block}} for block in content
+    )
+    return [block for block in made if block.get("text") != ""]
+
+
+def _words(words: Any, part: Part) -> Any:
+    if not isinstance(words, str):
+        return _contents(words, part)
+    if words.startswith(USUAL):
+        told = [*part.paragraphs, *part.instead]
+        kept = [name for name in protocol._NEEDS if protocol.paragraph(name) in words and name not in told]
+        names = [name for name in protocol._NEEDS if name in kept or name in part.instead]
+        wording: Any = "alt" if part.alt else "usual"
+        return "\n\n".join(protocol.paragraph(name, wording) for name in names) + words.removeprefix(USUAL)
+    if words.startswith("[dashboard"):
+        header = re.sub("; changed: [0-9]+ blocks?]", "]", words.partition("\n")[0])
+        return {"full": words, "status": header, "off": ""}[part.board]
+    if part.handles:
+        words = re.sub(r"^\[archived (B[0-9]+)@[0-9a-f]{6}: (.*); recover \1\]", r"[archived \1: \2]", words)
+    return words
+
+
+def whole(body: dict[str, Any]) -> str:
+    """System, tools and messages of a request without what hangs on sizes, and on how many blocks came before."""
+    messages = [{**each, "content": list(map(_plain, each["content"]))} for each in body["messages"]]
+    words = json.dumps([body["system"], body["tools"], messages], ensure_ascii=False, sort_keys=True, indent=1)
+    words = re.sub(r"\bB[0-9]+\b", "B", words)
     return re.sub(r"(toolu|msg)_\w+", r"\1", words)
 
 
-def test_a_status_board_differs_from_a_full_one_in_its_rows_and_its_paragraph_only(tmp_path: Path) -> None:
-    full = said(create(tmp_path / "full", policy=SelfManaged()))
-    status = said(create(tmp_path / "status", policy=SelfManaged(board="status")))
-    assert [rest(body, "full") for body in full] == [rest(body, "status") for body in status]
+def _plain(block: dict[str, Any]) -> dict[str, Any]:
+    block = {name: value for name, value in block.items() if name not in ("signature", "cache_control")}
+    if block.get("text", "").startswith("[dashboard"):
+        lines = [re.sub("[0-9][0-9,]*", "#", re.sub("[#.]{20}", "", line)) for line in block["text"].splitlines()]
+        # The first row is the protocol's: its label is how that begins.
+        block["text"] = "\n".join(line.partition(" pinned ")[0] if " pinned # " in line else line for line in lines)
+    return block
+
+
+def variant(path: Path, words: str) -> list[dict[str, Any]]:
+    """The requests of the full method, or of a variant of it, in a window where each row of a dashboard has room."""
+    policy = SelfManaged() if not words else parse(f"self_managed:{words}")
+    tools = definitions(policy.terms(), own=[SH])
+    session = Session.open(path, "demo", model=MODEL, budget=200_000, system=SYSTEM, tools=tools, policy=policy)
+    session.set(calibration=(1000, 0))
+    return said(session)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return variant(tmp_path_factory.mktemp("full") / "s", "")
+
+
+@pytest.mark.parametrize("words", PARTS)
+def test_the_requests_of_a_variant_differ_in_its_named_part_only(
+    tmp_path: Path, full: list[dict[str, Any]], words: str
+) -> None:
+    """All of each request: system, tools and messages."""
+    made = [whole(body) for body in variant(tmp_path / "s", words)]
+    assert made == [whole(changed(body, PARTS[words])) for body in full]
+    for other, part in PARTS.items():
+        differs = [whole(changed(body, part)) for body in full] != made
+        assert differs == (part != PARTS[words]), f"{other!r} is not told from {words!r}"
+
+
+def test_whatever_else_differs_in_a_request_is_seen(full: list[dict[str, Any]]) -> None:
+    body = full[-1]
+    assert any(len(dashboards(each)) for each in full)
+    for path in (("system",), *_texts(body)):
+        other = copy.deepcopy(body)
+        place = other
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = f"{place[path[-1]]} more"
+        assert whole(other) != whole(body), path
+
+
+def _texts(body: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Where the words of a request stand."""
+    yield from (("tools", at, "description") for at in range(len(body["tools"])))
+    for at, message in enumerate(body["messages"]):
+        for number, block in enumerate(message["content"]):
+            yield from (
+                ("messages", at, "content", number, key) for key in ("text", "thinking", "name") if key in block
+            )
+
+
+def test_a_status_board_is_one_line_with_the_totals(tmp_path: Path, full: list[dict[str, Any]]) -> None:
+    status = variant(tmp_path / "s", "board=status")
     shown = [board for body in status for board in dashboards(body)]
     assert shown
     assert all("\n" not in board and board.endswith("]") for board in shown)
     assert any("\n" in board for body in full for board in dashboards(body))
-    assert [len(dashboards(body)) for body in full] == [len(dashboards(body)) for body in status]
     totals = "overhead [0-9,]+, conversation [0-9,]+, dashboard [0-9,]+"
     assert all(re.search(totals, dashboards(body)[0]) for body in status)
-
-
-def test_without_a_dashboard_nothing_else_is_missing(tmp_path: Path) -> None:
-    full = said(create(tmp_path / "full", policy=SelfManaged()))
-    off = said(create(tmp_path / "off", policy=SelfManaged(dashboard=False)))
-    assert [rest(body, "full") for body in full] == [rest(body) for body in off]
-    assert not any(dashboards(body) for body in off)
-    assert not any(row.kind == "dashboard" for row in create(tmp_path / "off").ledger().rows())
-
-
-def test_another_wording_changes_the_protocol_only(tmp_path: Path) -> None:
-    usual, other = SelfManaged(), SelfManaged(wording="alt")
-    told = [re.sub(r"\bB[0-9]+", "B", json.dumps(each.terms().protocol)[1:-1]) for each in (usual, other)]
-    left = said(create(tmp_path / "usual", policy=usual))
-    right = said(create(tmp_path / "alt", policy=other))
-    assert told[0] != told[1]
-    assert [rest(body).replace(told[0], "") for body in left] == [rest(body).replace(told[1], "") for body in right]
 
 
 def test_a_dashboard_that_is_off_keeps_its_room(tmp_path: Path) -> None:
