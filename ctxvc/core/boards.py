@@ -43,18 +43,26 @@ _TRIES = 5
 class Shown(msgspec.Struct, frozen=True):
     """What the model was last shown: the form, the percentage, and the ledger whose rows it has been told.
 
-    `ledger` is None where nobody knows it any more, as after a session was opened again.
+    `ledger` is None where nobody knows it any more, as after a session was opened again. `reminded` says that it was
+    told to note what it learned, and has not yet.
     """
 
     kind: Kind
     percent: int
     ledger: Ledger | None = None
+    reminded: bool = False
 
 
-def shown_after(shown: Shown | None, kind: Kind, ledger: Ledger, board: Dashboard) -> Shown:
+def shown_after(shown: Shown | None, kind: Kind, ledger: Ledger, board: Dashboard, *, reminded: bool = False) -> Shown:
     """What is shown once a board of this kind was put. A line tells of no row."""
     told = ledger if kind != "line" else shown.ledger if shown else None
-    return Shown(kind, board.percent, told)
+    return Shown(kind, board.percent, told, reminded)
+
+
+def crossed(shown: Shown | None, board: Dashboard, thresholds: Sequence[int]) -> int:
+    """The highest of `thresholds` (percents) that usage crossed on the way up since it was shown; 0 where none."""
+    before = shown.percent if shown else 0
+    return max((each for each in thresholds if before < each <= board.percent), default=0)
 
 
 # --- when
@@ -70,15 +78,17 @@ def due(
     *,
     turn_began: bool,
     committed: bool,
+    unnoted: bool = False,
 ) -> Due:
     """Which board comes next. `shown` is what was put since the last cut, None where nothing was.
 
-    Full at a turn's start, and after a committed plan, a switch of scope or on the way up across one of `thresholds`
-    (percents) where the rows are not told yet; where they are, only changes. At any other step a line, if usage grew
-    enough. `cut` where it might not fit: `kept_tokens` are those of the boards since the last cut, `cap` is what they
-    may cost together. Then a cut is made, and a full board follows it.
+    Full at a turn's start, and after a committed plan, a switch of scope, on the way up across one of `thresholds`
+    (percents) or where much is `unnoted` (once), if the rows are not told yet; where they are, only changes. At any
+    other step a line, if usage grew enough. `cut` where it might not fit: `kept_tokens` are those of the boards since
+    the last cut, `cap` is what they may cost together. Then a cut is made, and a full board follows it.
     """
-    wanted = _wanted(shown, ledger, board, thresholds, turn_began=turn_began, committed=committed)
+    nudged = bool(crossed(shown, board, thresholds)) or (unnoted and not (shown and shown.reminded))
+    wanted = _wanted(shown, ledger, board, turn_began=turn_began, changed=committed or nudged)
     if wanted == "none":
         return "none"
     need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[wanted]
@@ -100,14 +110,13 @@ def _wanted(
     shown: Shown | None,
     ledger: Ledger,
     board: Dashboard,
-    thresholds: Sequence[int],
     *,
     turn_began: bool,
-    committed: bool,
+    changed: bool,
 ) -> Literal["full", "changes", "line", "none"]:
     if turn_began or shown is None:
         return "full"
-    if committed or any(shown.percent < threshold <= board.percent for threshold in thresholds):
+    if changed:
         told = shown.ledger is not None and shown.ledger.meta.scope == ledger.meta.scope
         return "changes" if told else "full"
     return "line" if board.percent - shown.percent >= GROWTH else "none"
@@ -116,21 +125,21 @@ def _wanted(
 # --- what
 
 
-def board_text(board: Dashboard, notes: Sequence[str], older: int, *, cap: int, count: Count) -> str:
+def board_text(board: Dashboard, notes: Sequence[str], older: int, *, cap: int, count: Count, nudge: str = "") -> str:
     """The full dashboard in at most `cap` tokens by `count`.
 
-    `notes` are those of the scope, the newest last, and `older` how many there are before them. Where not all fits, old
-    small neighbours share a row, then all but fewer and fewer, then the notes go, then all but the header; empty where
-    not even a line fits.
+    `nudge` is what its header reminds of (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older`
+    how many there are before them. Where not all fits, old small neighbours share a row, then all but fewer and fewer,
+    then the notes go, then all but the header; empty where not even a line fits.
     """
     told = list(_notes(notes, older, cap))
-    fitted = _fitted(board, "", told, board.lines, frozenset(), cap, count)
+    fitted = _fitted(board, nudge, told, board.lines, frozenset(), cap, count)
     if not fitted and told:
-        fitted = _fitted(board, "", [], board.lines, frozenset(), cap, count)
-    return fitted or _totals(board, "", cap, count)
+        fitted = _fitted(board, nudge, [], board.lines, frozenset(), cap, count)
+    return fitted or _totals(board, "", nudge, cap, count)
 
 
-def changes_text(before: Ledger, after: Ledger, board: Dashboard, *, cap: int, count: Count) -> str:
+def changes_text(before: Ledger, after: Ledger, board: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
     """Header and rows of what is new in `after`, or stands otherwise than in `before`, in at most `cap` tokens.
 
     `board` is that of `after`. Folded and bounded as `board_text`.
@@ -141,17 +150,18 @@ def changes_text(before: Ledger, after: Ledger, board: Dashboard, *, cap: int, c
     lines = [board.lines[at] for at in places]
     blocks = sum(line.blocks for line in lines)
     what = f"changed: {blocks} block{'' if blocks == 1 else 's'}"
-    return _fitted(board, what, [], lines, gaps, cap, count) or _totals(board, what, cap, count)
+    told = _joined(what, nudge)
+    return _fitted(board, told, [], lines, gaps, cap, count) or _totals(board, what, nudge, cap, count)
 
 
-def status_text(board: Dashboard, *, cap: int, count: Count) -> str:
+def status_text(board: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
     """The totals alone, on one line of at most `cap` tokens; empty where it does not fit."""
-    return _totals(board, "", cap, count)
+    return _totals(board, "", nudge, cap, count)
 
 
-def line_text(board: Dashboard) -> str:
+def line_text(board: Dashboard, nudge: str = "") -> str:
     """One line with the bar."""
-    return f"[dashboard {_usage(board)}]"
+    return f"[dashboard {_joined(_usage(board), nudge)}]"
 
 
 def groups_named(words: str) -> set[str]:
@@ -279,10 +289,13 @@ def _settled(board: Dashboard, what: str, below: Sequence[str], cap: int, count:
     return words, cost
 
 
-def _totals(board: Dashboard, what: str, cap: int, count: Count) -> str:
-    """The header alone, or a line; empty where that would pass the cap."""
-    words, cost = _settled(board, what, [], cap, count)
-    if cost > cap:
-        words = line_text(board)
-        cost = count(words)
-    return words if cost <= cap else ""
+def _totals(board: Dashboard, what: str, nudge: str, cap: int, count: Count) -> str:
+    """The header alone, or a line, with the nudge where that fits; empty where nothing would."""
+    words, cost = _settled(board, _joined(what, nudge), [], cap, count)
+    if cost <= cap:
+        return words
+    return next((line for line in (line_text(board, nudge), line_text(board)) if count(line) <= cap), "")
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(filter(None, words))

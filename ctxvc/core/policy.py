@@ -81,12 +81,35 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(lossless) or (("delete",) if "delete" in self.tools else ())
 
     @property
+    def ways(self) -> str:
+        """`archive, note with fold or scope`: the tools of `freeing` in a sentence; empty where there is none."""
+        *others, last = self.freeing or ("",)
+        return f"{', '.join(others)}{' or ' if others else ''}{last}"
+
+    @property
     def room(self) -> str:
         """What an agent is told that has no room for more."""
         if not self.freeing:
             return "no tool of yours makes any: answer with what you know"
-        *others, last = self.freeing
-        return f"make room first, with {', '.join(others)}{' or ' if others else ''}{last}"
+        return f"make room first, with {self.ways}"
+
+    def nudge(self, crossed: int, unnoted: int) -> str:
+        """What a board reminds the agent of, as far as it has tools to act; empty where that is nothing.
+
+        `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
+        note tells of, where those are many. Either is 0 where there is nothing to say.
+        """
+        told = []
+        if crossed and self.freeing:
+            told.append(f"past {crossed} %: make room with {self.ways} when you can")
+        if unnoted and self.notes_before_leaving:
+            told.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")
+        return "; ".join(told)
+
+    @property
+    def notes_before_leaving(self) -> bool:
+        """Whether the agent can leave a scope, and note before what it learned there."""
+        return {"note", "goto"} <= set(self.tools)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

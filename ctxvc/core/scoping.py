@@ -13,6 +13,8 @@ from ctxvc.core.numbering import ASIDE, Numbering, is_human, speaks
 
 #: Characters of a note's first line that the subject of its commit shows at most.
 _SUBJECT = 1000
+#: Steps without a note after which one is suggested.
+UNNOTED = 3
 
 
 def departure(scope: str, words: str) -> str:
@@ -104,13 +106,35 @@ def span(ledger: Ledger) -> tuple[str, ...]:
     )
 
 
+def unnoted(ledger: Ledger) -> int:
+    """How many steps of a scope that one comes back from no note of its own tells of; 0 unless they are many.
+
+    They are counted from the newest human message, if none was noted since; a helper's scope has neither, and its
+    report comes back.
+    """
+    if not ledger.meta.parent:
+        return 0
+    replied: set[int] = set()
+    for row in ledger.backwards():
+        if speaks(row.kind, row.role, row.origin) or _is_own_note(row):
+            return len(replied) if len(replied) >= UNNOTED else 0
+        if row.role == "assistant":
+            replied.add(row.step)
+    return 0
+
+
+def _is_own_note(row: Row) -> bool:
+    """Whether a block is a note that tells of no change of scope."""
+    return row.kind == "note" and not {"to", "left"} & wire.notes(row.extra).keys()
+
+
 def _first_uncovered(rows: list[Row]) -> int:
     """The step of the newest human message, or of the newest own note; the one after it where it came at its end."""
     later: set[int] = set()  # the steps that went on behind the place that is looked at
     for row in reversed(rows):
         if speaks(row.kind, row.role, row.origin):
             return row.step
-        if row.kind == "note" and not {"to", "left"} & wire.notes(row.extra).keys():
+        if _is_own_note(row):
             return row.step if row.step in later else row.step + 1
         if row.kind not in ASIDE:
             later.add(row.step)

@@ -36,6 +36,9 @@ class Scoped(Policy, frozen=True, kw_only=True):
     leaves once the next one is under way, as one group whose stub is both notes: why it was begun, and its last words
     as what was brought back. Knob: `note`, characters of these last words at most.
 
+    An agent that noted nothing of some steps in a scope is reminded of it on its board, before it leaves: the result of
+    `goto` stays in the scope that is left.
+
     Differs: the human's words stay, which the paper's `goto` clears; behind the notes the blocks are a group that can
     be recovered; both notes stand in one place, since a recording has one line of reasoning only.
     """

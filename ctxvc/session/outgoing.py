@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
-from ctxvc.core import boards, stubs, text, wire
+import msgspec
+
+from ctxvc.core import boards, scoping, stubs, text, wire
 from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.cuts import is_cut
@@ -132,14 +134,19 @@ class Boards:
             part = wire.text_part(words, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
             # It tells of itself too: what it alone brings across a threshold is no reason for another.
-            told = context.totals(context.view())
-            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, told)
+            # A line does not: it has no words on thresholds, so the next board tells of the one that it crosses.
+            told = context.totals(view if form == "line" else context.view())
+            reminded = self._unnoted(view) > 0
+            self._shown[context.scope] = boards.shown_after(shown, form, view.ledger, told, reminded=reminded)
         return True
 
     def _looked(self) -> tuple[View, boards.Shown | None]:
         """The view, and what was shown in this scope since the last cut."""
         view = self._context.view()
-        return view, self._shown.get(self._context.scope) if _kept(view) else None
+        shown = self._shown.get(self._context.scope) if _kept(view) else None
+        if shown and shown.reminded and not self._unnoted(view):
+            shown = self._shown[self._context.scope] = msgspec.structs.replace(shown, reminded=False)
+        return view, shown
 
     def _due(self, view: View, shown: boards.Shown | None) -> boards.Due:
         return boards.due(
@@ -151,19 +158,35 @@ class Boards:
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
+            unnoted=self._unnoted(view) > 0,
         )
 
+    def _unnoted(self, view: View) -> int:
+        """The steps of which the agent is reminded that it noted nothing of them."""
+        return scoping.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
+
     def _words(self, view: View, form: boards.Kind, shown: boards.Shown | None, room: int) -> str:
+        totals = self._context.totals(view)
         if form == "line":
-            return boards.line_text(self._context.totals(view))
-        count = self._context.meter.count
+            return boards.line_text(totals)
+        thresholds, unnoted = _percents(view.budget), self._unnoted(view)
+        nudge = self._context.terms.nudge(boards.crossed(shown, totals, thresholds), unnoted)
+        words = self._board(view, form, shown, room, nudge)
+        # With what it costs itself it may be across one more.
+        own = view.calibrated(self._context.meter.count(words))
+        whole = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
+        more = self._context.terms.nudge(boards.crossed(shown, whole, thresholds), unnoted)
+        return words if more == nudge else self._board(view, form, shown, room, more)
+
+    def _board(self, view: View, form: boards.Kind, shown: boards.Shown | None, room: int, nudge: str) -> str:
+        totals, count = self._context.totals(view), self._context.meter.count
         if self._context.terms.board == "status":
-            return boards.status_text(self._context.totals(view), cap=room, count=count)
+            return boards.status_text(totals, cap=room, count=count, nudge=nudge)
         board = self._context.dashboard()
         if form == "changes" and shown and shown.ledger:
-            return boards.changes_text(shown.ledger, view.ledger, board, cap=room, count=count)
+            return boards.changes_text(shown.ledger, view.ledger, board, cap=room, count=count, nudge=nudge)
         notes, older = boards.recent_notes(view.ledger, self._context.writer.body)
-        return boards.board_text(board, notes, older, cap=room, count=count)
+        return boards.board_text(board, notes, older, cap=room, count=count, nudge=nudge)
 
 
 def refusal(context: Context, terms: Terms | None) -> str:

@@ -420,6 +420,42 @@ def test_other_steps_have_a_line_where_usage_grew() -> None:
     assert verdict(Shown("full", 30, NOW), 10) == "none"
 
 
+def test_much_without_a_note_is_told_of_once() -> None:
+    board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=10, lines=(), prompt="exact")
+
+    def answer(shown: Shown, *, unnoted: bool) -> str:
+        return due(shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, unnoted=unnoted)
+
+    told = Shown("full", 10, NOW)
+    assert [answer(told, unnoted=True), answer(told, unnoted=False)] == ["changes", "none"]
+    after = shown_after(told, "changes", NOW, board, reminded=True)
+    assert answer(after, unnoted=True) == "none"
+    assert answer(shown_after(after, "changes", NOW, board), unnoted=True) == "changes"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "most"), [(None, 59, 0), (None, 86, 85), (10, 99, 98), (60, 70, 0), (84, 85, 85)]
+)
+def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
+    board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=now, lines=(), prompt="exact")
+    assert boards.crossed(before and Shown("full", before), board, (60, 85, 98)) == most
+
+
+def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
+    ledger, nudge = ledger_of(*(made(number) for number in range(1, 60))), "past 60 %: make room with archive"
+    board = board_of(ledger)
+    for cap in (24, 40, 64, 80, 128, 600):
+        texts = [
+            board_text(board, ["a note"], 0, cap=cap, count=tokens.count, nudge=nudge),
+            changes_text(ledger_of(), ledger, board, cap=cap, count=tokens.count, nudge=nudge),
+            boards.status_text(board, cap=cap, count=tokens.count, nudge=nudge),
+        ]
+        for text in texts:
+            assert tokens.count(text) <= cap
+            assert text.partition("\n")[0].endswith(f"; {nudge}]") == (cap >= 40), (cap, text)
+    assert nudge not in board_text(board, [], 0, cap=600, count=tokens.count)
+
+
 def test_what_might_not_fit_needs_a_cut() -> None:
     assert verdict(None, kept=CAP // 2) == "full"
     assert verdict(None, kept=CAP // 2 + 1) == "cut"

@@ -203,6 +203,63 @@ def test_a_status_board_is_one_line_with_the_totals(tmp_path: Path, full: list[d
     assert all(re.search(totals, dashboards(body)[0]) for body in status)
 
 
+NUDGE = r"past [0-9]+ %: make room with [a-z, ]+ when you can"
+
+
+@pytest.mark.parametrize(
+    ("spec", "ways"),
+    [
+        ("default:exclude=sh", "archive, note with fold or scope"),
+        ("self_managed", "archive or note with fold"),
+        ("self_managed:board=status", "archive or note with fold"),
+        ("self_managed:archive=off", "delete"),
+        ("self_managed:agent=off", ""),
+        ("keep", ""),
+    ],
+)
+def test_a_threshold_that_is_crossed_is_told_with_the_tools_to_act(tmp_path: Path, spec: str, ways: str) -> None:
+    with create(tmp_path / "s", budget=16_000, policy=parse(spec)) as made:
+        made.append({"role": "user", "content": "Look."})
+        while made.used() < made.budget.effective * 0.9:
+            made.request()
+            asked = {"type": "tool_use", "id": f"toolu_{len(made.ledger())}", "name": "sh", "input": {}}
+            made.append({"role": "assistant", "content": [asked]})  # says nothing of what it took
+            made.append({"role": "user", "content": [result(asked, WORDS * 25)]})
+        stands = re.findall(NUDGE, str(made.request().messages))
+        assert len(stands) == len(set(stands))
+        told = [made.body(row.id).decode() for row in made.ledger().rows() if row.kind == "dashboard"]
+        # Again where a cut took away the board that said it.
+        nudges = list(dict.fromkeys(found for board in told for found in re.findall(NUDGE, board)))
+        assert nudges == ([f"past {mark} %: make room with {ways} when you can" for mark in (60, 85)] if ways else [])
+
+
+def test_who_has_noted_nothing_in_a_scope_is_told_to_before_leaving_it(tmp_path: Path) -> None:
+    reminder = "nothing noted in 3 steps: note what you learned before you goto another scope"
+    for spec, reminds in (("scoped", True), ("default", True), ("self_managed", False)):
+        with create(tmp_path / spec, policy=parse(spec)) as made:
+            agent = Agent(made)
+            agent.say("Look.")
+
+            def reminded(steps: int, agent: Agent = agent) -> list[int]:
+                """The steps after which the next request reminds."""
+                found = []
+                for at in range(steps):
+                    agent.step("one line")
+                    before = len(agent.session.ledger())
+                    agent.session.request()
+                    new = list(agent.session.ledger().rows())[before:]
+                    found += [at + 1 for row in new if reminder in agent.session.body(row.id).decode()]
+                return found
+
+            assert reminded(5) == []  # nobody leaves main for good
+            made.open_scope("side", "look at it")
+            assert reminded(6) == ([3] if reminds else [])
+            made.note("it is so")
+            assert reminded(6) == ([3] if reminds else [])
+            made.goto("main", "it is so")
+            assert reminded(4) == []
+
+
 def test_a_dashboard_that_is_off_keeps_its_room(tmp_path: Path) -> None:
     """Between the guard and what a dashboard would take from it, the guard acts all the same."""
     with create(tmp_path / "off", budget=12_000, policy=SelfManaged(dashboard=False, agent=False, share=0.98)) as made:
