@@ -6,7 +6,6 @@ the answer: so the answer can be audited like everything else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
@@ -16,12 +15,14 @@ import msgspec
 
 from ctxvc.agent import calls, loop
 from ctxvc.agent.adapter import Adapter
+from ctxvc.agent.citing import Citation, checksum, cited
 from ctxvc.agent.definitions import Arguments, parsed
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
+from ctxvc.agent.spending import Spending
 from ctxvc.agent.tools import failed, for_model
 from ctxvc.agent.workspace import Outcome
-from ctxvc.core import boards, patterns
+from ctxvc.core import boards, outputs, patterns
 from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import is_human
@@ -46,8 +47,6 @@ MAP = 0.25
 SAID = 0.15
 #: Hits that a search shows, of one block at most so many, and the characters of each.
 HITS, HITS_IN_BLOCK, LINE = 40, 4, 200
-
-_HANDLE = re.compile(r"\b(B[1-9][0-9]{0,11})@([0-9a-f]{4,64})\b")
 
 TOOLS: tuple[dict[str, Any], ...] = (
     {
@@ -97,22 +96,6 @@ class SearchSession(Arguments, frozen=True, kw_only=True):
     ignore_case: bool = False
 
 
-class Citation(msgspec.Struct, frozen=True, kw_only=True):
-    """A handle that an answer cites: the block, whether it exists in the recording, and whether it was read."""
-
-    handle: str
-    block: str
-    scope: str = ""
-    step: int = 0
-    label: str = ""
-    exists: bool = False
-    was_read: bool = False
-
-    @property
-    def holds(self) -> bool:
-        return self.exists and self.was_read
-
-
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: its text, what it cites, how the run ended, and the session that holds it all."""
 
@@ -123,7 +106,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording:
-    """A recorded session as the tools of a question see it. `was_read` are blocks and checksums that were read out."""
+    """A recorded session as the tools of a question see it.
+
+    `was_read` are the blocks, and files beside them, that were read out, with their checksums.
+    """
 
     def __init__(self, asking: Session, recorded: Session) -> None:
         self.names = frozenset(tool["name"] for tool in TOOLS)
@@ -159,13 +145,20 @@ class Recording:
         )
         if found.row and (part.total or part.unit != "matches"):
             self.was_read.add((found.row.id, found.row.sha256))
+            if file := found.file or outputs.whole(found.row):  # it is headed by the file's own handle
+                digest = checksum(self._recorded, found.row, file, found.moment.scope)
+                self.was_read.add((f"{found.row.id}-{file}", digest))
         header = for_model(part.header).replace("; next: recover ", "; next: read_block ")
         return Outcome(encode(f"{header}\n{part.content}"))
 
     def _search(self, given: SearchSession) -> Outcome:
         wanted = patterns.compiled(given.pattern, ignore_case=given.ignore_case)
         writer = self._recorded.writer
-        held = bodies([(writer, writer.scopes())], lambda row: row.kind != "dashboard", whole=True)
+
+        def searched(row: Row) -> bool:
+            return row.kind != "dashboard" and row.state != "deleted"
+
+        held = bodies([(writer, writer.scopes())], searched, whole=True)
         found = hits(read(self._recorded.store, held), wanted)
         shown: list[str] = []
         for place, inside in groupby(found, key=lambda hit: hit.places[0]):
@@ -187,7 +180,11 @@ def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Sessi
 
 
 def ask(asking: Session, recorded: Session, question: str, model: Model, watcher: Watcher, limits: Limits) -> Asked:
-    """Asks, and checks what the answer cites; where something of it does not hold, the model may mend it once."""
+    """Asks, and checks what the answer cites; where something of it does not hold, the model may mend it once.
+
+    The limits hold for both together. Where they leave no reply for it, the first answer stands as it is.
+    """
+    spending = Spending(limits)
     recording = Recording(asking, recorded)
     asking.append(
         {"role": "user", "content": "\n\n".join(_map(asking, recorded))},
@@ -195,47 +192,25 @@ def ask(asking: Session, recorded: Session, question: str, model: Model, watcher
     )
     asking.append({"role": "user", "content": question})
     adapter = Adapter(asking)
-    ended = loop.run(adapter, model, recording, watcher, limits=limits)
+    ended = loop.run(adapter, model, recording, watcher, spending=spending)
     citations = cited(ended.text, recorded, recording.was_read)
     wrong = [each for each in citations if not each.holds]
     if ended.why == "said" and (wrong or not citations):
         asking.append({"role": "user", "content": _mend(wrong)}, origin="client")
-        more = loop.run(adapter, model, recording, watcher, limits=limits)
-        ended = msgspec.structs.replace(
-            more,
-            steps=ended.steps + more.steps,
-            usage=ended.usage + more.usage,
-            dollars=None if ended.dollars is None or more.dollars is None else ended.dollars + more.dollars,
-        )
+        more = loop.run(adapter, model, recording, watcher, spending=spending)
+        ended = more if more.text else msgspec.structs.replace(more, text=ended.text)
         citations = cited(ended.text, recorded, recording.was_read)
     return Asked(answer=ended.text, citations=tuple(citations), ended=ended, session=asking.name)
-
-
-def cited(answer: str, recorded: Session, was_read: set[tuple[str, str]]) -> list[Citation]:
-    """The handles in an answer, each once, and whether they hold."""
-    return [
-        _citation(block, digest, recorded, was_read)
-        for block, digest in dict.fromkeys(match.groups() for match in _HANDLE.finditer(answer))
-    ]
-
-
-def _citation(block: str, digest: str, recorded: Session, was_read: set[tuple[str, str]]) -> Citation:
-    handle = f"{block}@{digest}"
-    for scope in sorted(recorded.scopes(), key=lambda name: name != recorded.scope):
-        row = recorded.ledger(scope).get(block)
-        if row and row.sha256.startswith(digest):
-            return Citation(
-                handle=handle, block=block, scope=scope, step=row.step, label=row.label, exists=True,
-                was_read=(block, row.sha256) in was_read,
-            )  # fmt: skip
-    return Citation(handle=handle, block=block)
 
 
 def _mend(wrong: list[Citation]) -> str:
     if not wrong:
         return "[your answer cites nothing: cite the block behind each statement, as in [B17@3fa9c1]]"
-    told = [f"{each.handle} {'was not read' if each.exists else 'is no block of the recording'}" for each in wrong]
-    return f"[your answer cites what does not hold: {'; '.join(told[:20])}. Read it, or leave it out, and answer again]"
+    told = [f"{each.handle} {each.why}" for each in wrong]
+    return (
+        f"[your answer cites what does not hold: {'; '.join(told[:20])}. Read it, or leave it out, and answer again; "
+        "what looks like a block and is none goes into `backticks`]"
+    )
 
 
 def _map(asking: Session, recorded: Session) -> Iterator[str]:
@@ -247,7 +222,7 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
     said: list[str] = []
     room = int(budget * SAID)
     for row in ledger.rows():
-        if is_human(row.role, row.origin) and row.kind != "note" and row.ext == "txt":
+        if is_human(row.role, row.origin) and row.kind != "note" and row.ext == "txt" and row.state != "deleted":
             line = f"{row.handle} (turn {row.turn}): {_beginning(recorded, row)}"
             room -= count(line)
             if room < 0:

@@ -38,8 +38,8 @@ def ask(
     """Ask a recorded session; what the answer cites is checked.
 
     The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
-    and was read for this answer; where one does not hold, the exit code is 1. The session itself is not changed: a new
-    one, ask-1, ask-2, …, holds question, reading and answer.
+    and was read for this answer; B17 without a checksum does not hold. Where one does not, the exit code is 1. The
+    session itself is not changed: a new one, ask-1, ask-2, …, holds question, reading and answer.
     """
     app = ctx.ensure_object(App)
     if not question.strip():
@@ -81,7 +81,7 @@ def ask(
         items=[
             schemas.CitationItem(
                 handle=each.handle, block=each.block, scope=each.scope, step=each.step, label=each.label,
-                exists=each.exists, was_read=each.was_read,
+                exists=each.exists, was_read=each.was_read, why=each.why,
             )
             for each in asked.citations
         ],
@@ -92,7 +92,7 @@ def ask(
         app.output.lines(_lines(app.output, answer))
     if answer.why == "stopped":
         ctx.exit(130)
-    if not answer.items or not all(item.exists and item.was_read for item in answer.items):
+    if not answer.items or any(item.why for item in answer.items):
         ctx.exit(1)
 
 
@@ -108,6 +108,6 @@ def _lines(output: Output, answer: schemas.Asked) -> Iterator[str]:
 
 
 def _verdict(item: schemas.CitationItem) -> Styled:
-    if not item.exists:
-        return Styled("no such block", "red")
-    return Styled("yes", "green") if item.was_read else Styled("was not read", "yellow")
+    if not item.why:
+        return Styled("yes", "green")
+    return Styled(f"no: it {item.why}", "yellow" if item.exists else "red")

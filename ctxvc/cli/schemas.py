@@ -348,15 +348,16 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
 
 
 class CitationItem(Item, frozen=True, kw_only=True):
-    """A handle that an answer cites. It holds if both are true."""
+    """What an answer cites. It holds if the block exists and was read."""
 
-    handle: str
+    handle: Annotated[str, _field("as the answer writes it")]
     block: Block
     scope: Scope
     step: int
     label: str
     exists: Annotated[bool, _field("whether the recording has a block of that number and checksum")]
     was_read: Annotated[bool, _field("whether it was read for this answer")]
+    why: Annotated[str, _field("why it does not hold; empty where it does")]
 
 
 class Asked(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import msgspec
 import pytest
 
-from ctxvc.agent import asking
+from ctxvc.agent import asking, citing
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message
 from ctxvc.importing import import_paths
 from ctxvc.session import Session
 from ctxvc.store.store import create
@@ -32,13 +36,15 @@ def recorded(tmp_path: Path) -> Iterator[Session]:
         yield Session(store.writer("rec"))
 
 
-def asked(recorded: Session, *said: Any, budget: int = 60_000) -> tuple[asking.Asked, list[Mapping[str, Any]]]:
+def asked(
+    recorded: Session, *said: Any, budget: int = 60_000, steps: int = 9
+) -> tuple[asking.Asked, list[Mapping[str, Any]]]:
     with serve(script(*said)) as api:
         with (
             anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0) as client,
             asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session,
         ):
-            answer = asking.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=9))
+            answer = asking.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=steps))
     return answer, api.bodies
 
 
@@ -151,3 +157,102 @@ def test_whatever_a_model_asks_is_answered(recorded: Session, tmp_path: Path, to
     assert done.error
     assert len(done.output) < 500
     assert b"argument" not in done.output
+
+
+def judged(recorded: Session, answer: str, *blocks: str) -> dict[str, str]:
+    """What an answer cites, and why it does not hold, where these blocks were read."""
+    was_read = {(block, recorded.ledger()[block].sha256) for block in blocks}
+    return {each.handle: each.why for each in citing.cited(answer, recorded, was_read)}
+
+
+def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
+    read = handle(recorded, "B7")
+    answer = (
+        f"By [B7] and B9, [{read}], main:{read}, nope:{read}, other/main:{read}, {read.upper()}, B7@zzzz, B7@, "
+        f"[B9999], B5-B7, {read}-{read}, [b8], b8@aaaa, main:B6 and G1@abcd12; see {handle(recorded, 'B8')}."
+    )
+    assert judged(recorded, answer, "B7") == {
+        "B7": "has no checksum",
+        "B9": "has no checksum",
+        read: "",
+        f"main:{read}": "",
+        f"nope:{read}": "is no block of the recording",
+        f"other/main:{read}": "is in another session",
+        read.upper(): "is no handle as read_block gives it",
+        "B7@zzzz": "is no handle as read_block gives it",
+        "B7@": "is no handle as read_block gives it",
+        "B9999": "has no checksum",
+        "B5-B7": "is no handle as read_block gives it",
+        f"{read}-{read}": "is no handle as read_block gives it",
+        "b8": "is no handle as read_block gives it",
+        "b8@aaaa": "is no handle as read_block gives it",
+        "main:B6": "has no checksum",
+        "G1@abcd12": "is a group: cite the blocks in it",
+        handle(recorded, "B8"): "was not read",
+    }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "B2B, 5B9, vitamin-B12, B9.5, B9.txt, a_B9, xB9 and b9",
+        "the cell `B9`, ``a ` B9`` and `[B9]`",
+        "```sh\necho B9 [B8] `B7`\n```\n",
+    ],
+)
+def test_no_part_of_a_word_and_nothing_quoted_is_a_citation(recorded: Session, answer: str) -> None:
+    assert judged(recorded, answer) == {}
+
+
+def test_a_whole_handle_is_a_citation_in_code_too(recorded: Session) -> None:
+    assert judged(recorded, f"`{handle(recorded, 'B7')}`") == {handle(recorded, "B7"): "was not read"}
+
+
+def test_looking_for_citations_takes_no_time(recorded: Session) -> None:
+    began = time.monotonic()
+    for answer in (
+        "B-" * 50_000,
+        "a:" * 50_000,
+        "".join("`" * length + " " for length in range(400)),
+        "` `` " * 20_000,
+    ):
+        assert judged(recorded, answer) == {}
+    assert time.monotonic() - began < 10
+
+
+def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Session, tmp_path: Path) -> None:
+    notes = {"cut": True, "whole": "1.txt"}
+    part = wire.result_part("the fir", "toolu_cut", ctxvc=notes)
+    part = msgspec.structs.replace(part, files=(("1.txt", b"the first and the last"),))
+    use = {"type": "tool_use", "id": "toolu_cut", "name": "bash", "input": {}}
+    recorded.append({"role": "assistant", "content": [use]})
+    (block,) = recorded.append(Message(role="user", parts=(part,)))
+
+    (said,), was_read = reading(recorded, tmp_path, {"block": block})
+    told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
+    assert told
+    found = citing.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
+    assert [each.why for each in found] == ["", "is no block of the recording"]
+
+
+def test_the_limits_hold_for_the_answer_and_its_mending_together(recorded: Session) -> None:
+    reads = [call("read_block", block="B7")]
+    answer, bodies = asked(recorded, reads, "I just know.", reads, reads, steps=3)
+
+    assert (len(bodies), answer.ended.steps, answer.ended.why) == (3, 3, "steps")
+    assert answer.answer == "I just know."
+
+
+def test_what_was_deleted_is_neither_found_nor_shown(recorded: Session, tmp_path: Path) -> None:
+    words = f"{'of the rest ' * 20} sekrit"  # a label has less
+    made = recorded.append({"role": "user", "content": words}, {"role": "assistant", "content": words})
+    recorded.append({"role": "user", "content": "go on"}, {"role": "assistant", "content": "yes"})
+    recorded.append({"role": "user", "content": "and?"})
+    person = Session(recorded.writer, actor="user")
+    assert not person.verb("delete", made, "private", allow_user=True).problems
+
+    with asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
+        found = asking.Recording(session, recorded).run("search_session", {"pattern": "sekrit"})
+    assert found.output == b"[no hits]"
+    _, bodies = asked(recorded, "I do not know.", "Really.")
+    assert "sekrit" not in json.dumps(bodies[0]["messages"])
