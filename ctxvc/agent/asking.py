@@ -117,7 +117,7 @@ class Recording:
         self._asking = asking
         self._recorded = recorded
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
+    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
         """What the tool gives; a failure is an outcome too."""
         try:
             if name == "read_block":

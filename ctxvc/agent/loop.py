@@ -79,7 +79,8 @@ class Hands(Protocol):
     @property
     def names(self) -> frozenset[str]: ...
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome: ...
+    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:
+        """What a tool gives for these arguments. `call` is the id of the call."""
 
     def stop(self) -> None:
         """Ends at once what runs in any thread: `run` raises KeyboardInterrupt there, and from now on."""
@@ -227,7 +228,7 @@ def _act(
             if delegate and name == DELEGATE["name"]:
                 working.append((call, pool.submit(_delegated, delegate, call)))
             else:
-                _take_in(adapter, watcher, call, hands.run(name, given))
+                _take_in(adapter, watcher, call, hands.run(name, given, str(call.get("id"))))
         for call, future in working:
             _take_in(adapter, watcher, call, future.result())
 

@@ -56,13 +56,17 @@ _WITH = {"recover": "; all of it is kept and can be recovered", "scope": "a scop
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is made of besides the session. `options` go to every call of the model."""
+    """What a run is made of besides the session. `options` go to every call of the model.
+
+    Without `helpers`, who delegates gets what the hands give.
+    """
 
     model: Model
     hands: Hands
     watcher: Watcher
     limits: Limits = Limits()
     options: Mapping[str, Any] = {}
+    helpers: bool = True
 
 
 def begin(
@@ -181,7 +185,7 @@ def go(session: Session, setup: Setup) -> Ended:
             setup.hands,
             setup.watcher,
             spending=spending,
-            delegate=helpers.work,
+            delegate=helpers.work if setup.helpers else None,
             options=setup.options,
         )
 
@@ -292,22 +296,30 @@ class _Helpers:
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session holds of a turn: what was said to the model, its replies, and what its calls gave, in order."""
+    """What a session holds of a turn: what was said to the model, its replies, and what its calls gave, by id."""
 
     said: tuple[dict[str, Any], ...]
     replies: tuple[dict[str, Any], ...]
-    results: tuple[Outcome, ...]
+    results: tuple[tuple[str, Outcome], ...]
 
 
 class Replayed:
-    """Hands that run nothing: they give what the calls gave when the session was recorded."""
+    """Hands that run nothing: they give what the call gave when the session was recorded.
 
-    def __init__(self, results: Iterable[Outcome], names: frozenset[str] = frozenset()) -> None:
+    Results may have come in another order than their calls, and some are of calls that others answer now. Where a
+    recording has an id twice, the first call gets the first result.
+    """
+
+    def __init__(self, results: Iterable[tuple[str, Outcome]], names: frozenset[str] = frozenset()) -> None:
         self.names = names
-        self._results = iter(results)
+        self._results: dict[str, list[Outcome]] = {}
+        for call, outcome in results:
+            self._results.setdefault(call, []).append(outcome)
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        return next(self._results, Outcome(f"no result of {name} was recorded".encode(), error=True))
+    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        if not (held := self._results.get(call)):
+            return Outcome(f"no result of {name} was recorded".encode(), error=True)
+        return held.pop(0)
 
     def stop(self) -> None: ...
 
@@ -317,7 +329,7 @@ def recorded(session: Session) -> list[Turn]:
     made: list[Turn] = []
     said: list[dict[str, Any]] = []
     replies: dict[int, list[dict[str, Any]]] = {}
-    results: list[Outcome] = []
+    results: list[tuple[str, Outcome]] = []
 
     def close() -> None:
         if replies:
@@ -331,7 +343,7 @@ def recorded(session: Session) -> list[Turn]:
         if row.role == "assistant" and row.kind in ("assistant", "tool_use"):
             replies.setdefault(row.msg, []).append(_block(row, session.body(row.id)))
         elif row.kind == "tool_result":
-            results.append(Outcome(session.body(row.id), error=row.error))
+            results.append((row.call, Outcome(session.body(row.id), error=row.error)))
         elif row.kind == "user" and row.role == "user":
             if speaks(row.kind, row.role, row.origin):
                 close()
@@ -350,7 +362,8 @@ def play(session: Session, turns: Iterable[Turn], watcher: Watcher, limits: Limi
     for turn in turns:
         for each in turn.said:
             session.append(each["message"], origin=each["origin"])
-        setup = Setup(model=Scripted(turn.replies), hands=Replayed(turn.results), watcher=watcher, limits=limits)
+        model, hands = Scripted(turn.replies), Replayed(turn.results)
+        setup = Setup(model=model, hands=hands, watcher=watcher, limits=limits, helpers=False)
         try:
             last = go(session, setup)
         except ModelFailed:

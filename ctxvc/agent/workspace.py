@@ -132,7 +132,7 @@ class Workspace:
     def names(self) -> frozenset[str]:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:
+    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
         """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked.
 
         Raises: KeyboardInterrupt once `stop` was called.

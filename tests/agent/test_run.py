@@ -16,9 +16,11 @@ import pytest
 
 from ctxvc import models, policies
 from ctxvc.agent import TOOLS, Adapter, instructions, running
-from ctxvc.agent.loop import Limits
+from ctxvc.agent.calls import result
+from ctxvc.agent.definitions import definitions
+from ctxvc.agent.loop import DELEGATE, Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
-from ctxvc.agent.workspace import Outcome, Workspace
+from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.policies import parse
 from ctxvc.request import canonical
@@ -578,6 +580,32 @@ def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path)
         ended = running.play(again, turns, Eyes())
         assert (ended.text, ended.steps) == ("Second.", 4)
         assert results(again) == ["one\n", "two\n"]
+
+
+def test_a_result_is_played_back_to_the_call_that_it_was_of(tmp_path: Path) -> None:
+    """Results of parallel calls come in any order, and what others answer now, a note, takes nobody's result."""
+    uses = [
+        call("note", text="n") | {"id": "c1"},
+        call("bash", command="A") | {"id": "c2"},
+        call("bash", command="B") | {"id": "c3"},
+        call("delegate", name="helper", task="go") | {"id": "c4"},
+    ]
+    came = {"c3": "of B", "c4": "helper reports: done", "c1": "Noted.", "c2": "of A"}
+    with begun(tmp_path) as session:
+        asked(session).append(
+            {"role": "assistant", "content": uses},
+            {"role": "user", "content": [result({"id": each}, words) for each, words in came.items()]},
+            {"role": "assistant", "content": "end"},
+        )
+        turns = running.recorded(session)
+    tools = definitions(own=[*DEFINITIONS, DELEGATE])
+    with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000, tools=tools) as again:
+        assert running.play(again, turns, Eyes()).text == "end"
+        assert again.scopes() == ["main"]
+        held = {row.call: again.body(row.id).decode() for row in again.ledger().rows() if row.kind == "tool_result"}
+        assert [note.text for note in again.notes()] == ["n"]
+    assert "Noted" in held.pop("c1")
+    assert held == {each: words for each, words in came.items() if each != "c1"}
 
 
 def test_a_secret_that_a_tool_shows_is_in_no_request_and_nowhere_in_the_store(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Bench:
     def names(self) -> frozenset[str]:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
-    def run(self, name: str, given: Mapping[str, Any]) -> Outcome:  # noqa: ARG002 - as `Hands` has it
+    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
         key, lines = str(given["command"]).split()
         assert key not in self.given, "a command was run twice"
         self.given[key] = output(key, int(lines))
