@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from ctxvc.agent import calls
 from ctxvc.agent.calls import BROKEN, CUT_SHORT, Reply, Stop, result
 from ctxvc.agent.tools import FREEING, Tools, failed
-from ctxvc.core.blocks import Message, Origin
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message, Origin, Part
 from ctxvc.core.guard import guard
 from ctxvc.core.ledger import Row
 from ctxvc.errors import BadInput, Conflict
-from ctxvc.session import Session
+from ctxvc.session import Session, incoming
 
 __all__ = ["Adapter", "Reply", "Stop"]
 
@@ -134,11 +137,18 @@ class Adapter:
                 self._switch = asked.get("id")
             return result(asked, answer.text, error=answer.error)
 
-    def results(self, results: Sequence[Mapping[str, Any]], *, shown: Mapping[str, str] = {}) -> list[str]:
+    def results(
+        self,
+        results: Sequence[Mapping[str, Any]],
+        *,
+        shown: Mapping[str, str] = {},
+        noted: Mapping[str, Mapping[str, Any]] = {},
+    ) -> list[str]:
         """Takes in results of the newest reply's calls, all in one message or as they come; gives the new blocks' ids.
 
         A change of scope that a call asked for is made with the last of them. Where it cannot be made any more, the
-        result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`).
+        result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`); `noted` is
+        what we note of one ourselves, which nobody is sent.
         """
         results = [calls.plain(each) for each in results]
         if not results:
@@ -146,11 +156,11 @@ class Adapter:
         with self._lock:
             switching = self.session.writer.switching
             try:
-                made = self._take_in(results, shown)
+                made = self._take_in(results, shown, noted)
             except Conflict as error:
                 if not switching or self.session.writer.switching:
                     raise
-                made = self._take_in(self._stayed(results, failed(error).text), shown)
+                made = self._take_in(self._stayed(results, failed(error).text), shown, noted)
             self._tools.taken_in(str(each.get("tool_use_id")) for each in results)
             return made
 
@@ -186,8 +196,12 @@ class Adapter:
         self._refusal = self._refusal or self.session.refuse(self._tools.terms)  # counts steps, not calls
         return result(call, self._refusal, error=True)
 
-    def _take_in(self, content: Sequence[Mapping[str, Any]], shown: Mapping[str, str]) -> list[str]:
-        return self.session.append({"role": "user", "content": list(content)}, origin="client", shown=shown)
+    def _take_in(
+        self, content: Sequence[Mapping[str, Any]], shown: Mapping[str, str], noted: Mapping[str, Mapping[str, Any]]
+    ) -> list[str]:
+        message = incoming.message({"role": "user", "content": list(content)}, "client")
+        parts = tuple(_noted(part, noted[part.call]) if part.call in noted else part for part in message.parts)
+        return self.session.append(msgspec.structs.replace(message, parts=parts), shown=shown)
 
     def _stayed(self, results: Sequence[Mapping[str, Any]], why: str) -> list[Mapping[str, Any]]:
         """The results, with one that says that there was no change of scope; if that one is in already, a text does."""
@@ -196,6 +210,10 @@ class Adapter:
             for each in results
         ]
         return told if told != list(results) else [*told, {"type": "text", "text": why}]
+
+
+def _noted(part: Part, fields: Mapping[str, Any]) -> Part:
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), **fields}})
 
 
 def _thinking(rows: tuple[Row, ...]) -> list[Row]:

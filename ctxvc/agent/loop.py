@@ -6,7 +6,7 @@ call that has a result is run again; one that was begun and has none is reported
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
@@ -18,12 +18,13 @@ from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.calls import CUT_SHORT, ending, result
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.spending import Limits, Spending
+from ctxvc.agent.tools import NOTE
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core.text import decode, encode
 from ctxvc.errors import CtxvcError, OverBudget
 from ctxvc.session import Session
 
-__all__ = ["DELEGATE", "INTERRUPTED", "Delegate", "Ended", "Hands", "Limits", "Watcher", "Why", "run"]
+__all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "Watcher", "Why", "run"]
 
 #: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not
@@ -46,7 +47,8 @@ DELEGATE: dict[str, Any] = {
     "name": "delegate",
     "description": (
         "Give a task to a helper that works in a scope of its own, with the same tools and none of this conversation. "
-        "Only its report comes back. Several in one reply work at the same time. One of before goes on where it was."
+        "Only its report comes back, as a note. Several in one reply work at the same time. One of before goes on "
+        "where it was."
     ),
     "input_schema": {
         "type": "object",
@@ -105,8 +107,22 @@ class Watcher(Protocol):
         """Whether the person wants it to end at the next step's end."""
 
 
-#: Runs a task in a scope of its own: name, task → its report.
-Delegate = Callable[[str, str], str]
+class Report(msgspec.Struct, frozen=True):
+    """What a helper came back with: its words, and its scope with the last block of them there."""
+
+    text: str
+    scope: str
+    block: str
+
+
+class Helpers(Protocol):
+    """Who runs tasks in scopes of their own."""
+
+    def work(self, name: str, task: str) -> Report:
+        """The report of a helper. Raises: CtxvcError."""
+
+    def arrive(self) -> None:
+        """Writes the arrival note of each report that a result tells of and that has none yet."""
 
 
 def run(
@@ -117,7 +133,7 @@ def run(
     *,
     limits: Limits = Limits(),  # noqa: B008 - a value
     spending: Spending | None = None,
-    delegate: Delegate | None = None,
+    helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
     """Goes on until the model has had its say, or a limit is reached; where it has had it already, that is told again.
@@ -134,6 +150,8 @@ def run(
         return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=words)
 
     interrupted(adapter)
+    if helpers:
+        helpers.arrive()  # of a run before this one, which was killed first
     said = last_words(adapter.session)
     if said is not None:
         stop = ending(adapter.session.stopped)
@@ -153,7 +171,7 @@ def run(
         reply = adapter.record(message)
         if reply.stop == "window":
             adapter.relieve()
-        _act(adapter, reply.calls, hands, watcher, delegate)
+        _act(adapter, reply.calls, hands, watcher, helpers)
         watcher.stepped(adapter)
         short = short + 1 if reply.stop in ("cut", "length", "window") else 0
         if reply.stop == "refused":
@@ -209,13 +227,14 @@ def _act(
     calls: Sequence[Mapping[str, Any]],
     hands: Hands,
     watcher: Watcher,
-    delegate: Delegate | None,
+    helpers: Helpers | None,
 ) -> None:
     """Runs the calls of a reply in order; each result is recorded as it comes.
 
-    A helper works beside the calls that stand behind its own, and beside other helpers; reports come last.
+    A helper works beside the calls that stand behind its own, and beside other helpers; reports come last, as notes
+    when the step is complete.
     """
-    working: list[tuple[Mapping[str, Any], Future[Outcome]]] = []
+    working: list[tuple[Mapping[str, Any], Future[tuple[Outcome, Report | None]]]] = []
     with _beside(hands, working) as pool:
         for call in calls:
             answer = adapter.handle(call)
@@ -225,16 +244,18 @@ def _act(
             name, given = str(call.get("name")), call.get("input")
             given = given if isinstance(given, dict) else {}
             watcher.called(name, given)
-            if delegate and name == DELEGATE["name"]:
-                working.append((call, pool.submit(_delegated, delegate, call)))
+            if helpers and name == DELEGATE["name"]:
+                working.append((call, pool.submit(_delegated, helpers, call)))
             else:
                 _take_in(adapter, watcher, call, hands.run(name, given, str(call.get("id"))))
         for call, future in working:
-            _take_in(adapter, watcher, call, future.result())
+            _take_in(adapter, watcher, call, *future.result())
+    if helpers and working:
+        helpers.arrive()
 
 
 @contextmanager
-def _beside(hands: Hands, working: Sequence[tuple[object, Future[Outcome]]]) -> Iterator[ThreadPoolExecutor]:
+def _beside(hands: Hands, working: Sequence[tuple[object, Future[tuple[Outcome, Report | None]]]]) -> Iterator[ThreadPoolExecutor]:
     """Threads for helpers, who are waited for. A person who stops the run at once waits for nobody.
 
     Then what runs is killed, and its calls have no result. Who waits for a provider cannot be stopped: whatever it
@@ -255,19 +276,30 @@ def _beside(hands: Hands, working: Sequence[tuple[object, Future[Outcome]]]) -> 
         raise
 
 
-def _take_in(adapter: Adapter, watcher: Watcher, call: Mapping[str, Any], outcome: Outcome) -> None:
+def _take_in(
+    adapter: Adapter, watcher: Watcher, call: Mapping[str, Any], outcome: Outcome, report: Report | None = None
+) -> None:
     """Records what a call gave: bytes, text or not."""
     watcher.answered(str(call.get("name")), outcome)
     answer = {**result(call, "", error=outcome.error), "content": outcome.output}
-    adapter.results([answer], shown={str(call["id"]): outcome.shown} if outcome.shown else {})
+    key = str(call["id"])
+    adapter.results(
+        [answer],
+        shown={key: outcome.shown} if outcome.shown else {},
+        noted={key: {"report": [report.scope, report.block]}} if report else {},
+    )
 
 
-def _delegated(delegate: Delegate, call: Mapping[str, Any]) -> Outcome:
+def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Report | None]:
     given = call.get("input")
     name, task = (given.get("name"), given.get("task")) if isinstance(given, dict) else (None, None)
     if not (isinstance(name, str) and isinstance(task, str) and task.strip()):
-        return Outcome(b"delegate needs a name and a task", error=True)
+        return Outcome(b"delegate needs a name and a task", error=True), None
     try:
-        return Outcome(encode(delegate(name, task)))
+        report = helpers.work(name, task)
     except CtxvcError as error:
-        return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True)
+        return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True), None
+    # What is too long for a note stays a result, which may leave the prompt.
+    follows = len(report.text) <= NOTE
+    said = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
+    return Outcome(encode(said)), report

@@ -16,11 +16,12 @@ from ctxvc.agent import instructions, loop
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.calls import arguments
 from ctxvc.agent.definitions import definitions
-from ctxvc.agent.loop import DELEGATE, Ended, Hands, Limits, Watcher
+from ctxvc.agent.loop import DELEGATE, Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Anthropic, Model, ModelFailed, Scripted
 from ctxvc.agent.spending import Spending
+from ctxvc.agent.tools import NOTE, SHOWN
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
-from ctxvc.core import wire
+from ctxvc.core import scoping, text, wire
 from ctxvc.core.budget import Budget
 from ctxvc.core.ledger import Row
 from ctxvc.core.names import check
@@ -185,7 +186,7 @@ def go(session: Session, setup: Setup) -> Ended:
             setup.hands,
             setup.watcher,
             spending=spending,
-            delegate=helpers.work if setup.helpers else None,
+            helpers=helpers if setup.helpers else None,
             options=setup.options,
         )
 
@@ -255,7 +256,7 @@ class _Helpers:
         self._busy: set[str] = set()
         self._lock = threading.Lock()
 
-    def work(self, name: str, task: str) -> str:
+    def work(self, name: str, task: str) -> Report:
         """The report of the helper in the scope `name`, a new one or that of a helper before. Raises: CtxvcError."""
         with self._alone(name), self._opened(name, task) as helper:
             helper.pin(helper.append({"role": "user", "content": task}, origin="client"))
@@ -267,9 +268,24 @@ class _Helpers:
                 spending=self._spending,
                 options=self._setup.options,
             )
+            last = next((row.id for row in helper.ledger().backwards() if row.role == "assistant"), "")
         if ended.why == "said" and ended.text.strip():
-            return f"{name} reports:\n{ended.text}"
+            return Report(ended.text, name, last)
         raise Refused(f"it ended without a report ({ended.why}); delegate to {name} again, and it goes on")
+
+    def arrive(self) -> None:
+        """The notes of what helpers reported, in the scopes that asked, in the order of the results.
+
+        What there is to write is read from the ledgers: a run that was killed before it did is made up for.
+        """
+        self._session.writer.refresh()
+        for scope in self._session.scopes():
+            for told, helper, last in scoping.unarrived(self._session.ledger(scope)):
+                if not (words := _report(self._session, helper, last)):
+                    continue  # its scope is not here any more
+                if len(words) > NOTE:
+                    words = f"{text.one_line(words, SHOWN)} (all of it is {told.handle})"
+                self._session.writer.arrive(helper, words, of=told.id, scope=scope)
 
     @contextmanager
     def _alone(self, scope: str) -> Iterator[None]:
@@ -293,6 +309,16 @@ class _Helpers:
             with session, _planning(session, self._policy, self._setup, self._spending):
                 session.begin()
                 yield session
+
+
+def _report(session: Session, scope: str, last: str) -> str:
+    """The words of a helper in its scope, the last of which is this block; empty where that is not there."""
+    ledger = session.ledger(scope) if scope in session.scopes() else None
+    end = ledger.get(last) if ledger else None
+    if ledger is None or end is None:
+        return ""
+    said = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
+    return "".join(text.decode(session.writer.body(row, scope)) for row in said)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,7 +369,7 @@ def recorded(session: Session) -> list[Turn]:
         if row.role == "assistant" and row.kind in ("assistant", "tool_use"):
             replies.setdefault(row.msg, []).append(_block(row, session.body(row.id)))
         elif row.kind == "tool_result":
-            results.append((row.call, Outcome(session.body(row.id), error=row.error)))
+            results.append((row.call, Outcome(_given(session, row), error=row.error)))
         elif row.kind == "user" and row.role == "user":
             if speaks(row.kind, row.role, row.origin):
                 close()
@@ -354,6 +380,14 @@ def recorded(session: Session) -> list[Turn]:
     if not made:
         raise NotFound(f"session {session.name} has no reply to play", hint="`ctxvc sessions` lists the others")
     return made
+
+
+def _given(session: Session, result: Row) -> bytes:
+    """What a call gave; of one that sent a helper out its report, since no note follows where it is played."""
+    match wire.notes(result.extra).get("report"):
+        case [str(scope), str(last)] if words := _report(session, scope, last):
+            return text.encode(f"{scope} reports:\n{words}")
+    return session.body(result.id)
 
 
 def play(session: Session, turns: Iterable[Turn], watcher: Watcher, limits: Limits = PLAYED) -> Ended:

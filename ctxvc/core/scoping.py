@@ -28,9 +28,26 @@ def arrival(scope: str, words: str) -> str:
 
 
 def note(words: str, actor: str, **switch: str) -> Part:
-    """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope."""
+    """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
+
+    Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
+    """
     extra = {"ctxvc": switch} if switch else {}
     return wire.text_part(words, "user", "human" if actor == "user" else "model", kind="note", **extra)
+
+
+def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
+    """The results that tell of a helper's report for which no note stands yet, in their order.
+
+    With each the helper's scope, and the last block of the report there.
+    """
+    arrived = {wire.notes(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
+    found: list[tuple[Row, str, str]] = []
+    for row in ledger.rows():
+        match wire.notes(row.extra).get("report") if row.kind == "tool_result" else None:
+            case [str(scope), str(block)] if row.id not in arrived:
+                found.append((row, scope, block))
+    return found
 
 
 def told(words: str) -> tuple[str, str]:

@@ -51,6 +51,17 @@ def switch(draft: Draft, scope: str, wanted: Switch) -> None:
         _go(draft, scope, wanted)
 
 
+def arrive(draft: Draft, scope: str, left: str, text: str, *, actor: str, of: str) -> None:
+    """One commit in `scope`, on top of it and of the scope `left`: what somebody brings along who worked there."""
+    draft.finish(left)
+    words = scoping.arrival(left, text)
+    part = scoping.note(words, actor, left=left, of=of)
+    first, whole = scoping.told(words)
+    draft.verb(
+        scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=draft.place(left)
+    )
+
+
 def branch(draft: Draft, scope: str, wanted: Switch, commit: str) -> None:
     """Adds a scope on top of a commit of `scope`, which itself stays as it is: nobody goes there yet."""
     ledger = draft.known.store.reader.ledger(commit)

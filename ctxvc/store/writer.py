@@ -27,7 +27,7 @@ from ctxvc.store.journal import Record, encode_record
 from ctxvc.store.known import Known
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import PackWriter
-from ctxvc.store.scoping import Switch, branch, check, switch
+from ctxvc.store.scoping import Switch, arrive, branch, check, switch
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
@@ -283,6 +283,19 @@ class Writer:
             self._flush()
             draft = Draft(self._known)
             branch(draft, self.scope, wanted, self.tip())
+            self._commit(draft)
+            self._flush_if_possible()
+
+    def arrive(self, left: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
+        """A note of what a helper brings along from the scope `left`, as a commit on top of both; nobody goes anywhere.
+
+        `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
+        """
+        text = self._redactor.text(text) if self._redactor else text
+        with self._writing():
+            self._known.scope(left)
+            draft = Draft(self._known)
+            arrive(draft, scope or self.scope, left, text, actor=actor, of=of)
             self._commit(draft)
             self._flush_if_possible()
 

@@ -21,13 +21,15 @@ from ctxvc.agent.definitions import definitions
 from ctxvc.agent.loop import DELEGATE, Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
 from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
+from ctxvc.core.text import decode
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.policies import parse
 from ctxvc.request import canonical
 from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
-from ctxvc.store import revisions
+from ctxvc.store import git, revisions
 from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
 from tests.session.building import MODEL, WORDS, damages
 
@@ -316,6 +318,16 @@ def test_a_wrong_key_is_told_in_plain_words(tmp_path: Path) -> None:
 
 # --- helpers
 
+FOLLOWS = "{} has reported; its words follow as a note."
+
+
+def joined(session: Session) -> list[str]:
+    """The scopes whose newest commit is the second parent of a commit of the session's scope, oldest first."""
+    session.writer.flush()
+    tips = {session.writer.tip(name): name for name in session.scopes()}
+    said = git.run(session.store.path, "log", "--merges", "--reverse", "--format=%P", session.writer.tip())
+    return [tips[line.split()[1]] for line in decode(said).splitlines()]
+
 
 def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_their_reports(tmp_path: Path) -> None:
     both = "until [ -e docs ] && [ -e code ]; do sleep 0.02; done"
@@ -339,7 +351,11 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
         for name in ("docs", "code"):
             (looked,) = (row for row in session.ledger(name).rows() if row.kind == "tool_result")
             assert not looked.error, "they did not work at the same time"
-        assert results(session) == ["docs reports:\nThe docs are fine.", "code reports:\nThe code are fine."]
+        assert results(session) == [FOLLOWS.format(name) for name in ("docs", "code")]
+        assert [note.text for note in session.notes()] == ["[← docs] The docs are fine.", "[← code] The code are fine."]
+        sent = json.dumps(api.bodies[-1]["messages"])
+        assert sent.count("The docs are fine") == 1
+        assert joined(session) == ["docs", "code"]
         assert session.scopes() == ["main", "code", "docs"]
         assert session.scope == "main"
         assert session.store.current_scope("run-1") == "main"
@@ -354,6 +370,89 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
         assert [row.origin for row in rows[:2]] == ["client", "client"]
     with Store(tmp_path / ".ctxvc") as store:
         assert not damages(store)
+
+
+def reporting(request: Mapping[str, Any]) -> Any:
+    """Two helpers that report at once, and who sent them."""
+    said = json.dumps(request["messages"])
+    for name in "ab":
+        if f"you are {name}" in said and "delegate" not in said:
+            return f"It is {name}."
+    return "Done." if "tool_result" in said else [call("delegate", name=name, task=f"you are {name}") for name in "ab"]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_reports_whose_notes_a_kill_prevented_arrive_with_the_next_run_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    arrive, made = Writer.arrive, list[str]()
+
+    def dying(writer: Writer, left: str, *rest: Any, **more: Any) -> None:
+        if len(made) == written:
+            raise Killed
+        made.append(left)
+        arrive(writer, left, *rest, **more)
+
+    with serve(reporting) as api:
+        with monkeypatch.context() as patched, begun(tmp_path) as session:
+            patched.setattr(Writer, "arrive", dying)
+            with pytest.raises(Killed):
+                running.go(asked(session), setup(tmp_path, real(api)))
+        for _ in range(2):
+            with Session.open(tmp_path / ".ctxvc", "run-1") as session:
+                assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+                assert [note.text for note in session.notes()] == ["[← a] It is a.", "[← b] It is b."]
+                assert joined(session) == ["a", "b"]
+                assert not damages(session.store)
+        assert len(api.calls) == 4, "a helper worked twice"
+
+
+def test_a_step_that_is_open_in_a_helpers_scope_is_complete_when_its_report_arrives(tmp_path: Path) -> None:
+    with begun(tmp_path) as session:
+        asked(session).append({"role": "assistant", "content": "yes"})
+        session.writer.branch("a", "task")
+        with Session.open(tmp_path / ".ctxvc", "run-1", scope="a") as helper:
+            helper.append({"role": "user", "content": "and more"}, origin="client")
+        session.writer.refresh()
+        session.writer.arrive("a", "It is a.", of="B1")
+        session.writer.flush()
+        assert not session.writer.waiting()
+        assert joined(session) == ["a"]
+        assert not damages(session.store)
+
+
+def test_a_report_that_is_no_note_for_its_length_stays_a_result(tmp_path: Path) -> None:
+    long = "It is long. " * 400
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        said = reporting(request)
+        return long if said == "It is a." else said
+
+    with serve(assistant) as api, begun(tmp_path) as session:
+        running.go(asked(session), setup(tmp_path, real(api)))
+        told, _ = (row for row in session.ledger().rows() if row.kind == "tool_result")
+        first, _ = session.notes()
+        assert session.body(told.id).decode() == f"a reports:\n{long}"
+        assert first.text.endswith(f"… (all of it is {told.handle})")
+        assert len(first.text) < 500
+        (turn,) = running.recorded(session)
+        assert [outcome.output.decode() for _, outcome in turn.results] == [
+            f"a reports:\n{long}",
+            "b reports:\nIt is b.",
+        ]
+
+
+def test_a_recording_cannot_say_that_a_helper_reported(tmp_path: Path) -> None:
+    uses = [call("bash", command="x") | {"id": "c1"}]
+    made = {**result({"id": "c1"}, "fine"), "ctxvc": {"report": ["main", "B1"]}}
+    with serve(script("Done.")) as api, begun(tmp_path) as session:
+        asked(session).append({"role": "assistant", "content": uses}, {"role": "user", "content": [made]})
+        running.go(session, setup(tmp_path, real(api)))
+        assert not session.notes()
 
 
 def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
@@ -377,7 +476,7 @@ def test_a_call_before_a_helper_is_run_before_it_and_one_behind_beside_it(tmp_pa
 
     with serve(assistant) as api, begun(tmp_path) as session:
         assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
-        assert results(session)[-1] == "aside reports:\nThe helper saw the first."
+        assert session.notes()[-1].text == "[← aside] The helper saw the first."
         assert [row.error for row in session.ledger("aside").rows() if row.kind == "tool_result"] == [False]
 
 
@@ -490,7 +589,8 @@ def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) 
         assert ended.why == "stopped"
         assert "ended without a report (stopped); delegate to aside again" in results(session)[0]
         assert running.go(session, setup(tmp_path, real(api))).text == "Done."
-        assert results(session)[1] == "aside reports:\nI saw both."
+        assert results(session)[1] == FOLLOWS.format("aside")
+        assert [note.text for note in session.notes()] == ["[← aside] I saw both."]
         outputs = [row for row in session.ledger("aside").rows() if row.kind == "tool_result"]
         assert [session.writer.body(row, "aside") for row in outputs] == [b"one\n", b"two\n"]
         assert session.scopes() == ["main", "aside"]
@@ -501,12 +601,12 @@ def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
         said = json.dumps(request["messages"])
         if "a helper" in said and "delegate" not in said:
             return "Seen." if "tool_result" in said else [call("bash", command="sleep 0.3")]
-        return "Done." if "reports" in said else [call("delegate", name="aside", task="you are a helper")] * 2
+        return "Done." if "has reported" in said else [call("delegate", name="aside", task="you are a helper")] * 2
 
     with serve(assistant) as api, begun(tmp_path) as session:
         assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
         one, other = sorted(results(session))
-        assert one == "aside reports:\nSeen."
+        assert one == FOLLOWS.format("aside")
         assert "there is a helper at work in aside" in other
 
 

@@ -355,8 +355,7 @@ def test_a_run_killed_with_a_helper_at_work_goes_on_and_so_does_the_helper(folde
         assert {each.status for each in api.calls} == {200}
     assert sorted((folder / "log").read_text().split()) == ["helper", "main"]
     with Session.open(folder / ".ctxvc", "run-1") as session:
-        assert [note.text for note in session.notes()] == ["Begun."]
-        assert "aside reports:\nI looked: it had run." in [words for _, words in told(folder)]
+        assert [note.text for note in session.notes()] == ["Begun.", "[← aside] I looked: it had run."]
         assert not damages(session.store)
     with Session.open(folder / ".ctxvc", "run-1", scope="aside") as helper:
         assert not helper.writer.open
