@@ -20,7 +20,7 @@ from pydantic import Field
 from ctxvc.agent.searching import COUNTED, search
 from ctxvc.agent.tools import ERROR, NOTE, for_model
 from ctxvc.core import boards
-from ctxvc.core.recovery import readable
+from ctxvc.core.recovery import NoRoom, readable
 from ctxvc.core.text import one_line
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.measure import Meter
@@ -224,9 +224,12 @@ class _Recorded:
 
     def recover(self, address: str, lines: str, chars: str, grep: str, most: int, name: str) -> Recovered:
         with self._session(name, ToolError) as session:
-            read = session.recover(
-                address, lines=lines, chars=chars, grep=grep or None, most=min(most, MOST), bounded=False
-            )
+            try:
+                read = session.recover(
+                    address, lines=lines, chars=chars, grep=grep or None, most=min(most, MOST), bounded=False
+                )
+            except NoRoom as error:  # the host's context is none of ours: nothing but the number is too small
+                raise NoRoom(str(error), hint="ask for more max_tokens") from error
             return Recovered(address, for_model(read.header), read.content, read.complete, for_model(read.next))
 
     def search(self, pattern: str, name: str, *, ignore_case: bool, everywhere: bool) -> Searched:

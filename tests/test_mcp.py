@@ -212,6 +212,7 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("recover", {"address": "B99"}, "no block B99"),
         ("recover", {"address": "../../etc/passwd"}, "is no address"),
         ("recover", {"address": "B3", "lines": "9:1"}, "is no range"),
+        ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
         ("recover", {"address": "B3", "max_tokens": MOST + 1}, "less than or equal"),
         ("search", {"pattern": "["}, "is no regular expression"),
         ("notes", {"session": "nowhere"}, "nowhere"),

@@ -56,6 +56,7 @@ class Adapter:
         self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to something else
         self._short = 0  # replies in a row that ended before their time
         self._switch: object = None  # the id of the call that asked for a change of scope
+        self._answered: dict[object, dict[str, Any]] = {}  # what calls of this step were answered, by id
 
     def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
         """What somebody says, as `Session.append` takes it."""
@@ -69,6 +70,7 @@ class Adapter:
         session's from now on. Raises: OverBudget, BadInput while a call waits for its result.
         """
         with self._lock:
+            calls.check(more)
             if model := more.get("model"):
                 self.session.set(model=model)
             if self._defied:
@@ -108,6 +110,7 @@ class Adapter:
                 self._tools.begin()
                 self._refused, self._refusal = self.session.ledger().meta.refused, ""
                 self._defied, self._final, self._switch = False, False, None
+                self._answered.clear()
                 self._newest = message, taken
             self._short = short
         return taken
@@ -116,6 +119,7 @@ class Adapter:
         """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
 
         While the context is too full to go on, calls of other tools are answered as well: they are not to be run.
+        The same call once more, before its result is taken in, acts no second time: it gets the same answer.
         Raises: BadInput for a call of a context tool that no reply made, or that has its result already.
         """
         asked = calls.plain(call)
@@ -131,11 +135,14 @@ class Adapter:
                 return None
             if asked.get("id") not in self.session.writer.open_calls:
                 raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
+            if given := self._answered.get(asked.get("id")):
+                return dict(given)
             before = self.session.writer.switching
             answer = self._tools.answer(name, asked.get("input"), str(asked.get("id")))
             if self.session.writer.switching != before:
                 self._switch = asked.get("id")
-            return result(asked, answer.text, error=answer.error)
+            self._answered[asked.get("id")] = given = result(asked, answer.text, error=answer.error)
+            return dict(given)
 
     def results(
         self,

@@ -52,6 +52,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool = False
 
 
+#: What is read here of what a request is given besides the prompt.
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "model": (str, "a name"),
+    "thinking": (Mapping, "an object"),
+    "extra_headers": (Mapping, "an object"),
+    "betas": ((list, tuple), "a list"),
+}
+
+
 def arguments(
     request: Request, more: Mapping[str, Any], *, reserve: int, final: bool, unbound: bool = True
 ) -> dict[str, Any]:
@@ -78,6 +87,13 @@ def arguments(
     if final and request.tools:
         made["tool_choice"] = {"type": "none"}
     return made
+
+
+def check(more: Mapping[str, Any]) -> None:
+    """Raises: BadInput where what a request is given besides the prompt cannot be read."""
+    for name, (kind, said) in _KINDS.items():
+        if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
+            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"give {said}, as the Messages API has it")
 
 
 def plain(given: object) -> Mapping[str, Any]:

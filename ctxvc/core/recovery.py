@@ -51,6 +51,10 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.header}\n{self.content}"
 
 
+class NoRoom(Refused):
+    """A reading may take fewer tokens than its heading alone."""
+
+
 def span(words: str) -> Range:
     """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
     match = _RANGE.fullmatch(words)
@@ -243,8 +247,8 @@ class _Reader(msgspec.Struct, frozen=True):
             raise self._no_room(self.most - room)
         return fits
 
-    def _no_room(self, tokens: int) -> Refused:
-        return Refused(
+    def _no_room(self, tokens: int) -> NoRoom:
+        return NoRoom(
             f"no room for any of {self.handle}: of {self.most:,} tokens a heading takes {tokens:,}",
             hint=f"free some room, or recover {self.address} --file",
         )

@@ -153,6 +153,30 @@ def test_a_reply_that_calls_waits_for_results(adapter: Adapter) -> None:
     assert Judge().check(adapter.request()) == []
 
 
+def test_a_call_that_is_handled_twice_acts_once(adapter: Adapter) -> None:
+    reply = ended(adapter, said([call("note", text="once")]))
+    (note,) = reply.calls
+    first = adapter.handle(note)
+    assert first
+    assert adapter.handle(note) == first
+    assert [note.text for note in adapter.session.notes()] == ["once"]
+    adapter.results([first])
+    with pytest.raises(BadInput, match="waits for its result"):
+        adapter.handle(note)
+
+
+@pytest.mark.parametrize("more", [{"model": 5}, {"thinking": 5}, {"extra_headers": 5}, {"betas": 5}, {"thinking": [1]}])
+def test_what_the_client_would_not_take_is_refused_before_anything_is_written(
+    adapter: Adapter, more: dict[str, Any]
+) -> None:
+    adapter.append({"role": "user", "content": "go"})
+    before = list(adapter.session.ledger().rows())
+    with pytest.raises(BadInput, match=next(iter(more))):
+        adapter.request(**more)
+    assert list(adapter.session.ledger().rows()) == before
+    assert adapter.request(thinking=anthropic.NOT_GIVEN)["messages"]
+
+
 def test_calls_of_a_reply_that_was_cut_off_are_answered_and_not_run(adapter: Adapter) -> None:
     with serve(said([text("x " * 40), call("sh", cmd="y " * 200)], "So be it.")) as api, sync_client(api) as client:
         reply = adapter.record(client.messages.create(**adapter.request(max_tokens=120)))
