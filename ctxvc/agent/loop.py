@@ -255,7 +255,9 @@ def _act(
 
 
 @contextmanager
-def _beside(hands: Hands, working: Sequence[tuple[object, Future[tuple[Outcome, Report | None]]]]) -> Iterator[ThreadPoolExecutor]:
+def _beside(
+    hands: Hands, working: Sequence[tuple[object, Future[tuple[Outcome, Report | None]]]]
+) -> Iterator[ThreadPoolExecutor]:
     """Threads for helpers, who are waited for. A person who stops the run at once waits for nobody.
 
     Then what runs is killed, and its calls have no result. Who waits for a provider cannot be stopped: whatever it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -32,7 +33,11 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
 )
 @click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
 @click.option("--usage", is_flag=True, help="Tokens and cost of each call, of all scopes or of REV.")
-@click.option("--jsonl", is_flag=True, help="Answer with one JSON object a commit, as it is read.")
+@click.option(
+    "--jsonl",
+    is_flag=True,
+    help="The trace: one JSON object a commit, oldest first, of all scopes or what REV came from.",
+)
 @json_option
 @click.pass_obj
 def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, jsonl: bool) -> None:
@@ -40,22 +45,27 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
 
     A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
     commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back.
+
+    With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
     """
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
         if graph:
             app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
             return
+        every = revision == "HEAD"
+        tips = map(session.tip, session.scopes()) if every else [moment.commit]
         if usage:
-            one = "" if revision == "HEAD" else moment.scope
-            answer = _used(moment, one, _calls_of(session, moment if one else None)[:number])
+            newest = reversed([*revisions.trace(session.store, tips)])
+            answer = _used(moment, "" if every else moment.scope, islice(_calls(session.store, newest), number))
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
-        entries = revisions.history(session.store, moment.commit)
-        items = _items(session.store, islice(entries, number))
         if jsonl:
-            app.output.lines(encode(item) for item in items)
-        elif app.output.json:
+            made = deque(revisions.trace(session.store, tips), maxlen=number)
+            app.output.lines(encode(item) for item in _items(session.store, made))
+            return
+        items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
+        if app.output.json:
             listed = list(items)
             app.output.value(
                 schemas.Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed)
@@ -95,26 +105,7 @@ def diff(app: App, before: str, after: str) -> None:
         app.output.lines(_diff_lines(app.output, answer))
 
 
-def _calls_of(session: Writer, moment: Snapshot | None) -> list[schemas.UsageItem]:
-    """The calls in the history of a moment, newest first; without one those of all scopes, each once."""
-    if moment:
-        return list(_calls(moment.scope, revisions.history(session.store, moment.commit)))
-    calls: list[schemas.UsageItem] = []
-    for scope in session.scopes():
-        history = revisions.history(session.store, revisions.resolve(session.store, session, scope).commit)
-        calls += _calls(scope, _own(history))
-    return sorted(calls, key=lambda call: call.time, reverse=True)  # of one time, as they were
-
-
-def _own(history: Iterable[Entry]) -> Iterator[Entry]:
-    """A scope's own commits: what is older is of the scope that it was made from."""
-    for entry in history:
-        yield entry
-        if entry.trailers.get("Ctxvc-Op") == "scope":
-            return
-
-
-def _calls(scope: str, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
+def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
     """The calls of a model whose commits tell what they took."""
     for entry in entries:
         words = entry.trailers.get("Ctxvc-Usage", "").split()
@@ -123,13 +114,14 @@ def _calls(scope: str, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
             used = models.usage_of(reported)
             model = entry.trailers.get("Ctxvc-Model", "")
             yield schemas.UsageItem(
-                commit=entry.commit, time=iso(entry.time), scope=scope, subject=entry.subject, model=model,
-                dollars=models.dollars(model, used), **used._asdict(),
+                commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
+                subject=entry.subject, model=model, dollars=models.dollars(model, used), **used._asdict(),
             )  # fmt: skip
 
 
-def _used(moment: Snapshot, scope: str, items: list[schemas.UsageItem]) -> schemas.Usage:
+def _used(moment: Snapshot, scope: str, calls: Iterable[schemas.UsageItem]) -> schemas.Usage:
     """The calls, and their sums."""
+    items = list(calls)
     names = models.Usage._fields
     return schemas.Usage(
         session=moment.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
@@ -168,10 +160,12 @@ def _money(dollars: float | None) -> str:
 
 def log_item(store: Store, entry: Entry) -> schemas.LogItem:
     """A commit, for JSON and for the list."""
+    meta = store.reader.meta(entry.commit)
     return schemas.LogItem(
         commit=entry.commit,
+        scope=meta.scope,
         parents=list(entry.parents),
-        step=store.reader.meta(entry.commit).counters.step,
+        step=meta.counters.step,
         time=iso(entry.time),
         actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
         subject=entry.subject,

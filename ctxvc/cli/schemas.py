@@ -279,9 +279,10 @@ class Episodes(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):
 
 
 class LogItem(Item, frozen=True, kw_only=True):
-    """A commit. `log --jsonl` prints one of these a line."""
+    """A commit. `log --jsonl` prints one of these a line, oldest first."""
 
     commit: Commit
+    scope: Annotated[str, _field("scope that it was made in")]
     parents: list[str]
     step: Annotated[int, _field("the scope's newest step in it")]
     time: Time

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -109,6 +110,24 @@ def history(store: Store, commit: str) -> Iterator[Entry]:
     """The commit and its first parents, newest first."""
     for each in store.first_parents(commit):
         yield entry(store, each)
+
+
+def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
+    """All commits by which the tips came about, in the order in which they were made: what comes later stands later.
+
+    That is the journal's order; no commit stands before one that it is on top of. Of an import, which has no journal,
+    the recorded moments say it.
+    """
+    places: dict[str, tuple[int, int, int]] = {}
+    for tip in tips:
+        chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
+        for commit in reversed(chain):
+            made = entry(store, commit)
+            number = made.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
+            own = int(number) if number.isdecimal() else 0
+            seq, time, depth = places.get(made.parents[0], (0, 0, 0)) if made.parents else (0, 0, 0)
+            places[commit] = max(own, seq), max(made.time, time), depth + 1
+    return (entry(store, commit) for commit in sorted(places, key=lambda commit: (places[commit], commit)))
 
 
 def entry(store: Store, commit: str) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -117,11 +118,34 @@ def _check(value: Any, kind: Any) -> None:
                 _check(each, item)
 
 
+def test_the_trace_has_all_scopes_oldest_first_and_only_grows(run: Run, built: Path, tmp_path: Path) -> None:
+    built = Path(shutil.copytree(built, tmp_path / "copy"))
+
+    def traced() -> list[str]:
+        return run("log", "--jsonl", folder=built).stdout.splitlines()
+
+    before = traced()
+    run("scope", "aside", "-m", "look", folder=built)
+    run("note", "-m", "seen", folder=built)
+    between = traced()
+    run("goto", "main", "-m", "back", folder=built)
+    after = traced()
+    assert between[: len(before)] == before
+    assert after[: len(between)] == between
+    items = [json.loads(line) for line in after]
+    assert [each["scope"] for each in items[-4:]] == ["main", "aside", "aside", "main"]
+    assert len({each["commit"] for each in items}) == len(items)
+    places = {each["commit"]: place for place, each in enumerate(items)}
+    assert all(places[parent] < places[each["commit"]] for each in items for parent in each["parents"])
+    assert run("log", "--jsonl", "-n", "2", folder=built).stdout.splitlines() == after[-2:]
+
+
 def test_a_line_of_jsonl_is_an_item_of_the_log(run: Run, built: Path) -> None:
     lines = run("log", "--jsonl", folder=built).stdout.splitlines()
     items = json.loads(run("log", "--json", folder=built).stdout)["items"]
 
-    assert [json.loads(line) for line in lines] == items
+    of_main = [item for line in lines if (item := json.loads(line))["scope"] == "main"]
+    assert of_main[::-1] == [item for item in items if item["scope"] == "main"]
 
 
 def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, built: Path) -> None:
