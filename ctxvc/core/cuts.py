@@ -6,8 +6,6 @@ what a cut takes away never comes back. The cut is a block's number, kept in `ct
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ctxvc.core.ledger import Ledger, Meta, Row
 
 #: Kinds that a cut takes away.
@@ -58,8 +56,12 @@ def newest_reply(ledger: Ledger) -> list[Row]:
     return reply[::-1] if any(map(_says, reply)) else []
 
 
-def latest_step(rows: Iterable[Row]) -> int:
-    """The step of the newest reply among `rows`, as `newest_reply` has it; 0 where there is none."""
+def latest_step(ledger: Ledger) -> int:
+    """The step of the newest reply, as `newest_reply` has it; 0 where there is none."""
+    return max(ledger.by_segment(_latest_said), default=0)
+
+
+def _latest_said(rows: tuple[Row, ...]) -> int:
     return max((row.step for row in rows if row.role == "assistant" and _says(row)), default=0)
 
 

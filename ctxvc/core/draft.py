@@ -108,14 +108,12 @@ class Draft:
     groups: dict[str, Group] = field(init=False)
     results: Mapping[str, str] = field(init=False)
     calls: Mapping[str, str] = field(init=False)
-    _places: Mapping[str, int] = field(init=False)
     _undo: list[tuple[str, Row | Group | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = {row.id: row for row in self.ledger.rows()}
         self.groups = dict(self.ledger.groups)
         self.results, self.calls = self.ledger.derived(_pairs)
-        self._places = self.ledger.derived(_places)
 
     # --- changes
 
@@ -293,7 +291,8 @@ class Draft:
         group = self.groups[name]
         absent = [row for row in self.inside(name) if not row.present and not is_cut(row, self.ledger.meta)]
         heads = [row for row in absent if row.state != "pruned"] if group.stub else []
-        head = min(heads, key=lambda row: self._places[row.id], default=None)
+        places = self.ledger.derived(_places) if len(heads) > 1 else {}
+        head = min(heads, key=lambda row: places[row.id]) if places else next(iter(heads), None)
         others = sum(self._answer(row) for row in absent if row is not head)
         return others + (self.price.text(group.stub) if head else 0)
 

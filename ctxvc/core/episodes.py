@@ -215,7 +215,7 @@ def graph(
 def kept(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
     """The blocks that never leave with an episode, with the other halves of their pairs: what a human or the system
     said, what is pinned or protected for good, notes and dashboards. The latest step stays only while it is that."""
-    protected, latest = protection.protected(ledger), latest_step(rows)
+    protected, latest = protection.protected(ledger), latest_step(ledger)
     stays = {
         row.id
         for row in rows

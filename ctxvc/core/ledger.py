@@ -188,6 +188,11 @@ class Ledger:
                 held = known[segment] = rows, rule(rows)
             yield held[1]
 
+    def of_step(self, step: int) -> list[Row]:
+        """The rows of a step, in order."""
+        inside = zip(self.by_segment(_steps), sorted(self.segments), strict=True)
+        return [row for steps, key in inside if step in steps for row in self.segments[key] if row.step == step]
+
     def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
         """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
 
@@ -257,3 +262,7 @@ class Ledger:
 
     def with_meta(self, meta: Meta) -> Ledger:
         return replace(self, meta=meta)
+
+
+def _steps(rows: tuple[Row, ...]) -> frozenset[int]:
+    return frozenset(row.step for row in rows)

@@ -25,6 +25,7 @@ __all__ = [
     "Piece",
     "Show",
     "Slot",
+    "calls_and_results",
     "in_prompt_order",
     "outline",
     "pieces",
@@ -139,7 +140,7 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
     shown = _shown(ledger, places)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
-    paired = [row for row in _calls_and_results(ledger, asked_for) if row.call in asked_for]
+    paired = calls_and_results(ledger, asked_for)
     results = results_of(paired)
     renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, shown)}
@@ -252,9 +253,10 @@ def _shown(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
     return shown
 
 
-def _calls_and_results(ledger: Ledger, calls: set[str]) -> Iterable[Row]:
-    """All calls and results of the segments in which one of `calls` is."""
-    return chain.from_iterable(rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
+def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
+    """All calls and results that go by one of these ids, in order."""
+    some = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
+    return [row for row in chain.from_iterable(some) if row.call in calls]
 
 
 def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:

@@ -28,7 +28,7 @@ def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
 
 def _latest_step(ledger: Ledger) -> list[Row]:
     latest = max((step for step in ledger.by_segment(_latest_reply) if step is not None), default=None)
-    return [row for row in ledger.rows() if row.step == latest]
+    return [] if latest is None else ledger.of_step(latest)
 
 
 def _latest_reply(rows: tuple[Row, ...]) -> int | None:

@@ -325,7 +325,7 @@ class Trial:
 def _open(draft: Draft) -> frozenset[str]:
     """The blocks of the newest step, where one of its calls has no result yet."""
     newest = max(draft.ledger.by_segment(_newest_step), default=0)
-    step = [row for row in draft.rows.values() if row.step == newest]
+    step = draft.ledger.of_step(newest)
     waiting = any(row.kind == "tool_use" and row.id not in draft.results for row in step)
     return frozenset(row.id for row in step) if waiting else frozenset()
 

@@ -6,7 +6,7 @@ The first half is what all of them need: what may leave, what a prompt costs, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from ctxvc.core.ledger import Row
 from ctxvc.core.numbering import ASIDE, is_human
 from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
-from ctxvc.core.prompt import results_of
+from ctxvc.core.prompt import calls_and_results, results_of
 from ctxvc.core.protection import protected
 from ctxvc.policies.bounds import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
@@ -53,25 +53,43 @@ def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> l
     said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
     """
     ledger = view.ledger
-    rows = list(ledger.rows())
-    latest = latest_step(rows)
-    stays = set(protected(ledger)) | {row.id for row in rows if row.state == "pinned"}
-    calls = {row.call for row in rows if row.call and row.id in stays}
-    for call, result in results_of(row for row in rows if row.call in calls).items():
+    latest = latest_step(ledger)
+    stays = set(protected(ledger)).union(*ledger.by_segment(_pinned))
+    calls = {ledger[block].call for block in stays} - {""}
+    for call, result in results_of(calls_and_results(ledger, calls)).items():
         if call in stays or result.id in stays:
             stays |= {call, result.id}
     return [
         row
-        for row in rows
+        for row in chain.from_iterable(ledger.by_segment(_alone if alone else _standing))
         if (kind is None or row.kind == kind)
-        and (row.state in ("visible", "masked") or (alone and row.state in ("archived", "blocked") and not row.group))
         and row.step < latest
         and row.id not in stays
-        and row.kind not in ASIDE
-        and row.kind != "system"
-        and not is_human(row.role, row.origin)
         and not is_cut(row, ledger.meta)
     ]
+
+
+def _pinned(rows: tuple[Row, ...]) -> list[str]:
+    return [row.id for row in rows if row.state == "pinned"]
+
+
+def _standing(rows: tuple[Row, ...]) -> list[Row]:
+    """Those in the prompt that are of a kind and an origin that may leave."""
+    return [row for row in rows if row.state in ("visible", "masked") and _is_free(row)]
+
+
+def _alone(rows: tuple[Row, ...]) -> list[Row]:
+    """The same, and those that left with a stub of their own."""
+    left = ("archived", "blocked")
+    return [
+        row
+        for row in rows
+        if (row.state in ("visible", "masked") or (row.state in left and not row.group)) and _is_free(row)
+    ]
+
+
+def _is_free(row: Row) -> bool:
+    return row.kind not in ASIDE and row.kind != "system" and not is_human(row.role, row.origin)
 
 
 def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: bool = False) -> list[Row]:
@@ -80,7 +98,7 @@ def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: boo
     The results of one reply stay or leave together. Those of `tools` stay, and without `errors` those of calls that
     failed.
     """
-    stand = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
+    stand = list(chain.from_iterable(view.ledger.by_segment(_results)))
     kept_from = stand[-keep].step if 0 < keep <= len(stand) else 0 if keep else None
     spared = frozenset(tools)
     return [
@@ -88,6 +106,11 @@ def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: boo
         for row in removable(view, kind="tool_result")
         if (kept_from is None or row.step < kept_from) and row.tool not in spared and (errors or not row.error)
     ]
+
+
+def _results(rows: tuple[Row, ...]) -> list[Row]:
+    """The results in the prompt."""
+    return [row for row in rows if row.kind == "tool_result" and row.present]
 
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -170,7 +170,7 @@ class _Bench(NamedTuple):
     def of(view: View, tools: Tools, graph: Graph) -> _Bench:
         rows = {row.id: row for row in view.ledger.rows()}
         level = episodes.leaving(rows.values(), tools)
-        return _Bench(view, graph, rows, level, latest_step(rows.values()), _units(view, graph, rows))
+        return _Bench(view, graph, rows, level, latest_step(view.ledger), _units(view, graph, rows))
 
     def going(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""

@@ -290,7 +290,7 @@ def _shown(view: View) -> Mapping[str, int]:
 def _end(view: View, shown: Mapping[str, int], verbatim: int) -> int:
     """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens."""
     rows = list(view.ledger.rows())
-    end = latest_step(rows)
+    end = latest_step(view.ledger)
     spent = 0
     for step, some in groupby(reversed(rows), key=attrgetter("step")):
         spent += sum(shown.get(row.id, 0) for row in some)

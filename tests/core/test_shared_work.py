@@ -19,9 +19,11 @@ from ctxvc.core import engine, prompt
 from ctxvc.core import ledger as ledgers
 from ctxvc.core.draft import Draft
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.plan import View
 from ctxvc.core.prompt import Slot, outline
 from ctxvc.core.protection import protected
 from ctxvc.core.view import dashboard, totals
+from ctxvc.policies.baselines import removable
 from ctxvc.request import canonical, request
 from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
 from tests.core.test_ledger import META, row
@@ -76,6 +78,12 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert protected(ledger) == protected(fresh)
         assert protected(ledger, ()) == protected(fresh, ())
         assert Draft(ledger, price, 9).calls == Draft(fresh, price, 9).calls
+        steps = {each.step for each in fresh.rows()}
+        for step in (*steps, -1):
+            assert ledger.of_step(step) == [each for each in fresh.rows() if each.step == step]
+        for alone in (False, True):
+            some = removable(View(ledger=ledger, price=price), alone=alone)
+            assert some == removable(View(ledger=fresh, price=price), alone=alone)
 
 
 @given(histories(), st.data())
