@@ -291,7 +291,7 @@ def test_the_index_is_bounded_and_its_words_cannot_pass_for_tags() -> None:
     index = block[len(planners.CONTRACT) :]
     assert "<" not in index and "[archived" not in index
     assert sum(" old" in line for line in index.splitlines()) == planners.LISTED
-    assert index.endswith("(51 more are small; they go with their turns.)")
+    assert index.endswith("(51 more, the smallest, are not listed; tools go with their turns.)")
 
 
 @pytest.mark.parametrize("said", ["", "I cannot.", "<gc_plan>", "&" * 1_000, "\ud800<fold>", "<!DOCTYPE x>"])
