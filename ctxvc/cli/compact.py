@@ -31,7 +31,7 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @command("compact", "ctxvc compact --dry-run")
 @click.option("--policy", "spec", metavar="POLICY", default="", help="Who decides: NAME:knob=value,… (layered).")
 @click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1),
-              help="Window that the policy's thresholds are shares of (the prompt's present size).")  # fmt: skip
+              help="Window of which the policy's thresholds are shares (what the prompt has now).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
 @model_options
 @json_option
@@ -91,12 +91,13 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
 
 
 def _under(view: View, window: int, present: int) -> View:
-    """The view with the window that was named, else as if its present size were all that there is room for."""
+    """The view with the window that was named, else as if of its own only the present size were free for a prompt."""
     from ctxvc.core.budget import Budget, check
 
-    ladder = view.budget.ladder
-    budget = Budget(window, view.budget.reserve, ladder) if window else Budget(max(1, present), 0, ladder)
-    return replace(view, budget=check(budget))
+    whole, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
+    if not window:
+        whole, reserve = max(whole, present), max(whole, present) - present
+    return replace(view, budget=check(Budget(whole, reserve, view.budget.ladder)))
 
 
 def _items(done: Rehearsal) -> list[schemas.CompactedPart]:
