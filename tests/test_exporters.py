@@ -143,7 +143,7 @@ def test_any_messages_come_back_in_their_normal_form(messages: list[dict[str, An
     assert written["messages"] == exporters.normalise_anthropic(messages)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists)
 def test_the_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
     once = exporters.normalise_anthropic(messages)
@@ -220,7 +220,7 @@ def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[
     assert written["messages"] == exporters.normalise_openai(messages)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(openai_messages_lists)
 def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
     once = exporters.normalise_openai(messages)
@@ -228,7 +228,7 @@ def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, 
     assert exporters.normalise_openai(once) == once
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists, openai_messages_lists)
 def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]):
     chat = exporters.openai_chat(imported(anthropic_messages, {"messages": ours}))

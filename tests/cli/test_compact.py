@@ -55,10 +55,8 @@ def test_old_results_are_cleared_and_people_and_the_newest_stay(run: Run, long: 
     prompt = run("prompt", folder=long).stdout
     assert all(f"Question {turn}?" in prompt for turn in range(5))
     assert "Answer 4." in prompt
-    told = prompt.count("what the tool printed")
-    assert 6 * 120 <= told < 7 * 120  # the window is no small one, whatever stands in it
-        6 * 120 <= prompt.count("what the tool printed") < 7 * 120
-    )  # the window is no small one, whatever stands in it
+    printed = prompt.count("what the tool printed")
+    assert 6 * 120 <= printed < 7 * 120  # the window is no small one, whatever stands in it
     assert asked(run, long, "status")["used"] == told["tokens_after"]
 
 

@@ -34,7 +34,7 @@ def identity(row: Row) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(conversations(), st.sampled_from(STATES), actors, st.integers(0, 60), st.none() | st.integers(0, 60), st.data())
 def test_it_is_archived_for_less_or_not_at_all(
     conversation: list[Any], state: Any, actor: str, tokens: int, shown: int | None, data: st.DataObject
@@ -87,7 +87,7 @@ def test_a_masked_block_is_judged_by_what_is_left_of_it() -> None:
         archived(row, tokens=9000, count=words, actor="agent", shown=5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(conversations(), st.integers(0, 3))
 def test_old_results_are_those_of_older_steps_oldest_first(conversation: list[Any], keep: int) -> None:
     ledger, _ = numbered(conversation)

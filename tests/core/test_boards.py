@@ -104,7 +104,7 @@ def shown(row: re.Match[str]) -> int:
 # --- a full one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     ledgers(),
     st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8),
@@ -132,7 +132,7 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
         assert sum(int(row[2]) for row in rows) == sum(line.tokens for line in board.lines)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ledgers(), st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8), st.integers(60, 3000))
 def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: list[str], cap: int) -> None:
     text = board_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
@@ -335,7 +335,7 @@ def test_changes_are_folded_only_with_their_neighbours() -> None:
     assert any(len(span) > 1 for span in numbers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ledgers(), st.data(), st.integers(0, 1000), st.sampled_from(sorted(COUNTS)))
 def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject, cap: int, counter: str) -> None:
     rows = list(ledger.rows())

@@ -125,7 +125,7 @@ def test_overhead_and_calibration_count() -> None:
 
 
 @given(worked_on())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_stands_it_takes_no_human_text_and_makes_nothing_larger(made: tuple[View, object]) -> None:
     view, _ = made
     whole = view.overhead + measure(view.ledger, view.price)

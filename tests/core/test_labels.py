@@ -19,7 +19,7 @@ from tests.core.test_text import COMMANDS, anything
 STUB = re.compile(r"\[archived (B[1-9]\d*@[0-9a-f]{6}|G[1-9]\d*@[0-9a-f]{6}): [^\[\]\n]*; recover [BG][1-9]\d*\]")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
@@ -88,7 +88,7 @@ def row(**fields: Any) -> Row:
     return msgspec.structs.replace(made, **fields)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(anything, anything, anything, st.none() | st.integers(0, 10**6), st.booleans())
 def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
     tool: str, words: str, call: str, tokens: int | None, cut: bool

@@ -30,7 +30,7 @@ def rows(messages: list[Message]) -> list[Row]:
     return [row for entry in entries(messages) for row in entry.rows]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -> None:
     made = rows(messages)
@@ -42,7 +42,7 @@ def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -
         assert set(numbers) in (set(), set(range(1, len(set(numbers)) + 1)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> None:
     made = entries(messages)
@@ -59,7 +59,7 @@ def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> N
         }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(conversations(unique_calls=True))
 def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -> None:
     made = entries(messages)
@@ -78,7 +78,7 @@ def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -
         assert entry.done <= replied
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(anything)
 def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message]) -> None:
     made = rows(messages)
@@ -127,7 +127,7 @@ def written_and_read(ledger: Ledger) -> Ledger:
     return Ledger(fmt.decode_meta(fmt.encode_meta(ledger.meta), "here"), segments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_interrupting_answers_every_open_call_and_then_nothing(messages: list[Message]) -> None:
     numbering = Numbering(block=0)
@@ -321,7 +321,7 @@ def test_a_person_s_note_is_human_text_and_nothing_said_to_the_model() -> None:
     assert not speaks(note.kind, note.role, note.origin)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anything, st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["note", "dashboard"]), st.booleans())))
 def test_with_notes_between_all_else_has_the_same_steps_turns_and_parents(
     messages: list[Message], places: list[tuple[int, str, bool]]
@@ -346,7 +346,7 @@ def test_with_notes_between_all_else_has_the_same_steps_turns_and_parents(
     assert [(row.kind, row.step, row.turn, names.get(row.parent, "")) for row in others] == table(*messages)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_a_message_can_be_taken_in_two_parts(messages: list[Message]) -> None:
     numbering = Numbering(block=0)

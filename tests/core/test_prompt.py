@@ -90,13 +90,13 @@ def test_what_is_sent_is_valid_whatever_left(scope: tuple[Ledger, Held]) -> None
     assert problems(request(sendable(with_a_question(content(*scope))))) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(conversations())
 def test_what_is_sent_of_a_whole_conversation_is_valid(conversation: list[Message]) -> None:
     assert problems(request(sendable(with_a_question(content(*numbered(conversation)))))) == []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -112,7 +112,7 @@ def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, H
                 assert sent[mark] == 1, row
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_each_stub_is_sent_once(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -135,7 +135,7 @@ def outer(ledger: Ledger, row: Row) -> str:
     return name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -145,7 +145,7 @@ def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> Non
     assert sendable(content(other, held)) == sendable(content(ledger, held))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     sent = sending.valid(content(*scope))
@@ -153,7 +153,7 @@ def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     assert request(sending.valid(sent)) == request(sent)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(conversations(unique_calls=True, odd=False), st.integers(0, 9))
 def test_what_is_added_changes_nothing_before_it(conversation: list[Message], until: int) -> None:
     """The provider's cache, and thinking that is bound to what stood before it, need the same beginning."""
@@ -173,7 +173,7 @@ def open_calls(sent: list[Piece]) -> bool:
 # --- nothing recorded passes for ours
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
     for piece in sendable(content(*scope)):
@@ -513,7 +513,7 @@ def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
     assert told[1][-3:] == ["[its own]", "m3m", "m4m"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_every_row_in_the_prompt_has_one_slot_and_states_decide(scope: tuple[Ledger, Held]) -> None:
     ledger, _ = scope

@@ -194,7 +194,7 @@ def test_a_block_comes_back_out_of_a_rolled_up_group_with_its_call() -> None:
     assert "B3" not in ledger.groups["G1"].members
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worked_on(), st.sampled_from([50, 300, 2000]), st.data())
 def test_whatever_is_rolled_up_saves_and_stays_sound(worked_view: object, window: int, data: st.DataObject) -> None:
     view, held = worked_view  # type: ignore[misc]

@@ -148,7 +148,7 @@ def test_words_between_the_lines_around_a_key_are_none() -> None:
     assert find(text.encode()) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([planted.text for planted in planting.make(9, 120)]), max_size=4), st.text(max_size=40))
 def test_redacting_twice_is_redacting_once(texts: list[str], between: str) -> None:
     once = redact(between.join(texts).encode("utf-8", "surrogatepass"), mac)
@@ -306,7 +306,7 @@ def test_a_mark_is_no_secret_to_a_scanner() -> None:
     assert redact(quoted, mac, criteria) is quoted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from([planted.text for planted in planting.make(9, 120)]), max_size=3),
     st.text(max_size=40),

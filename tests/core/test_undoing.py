@@ -26,7 +26,7 @@ def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:
     return now.ledger.with_rows(rows).with_groups(groups), [problem.target for problem in problems]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -35,7 +35,7 @@ def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> No
     assert undone(view, next_view(view, done), next_view(view, done)) == (view.ledger, [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_undo_after_other_verbs_touches_only_its_rows_and_leaves_all_sound(data: st.DataObject) -> None:
     before, held = data.draw(worked_on())
