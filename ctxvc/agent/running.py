@@ -212,12 +212,17 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
 
 
 def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, spending: Spending) -> Ask:
-    """The model for the session's policy; where it fails, it says nothing."""
+    """The model for the session's policy; where it fails, or there is no room for the question, it says nothing.
+
+    Then the policy has no plan, and the guard keeps the prompt below the budget.
+    """
 
     def live(_: View) -> dict[str, Any]:
         return arguments(session.prompt(), {}, reserve=session.budget.reserve, final=True)
 
     def ask(view: View, words: str) -> Answer:
+        if session.used() + view.calibrated(view.price.text(words)) > view.budget.guard:
+            return Answer("")
         name = session.ledger().meta.model
 
         def heard(message: Mapping[str, Any]) -> None:

@@ -78,11 +78,34 @@ class Bench:
     def stop(self) -> None: ...
 
 
+def aside(request: Request) -> Block | None:
+    """What a policy asks beside the conversation: the block behind the prompt; None for a step of the conversation."""
+    content = request["messages"][-1]["content"]
+    last = content[-1] if isinstance(content, list) else {}
+    begins = ("[context planner]", "The conversation above is getting too long")
+    return last if str(last.get("text", "")).startswith(begins) else None
+
+
+def answer_aside(asked: Block) -> list[Block]:
+    """A plan that folds the oldest tools, or a summary for each part."""
+    tools = re.findall(r"^function (\S+)", asked["text"], re.MULTILINE)[:6]
+    parts = dict.fromkeys(re.findall(r"^- (\S+): \d+ blocks", asked["text"], re.MULTILINE))
+    sections = "Intent: find what is wrong\nDecisions: none\nArtifacts: the facts\nNext steps: go on"
+    if not parts:
+        fold = f'<fold kind="function" reason="read">{" ".join(tools)}</fold>' if tools else ""
+        return [text(f"<above_conversation_summary>\nSteps.\n</above_conversation_summary>\n<gc_plan>{fold}</gc_plan>")]
+    return [text("\n".join(f'<summary of="{part}">\n{sections}\n</summary>' for part in parts))]
+
+
 @dataclass
 class Bill:
-    """What the server counted: requests it took and refused, and the tokens of their prompts."""
+    """What the server counted: requests it took and refused, and the tokens of their prompts.
+
+    `asides` are what policies asked; they are no steps of the conversation.
+    """
 
     requests: int = 0
+    asides: int = 0
     refused: list[str] = field(default_factory=list)
     peak: int = 0
     total: int = 0
@@ -102,7 +125,8 @@ class Bill:
         usage = taken.answer["usage"]
         read = usage["cache_read_input_tokens"]
         tokens = usage["input_tokens"] + usage["cache_creation_input_tokens"] + read
-        self.requests += 1
+        self.asides += aside(taken.body) is not None
+        self.requests += aside(taken.body) is None
         self.peak, self.total, self.read = max(self.peak, tokens), self.total + tokens, self.read + read
         messages = taken.body["messages"]
         newest = max((at for at, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
@@ -125,6 +149,8 @@ class Worker:
 
     def __call__(self, request: Request) -> list[Block]:
         self.account()
+        if asked := aside(request):
+            return answer_aside(asked)
         self.replies += 1
         number = self.replies
         if number % TURN == 0 or (request.get("tool_choice") or {}).get("type") == "none":
