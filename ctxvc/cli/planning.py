@@ -98,7 +98,11 @@ def plan(
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """List the policies: who decides, and what the model sees."""
+    """List the policies: who decides, what the model sees, whether what left can be got back.
+
+    Here it always can; what the system could from which a policy comes stands in brackets. NAME, or FILE.py:CLASS of
+    your own, shows one with its knobs.
+    """
     from ctxvc.policies import POLICIES
 
     own = [type(parsed(name, app.folder))] if ".py:" in name else []

@@ -119,7 +119,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     name: ClassVar[str] = ""
     #: Where it was published: paper and section.
     source: ClassVar[str] = ""
-    #: Who decides what leaves, what the model sees of its context, and whether what left can be got back.
+    #: Who decides what leaves, what the model sees of its context, and whether what left can be got back: here always,
+    #: `there` in the system that it comes from.
     decides: ClassVar[str] = "rule"
     sees: ClassVar[str] = "stubs"
     recovers: ClassVar[str] = "yes"

@@ -166,6 +166,7 @@ class Window(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "window"
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline ReAct"
     sees: ClassVar[str] = "nothing"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     low_water: Share = 0.9
 
@@ -198,6 +199,7 @@ class Clear(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "clear"
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline tool-result clearing"
     sees: ClassVar[str] = "ids"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     trigger: Share = 0.6
     keep: Results = 3
@@ -238,6 +240,7 @@ class Mask(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "mask"
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline fixed stale masking"
     sees: ClassVar[str] = "both ends"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     age: Steps = 10
     batch: Steps = 10
@@ -273,6 +276,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "skeleton"
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline skeleton compression"
     sees: ClassVar[str] = "calls and first lines"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     trigger: Share = 0.85
     low_water: Share = 0.6
@@ -322,6 +326,7 @@ class Summary(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline SLIM"
     decides: ClassVar[str] = "rule; a model writes"
     sees: ClassVar[str] = "a summary"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     trigger: Share = 0.85
     keep: Share = 0.1

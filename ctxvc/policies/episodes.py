@@ -62,6 +62,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "episodes"
     source: ClassVar[str] = 'CWL, "Beyond Compaction: Structured Context Eviction", sections 4.2-4.4, Algorithm 1'
+    recovers: ClassVar[str] = "yes (there: no)"
     decides: ClassVar[str] = "rule, by the model's marks"
 
     ceiling: Tokens = 0

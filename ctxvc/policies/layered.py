@@ -61,6 +61,7 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layered"
     source: ClassVar[str] = 'jutul-agent documentation, "Context handling", section "Growth and its limits"'
+    recovers: ClassVar[str] = "yes (there: offloads)"
 
     ask: Ask | None = None
     offload: bool = True

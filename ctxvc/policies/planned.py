@@ -48,7 +48,7 @@ class Planned(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "Self-GC: Reflective Planning, Rehearsal, and Commit; Listing 5"
     decides: ClassVar[str] = "planner"
     sees: ClassVar[str] = "stubs"
-    recovers: ClassVar[str] = "yes"
+    recovers: ClassVar[str] = "yes (there: folds)"
 
     ask: Ask | None = None
     trigger: Share = 0.6

@@ -47,6 +47,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "explicit context management (ctx-cli), sections 1.4 and 1.5"
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "notes"
+    recovers: ClassVar[str] = "yes (there: in memory)"
 
     note: Characters = 600
 

@@ -40,6 +40,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = 'VISTA (arXiv 2606.30005), "Budgeted Loop and Variants", appendices B and D'
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "dashboard and stubs"
+    recovers: ClassVar[str] = "yes (there: text)"
 
     single: Tokens = 0
     batch: Tokens = 0
