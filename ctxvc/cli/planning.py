@@ -98,10 +98,10 @@ def plan(
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """List the policies: who decides, what the model sees, whether what left can be got back.
+    """List the policies: who decides, and what the model sees.
 
-    Here it always can; what the system could from which a policy comes stands in brackets. NAME, or FILE.py:CLASS of
-    your own, shows one with its knobs.
+    What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
+    or FILE.py:CLASS of your own, shows one with its knobs.
     """
     from ctxvc.policies import POLICIES
 
