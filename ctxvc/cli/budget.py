@@ -220,10 +220,9 @@ def _reported(store: Store, moment: Snapshot) -> int | None:
     for entry in islice(revisions.history(store, moment.commit), _NEAR):
         if entry.trailers.get("Ctxvc-Op") != "step":
             continue
-        usage = dict(word.partition("=")[::2] for word in entry.trailers.get("Ctxvc-Usage", "").split())
-        counts = [usage[name] for name in _INPUT if usage.get(name, "").isdigit()]
+        counts = [entry.usage[name] for name in _INPUT if name in entry.usage]
         if counts:
-            return sum(map(int, counts))
+            return sum(counts)
     return None
 
 

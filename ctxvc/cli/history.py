@@ -108,10 +108,8 @@ def diff(app: App, before: str, after: str) -> None:
 def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
     """The calls of a model whose commits tell what they took."""
     for entry in entries:
-        words = entry.trailers.get("Ctxvc-Usage", "").split()
-        reported = {name: int(count) for name, _, count in (word.partition("=") for word in words) if count.isdigit()}
-        if reported:
-            used = models.usage_of(reported)
+        if entry.usage:
+            used = models.usage_of(entry.usage)
             model = entry.trailers.get("Ctxvc-Model", "")
             yield schemas.UsageItem(
                 commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,

@@ -8,6 +8,8 @@ import msgspec
 
 from ctxvc.errors import BadInput
 
+#: A window of fewer tokens than this is a small one.
+SMALL = 100_000
 #: What is assumed of a model that no table knows.
 DEFAULT_WINDOW = 200_000
 #: A human message of more tokens than this is stored whole and shown as a preview.
@@ -62,6 +64,11 @@ class Budget(msgspec.Struct, frozen=True):
     def ceiling(self) -> int:
         """CWL's τ (paper, section 3): episodes are evicted above it."""
         return min(self.ladder.episodes_most, self.effective)
+
+    @property
+    def kept_results(self) -> int:
+        """How many of the newest tool results clearing leaves, where nobody says otherwise (layered, layer 2)."""
+        return 6 if self.window >= SMALL else 3
 
     @property
     def board_cap(self) -> int:

@@ -316,9 +316,7 @@ def _calls(entries: Iterable[Entry]) -> dict[int, _Call]:
     calls: dict[int, _Call] = {}
     for entry in entries:
         if step := _STEP.match(entry.subject):
-            words = entry.trailers.get("Ctxvc-Usage", "").split()
-            usage = {name: int(count) for name, _, count in (word.partition("=") for word in words) if count.isdigit()}
-            calls.setdefault(int(step[1]), _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), usage))
+            calls.setdefault(int(step[1]), _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
     return calls
 
 

@@ -24,10 +24,6 @@ from ctxvc.policies import summaries
 from ctxvc.policies.bounds import numbers, shares
 from ctxvc.policies.summaries import Span
 
-#: Newest results that are never cleared; in a window of fewer tokens than `SMALL`, only so many.
-KEPT = 6
-KEPT_IN_SMALL = 3
-SMALL = 100_000
 #: What a summary is to cost: this share of its part, but so many tokens at least, and this share of the budget at most.
 SHARE = 0.125
 SHORTEST = 120
@@ -166,7 +162,7 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     def _kept(self, view: View) -> AbstractSet[str]:
         """The newest results, with all of the step that the oldest of them is of."""
-        keep = self.keep or (KEPT if view.budget.window >= SMALL else KEPT_IN_SMALL)
+        keep = self.keep or view.budget.kept_results
         kept: set[str] = set()
         step = 0
         for row in view.ledger.backwards():

@@ -11,9 +11,6 @@ from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.baselines import counted, leaving, old_results, shown, standing, used
 from ctxvc.policies.bounds import numbers, shares
 
-#: A window of fewer tokens than this is a small one.
-_SMALL = 100_000
-
 
 class Default(Policy, frozen=True, kw_only=True):
     """Admission and guard, batch clearing, the agent's own tools, and scopes; no planner.
@@ -49,8 +46,7 @@ class Default(Policy, frozen=True, kw_only=True):
         before, budget = used(view), view.budget
         if before <= budget.clear:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, budget.clear, "clear"))
-        keep = self.keep or (3 if budget.window < _SMALL else 6)
-        old = old_results(view, keep, tools=self.exclude)
+        old = old_results(view, self.keep or budget.kept_results, tools=self.exclude)
         archives = tuple(Action(verb="archive", targets=(row.id,)) for row in old)
         plan = Plan(actions=archives, actor=self.actor)
         mark = min(int(budget.effective * self.low_water), budget.clear)

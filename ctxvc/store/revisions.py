@@ -50,6 +50,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     time: int
 
+    @property
+    def usage(self) -> dict[str, int]:
+        """What the provider said that the call took, in its own words; empty where the commit tells of no call."""
+        words = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
+        return {name: int(count) for name, _, count in words if count.isdigit()}
+
 
 def now(session: Writer, scope: str = "") -> Snapshot:
     """The scope as it is, with what is not committed yet."""
