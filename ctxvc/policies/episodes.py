@@ -45,8 +45,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     Knobs: `ceiling` in tokens (0: the ladder's, 80,000 or the budget), never above the guard. `low_water` is a share of
     the ceiling. `order` is `act_first` or `oldest`. `bulk` and `intermediate` are names of tools (`tool:word`: only its
-    calls that begin so), `implicit` is in steps. With `derive`, episodes are derived from the calls where the model
-    marked none, for recordings.
+    calls that begin so), `implicit` is in steps. With `derive`, and always in an imported recording, episodes are
+    derived from the calls where the model marked none.
 
     Source: "Beyond Compaction: Structured Context Eviction for Long-Horizon Agents", sections 4.2 to 4.4 and
     Algorithm 1, which `low_water=1.0` follows step for step. What differs:
@@ -89,7 +89,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
         tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
-        if self.derive and not episodes.known(view.ledger, view.words):
+        if (self.derive or view.ledger.meta.source) and not episodes.known(view.ledger, view.words):
             return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
         return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 

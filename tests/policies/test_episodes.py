@@ -16,7 +16,7 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.budget import Budget
 from ctxvc.core.engine import rehearse
 from ctxvc.core.episodes import BULK, INTERMEDIATE, REASONING, WHOLE, Graph
-from ctxvc.core.ledger import Row
+from ctxvc.core.ledger import Row, Source
 from ctxvc.core.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal
 from ctxvc.policies import annotating
@@ -549,7 +549,7 @@ def test_a_file_of_the_same_name_elsewhere_is_another() -> None:
     assert [each.dependencies for each in derived(talk).episodes] == [(), (), (), ("expl 3",)]
 
 
-def test_episodes_are_derived_only_where_asked_for_and_only_where_none_is_marked() -> None:
+def test_episodes_are_derived_where_asked_for_or_recorded_and_only_where_none_is_marked() -> None:
     talk = Talk()
     talk.says("Go")
     talk.calls(read())
@@ -557,6 +557,10 @@ def test_episodes_are_derived_only_where_asked_for_and_only_where_none_is_marked
 
     assert {each.made for each in Episodes().graph(view).episodes} == {"implicit"}
     assert {each.made for each in Episodes(derive=True).graph(view).episodes} == {"derived"}
+    for each in (view, other):
+        meta = msgspec.structs.replace(each.ledger.meta, source=Source(format="codex", id="r"))
+        recorded = dataclasses.replace(each, ledger=each.ledger.with_meta(meta))
+        assert Episodes().graph(recorded) == Episodes(derive=True).graph(each)
     assert "derived" not in {each.made for each in Episodes(derive=True).graph(other).episodes}
 
 
