@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import secrets, text, wire
+from ctxvc.core import encodings, secrets, text, wire
 from ctxvc.core.labels import label
 from ctxvc.core.ledger import Group, Row
 from ctxvc.core.secrets import Redactor
@@ -24,8 +24,12 @@ KIND = "purged"
 
 #: A beginning of so many bytes gives away what was cut off behind it.
 _TELLING = 8
+#: Lines that ctxvc cuts are shorter than this many bytes.
+_LONG = 2_000
 #: How a text ends that ctxvc cut to one line: at its own end, in a stub, in a table.
 _SHORTENED = re.compile(r'…(?=\Z|[\n;\])"|\\]|  | \|)'.encode())
+#: One of these stands behind every text of which ctxvc left only the beginning; it may be written as JSON.
+_SIGNS = ("…".encode(), b"\\u2026", b"\n[ctxvc: ", b"\\n[ctxvc: ")
 #: What stands between the two ends of an output that a hook cut.
 _LEFT_OUT = re.compile(rb"\n\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; ")
 
@@ -60,6 +64,8 @@ class Scrub:
     redactor: Redactor | None = None
     _forms: Mapping[bytes, bytes] = field(init=False, repr=False)
     _pattern: re.Pattern[bytes] | None = field(init=False, repr=False)
+    _encoded: encodings.Search = field(init=False, repr=False)
+    _cut: Mapping[bytes, bytes] = field(init=False, repr=False)
     _heads: re.Pattern[bytes] | None = field(init=False, repr=False)
     _in_labels: re.Pattern[bytes] | None = field(init=False, repr=False)
 
@@ -67,7 +73,11 @@ class Scrub:
         forms = {form: mark for word, mark in self.words.items() for form in forms_of(word)}
         object.__setattr__(self, "_forms", forms)
         object.__setattr__(self, "_pattern", secrets.any_of(forms) if forms else None)
-        heads = {word[:_TELLING]: word for word in forms if len(word) > _TELLING}
+        object.__setattr__(self, "_encoded", encodings.Search(forms))
+        encoded = {form: mark for word, mark in self.words.items() for form in encodings.beginnings(word[:_LONG])}
+        cut = {**encoded, **forms}
+        object.__setattr__(self, "_cut", cut)
+        heads = {form[:_TELLING] for form in cut if len(form) > _TELLING}
         object.__setattr__(self, "_heads", secrets.any_of(heads) if heads else None)
         object.__setattr__(self, "_in_labels", secrets.any_of(self.labels) if self.labels else None)
 
@@ -82,14 +92,14 @@ class Scrub:
         """A recorded text without what is to go; the same object where it has nothing of it."""
         if self.has(data):
             data = self._words(data)
-        if self._heads is not None and self._heads.search(data):
+        if self._begins(data):
             data = self._without_beginnings(data, _LEFT_OUT)
         return self.redactor.data(data) if self.redactor else data
 
     def written(self, data: bytes) -> bytes:
         """As `data`, of a text that ctxvc wrote: what it cut there may have left no more than the beginning of it."""
         data = self.data(data)
-        if self._heads is not None and self._heads.search(data):
+        if self._begins(data):
             data = self._without_beginnings(data, _SHORTENED)
         return data
 
@@ -131,20 +141,31 @@ class Scrub:
         return value if clean == data else wire.parse(clean)
 
     def has(self, data: bytes) -> bool:
-        """Whether bytes have some of the words, as they stand there."""
-        return self._pattern is not None and self._pattern.search(data) is not None
+        """Whether bytes have some of the words, as they stand there or encoded."""
+        if self._pattern is None:
+            return False
+        return self._pattern.search(data) is not None or self._encoded.has(data)
 
     def touches(self, data: bytes) -> bool:
         """Whether something in the bytes of a file may have to go."""
         plain = secrets.plain(data)
-        patterns = (self._pattern, self._heads, self._in_labels)
-        return any(pattern is not None and pattern.search(plain) for pattern in patterns) or bool(
-            self.redactor and secrets.find(plain)
+        patterns = (self._pattern, self._in_labels)
+        return (
+            any(pattern is not None and pattern.search(plain) for pattern in patterns)
+            or self._begins(plain)
+            or self._encoded.has(data)
+            or bool(self.redactor and secrets.find(plain))
         )
+
+    def _begins(self, data: bytes) -> bool:
+        """Whether there may be the beginning of a word that was cut."""
+        if self._heads is None or not any(sign in data for sign in _SIGNS):
+            return False
+        return self._heads.search(data) is not None
 
     def _words(self, data: bytes) -> bytes:
         assert self._pattern is not None
-        return self._pattern.sub(lambda match: self._forms[match[0]], data)
+        return self._encoded.without(self._pattern.sub(lambda match: self._forms[match[0]], data))
 
     def _string(self, value: bytes, key: bytes) -> bytes:
         clean = self.data(value)
@@ -165,7 +186,7 @@ class Scrub:
         pieces, at = [], 0
         for match in self._heads.finditer(data):
             start = match.start()
-            for word, mark in self._forms.items() if start >= at else ():
+            for word, mark in self._cut.items() if start >= at else ():
                 size = _common(word, data[start : start + len(word)])
                 if _TELLING <= size < len(word) and cut.match(data, start + size):
                     pieces += [data[at:start], mark]

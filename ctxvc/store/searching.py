@@ -9,11 +9,10 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ctxvc.core import secrets
 from ctxvc.errors import Refused
 from ctxvc.store import git
 from ctxvc.store.rewrite import names as names_in
-from ctxvc.store.scrub import Scrub, forms_of
+from ctxvc.store.scrub import Scrub
 
 #: What goes as a whole, and what is put in another's place.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
@@ -66,11 +65,11 @@ def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
 
 def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
     """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
-    pattern = secrets.any_of(form for word in words for form in forms_of(word)) if words else None
+    scrub = Scrub(words=words)
     for found in files(path):
         where = found.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
-        if pattern is not None and not ours and pattern.search(os.fsencode(where) + b"\n" + found.read_bytes()):
+        if not ours and scrub.has(os.fsencode(where) + b"\n" + found.read_bytes()):
             raise Refused(f"{found} has some of it, and a purge does not change that", hint=_hint(path, where))
 
 
