@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import schemas, transcripts
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.core.encodings import SHORTEST
 from ctxvc.store.exposure import Report
 from ctxvc.store.purge import Wanted, survey
 from ctxvc.store.purge import purge as erase
 
+_FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
 #: Blocks of a scope that are named, at most.
 _MOST = 12
 
@@ -42,7 +44,8 @@ def purge(ctx: click.Context, blocks: tuple[str, ...], texts: tuple[str, ...], s
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
             secrets=secrets,
         )
-        report = erase(store, wanted) if yes else survey(store, wanted)
+        files = transcripts.files_of_project(app)
+        report = erase(store, wanted, files) if yes else survey(store, wanted, files)
     answer = _answer(report)
     if app.output.json:
         app.output.value(answer)
@@ -69,6 +72,12 @@ def _answer(report: Report) -> schemas.Purged:
             schemas.PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes
         ],
         checkouts=list(report.checkouts),
+        forms=list(report.forms),
+        short=report.short,
+        copies=[
+            schemas.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
+            for copy in report.copies
+        ],
     )
 
 
@@ -81,6 +90,7 @@ def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", "every object and file: nothing of it is left")] if answer.done else []),
+            ("looked for", _forms(answer)),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
     )  # fmt: skip
@@ -94,7 +104,29 @@ def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
         had = "had some of it" if remote.known else "may have had it"
         push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
         yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope that is there")
+    yield from _copies(answer.copies)
     yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
+
+
+def _forms(answer: schemas.Purged) -> str:
+    if answer.short:
+        short = counted(answer.short, "text")
+        return f"the text as it is, also in {_FORMS}; {short} of fewer than {SHORTEST} bytes only as JSON quotes it"
+    return f"the text as it is, and in {_FORMS}"
+
+
+def _copies(copies: list[schemas.PurgedCopy]) -> Iterator[str]:
+    """What is outside the store. Files that have nothing of it are only counted."""
+    files = [copy for copy in copies if copy.place]
+    for copy in files:
+        if copy.state == "has":
+            yield safe(f"{copy.place} still has it: ctxvc does not change transcripts")
+        elif copy.state == "unknown":
+            yield safe(f"{copy.place} may have it: {copy.why}")
+    clean = sum(copy.state == "clean" for copy in files)
+    if clean:
+        yield f"{counted(clean, 'transcript')} of this project: nothing of it."
+    yield "Exports are not tracked: look where you had them written."
 
 
 def _table(answer: schemas.Purged) -> Table:

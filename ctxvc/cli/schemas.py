@@ -594,6 +594,15 @@ class PurgedRemote(Item, frozen=True, kw_only=True):
     known: Annotated[bool, _field("whether it is known to have had some of it; it may have had it if not")]
 
 
+class PurgedCopy(Item, frozen=True, kw_only=True):
+    """A place outside the store, which is read and never changed."""
+
+    kind: Annotated[str, _field("`transcript`, or `exports`, of which no place is recorded")]
+    place: Annotated[str, _field("the file")] = ""
+    state: Annotated[str, _field("`has` something of it, `clean`, or `unknown`")]
+    why: Annotated[str, _field("why it is unknown")] = ""
+
+
 class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
     """`purge`: what is erased, or would be with `--yes`"""
 
@@ -604,6 +613,9 @@ class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
     items: list[PurgedScope]
     remotes: list[PurgedRemote]
     checkouts: Annotated[list[str], _field("folders of checkouts that go; `checkout` makes them again")]
+    forms: Annotated[list[str], _field("encodings that were looked for besides the text as it is")]
+    short: Annotated[int, _field("texts that are too short to look for in other encodings")]
+    copies: list[PurgedCopy]
 
 
 class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):

@@ -55,6 +55,17 @@ def of_project(app: App) -> list[Transcript]:
     ]
 
 
+def files_of_project(app: App) -> list[Path]:
+    """The files in which programs keep this project's sessions: transcripts, with those of sub-agents and outputs."""
+    projects = dict.fromkeys((project_root(app.folder), app.folder.resolve()))
+    main = [path for project in projects for _, path in importers.find(project, Path.home(), app.env)[0]]
+    files = dict.fromkeys(main)
+    for path in main:
+        files.update(dict.fromkeys(path.parent.glob("agent-*.jsonl")))
+        files.update(dict.fromkeys(file for file in path.with_suffix("").rglob("*") if file.is_file()))
+    return list(files)
+
+
 def by_hooks(app: App, found: list[Transcript]) -> bool:
     """Whether hooks recorded the newest session of Claude Code among them."""
     ours = [each for each in found if each.format == "claude-code"]

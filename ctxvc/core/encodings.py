@@ -101,13 +101,11 @@ class Search:
         yield self._in_runs(data)
         if json and _UNUSUAL.search(data):
             yield self._in_view(data, View.of(data, _ESCAPE, _unescaped), bytes, json - 1, url)
-        if url and _PERCENT.search(data):
-            view = View.of(data, _PERCENT, _unquoted)
-            if self._blank and b"+" in view.data:
-                yield self._in_view(data, view.with_blanks(), quoted, 0, 0)
-            yield self._in_view(data, view, quoted, 0, url - 1)
-        elif url == _DEPTH["url"] and self._blank and b"+" in data:
-            yield self._in_view(data, View(data).with_blanks(), quoted, 0, 0)
+        blanks = self._blank and url == _DEPTH["url"] and b"+" in data
+        if url and (blanks or _PERCENT.search(data)):
+            if blanks:  # a form's: what is a plus sign there is written %2B
+                yield self._in_view(data, View.of(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
+            yield self._in_view(data, View.of(data, _PERCENT, _unquoted), quoted, 0, url - 1)
 
     def _in_view(
         self, data: bytes, view: View, encode: Callable[[bytes], bytes], json: int, url: int
@@ -210,10 +208,10 @@ class Search:
 class View:
     """What bytes say, and where each byte of it comes from."""
 
-    def __init__(self, data: bytes, escapes: list[tuple[int, int, int, int]] | None = None) -> None:
+    def __init__(self, data: bytes, escapes: list[tuple[int, int, int, int]]) -> None:
         """`escapes` are offset and size of a piece that was decoded, here and in the source; the rest is as it was."""
         self.data = data
-        self._escapes = escapes or []
+        self._escapes = escapes
         self._starts = [escape[0] for escape in self._escapes]
 
     @classmethod
@@ -229,10 +227,6 @@ class View:
             size += len(piece)
             at = end
         return cls(b"".join((*pieces, data[at:])), escapes)
-
-    def with_blanks(self) -> View:
-        """The same, with blanks for plus signs."""
-        return View(self.data.replace(b"+", b" "), self._escapes)
 
     def source(self, edit: Edit) -> Edit:
         """An edit of the view as one of its source: what was decoded as one goes as one."""

@@ -13,6 +13,7 @@ from ctxvc.core import wire
 from ctxvc.core.ledger import Row
 from ctxvc.errors import Refused
 from ctxvc.store import checkout, decided, git
+from ctxvc.store.copies import Copy
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.refs import scope_of
 from ctxvc.store.rewrite import Rewriter, commits_of
@@ -34,7 +35,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
 
     `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
-    folders that go. `commits` counts those written anew.
+    folders that go. `commits` counts those written anew. `forms` are the encodings that were looked for besides the
+    text as it is; `short` counts the texts that are too short for that. `copies` are places outside the store.
     """
 
     kinds: dict[str, int]
@@ -43,6 +45,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     commits: int
     remotes: tuple[tuple[str, str, bool], ...]
     checkouts: tuple[str, ...]
+    forms: tuple[str, ...] = ()
+    short: int = 0
+    copies: tuple[Copy, ...] = ()
     done: bool = False
 
 

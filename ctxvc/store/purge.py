@@ -12,16 +12,18 @@ import hashlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import msgspec
 import pygit2
 
-from ctxvc.core import scoping, secrets, text, wire
+from ctxvc.core import encodings, scoping, secrets, text, wire
 from ctxvc.core.labels import WIDTH
 from ctxvc.core.ledger import Row
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store import addresses, cleanup, decided, durable, exposure, git, searching, upkeep
 from ctxvc.store import format as fmt
+from ctxvc.store.copies import copies
 from ctxvc.store.decided import Decided
 from ctxvc.store.exposure import Report
 from ctxvc.store.flush import message
@@ -60,18 +62,21 @@ class _Prepared(msgspec.Struct):
     tips: dict[str, str]
 
 
-def survey(store: Store, wanted: Wanted) -> Report:
+def survey(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
     """What a purge would do. Changes nothing but that complete steps are flushed.
+
+    `transcripts` are files outside the store that may have it too; they are read for `copies.SECONDS` at most.
 
     Raises: NotFound where there is nothing to erase, or no such block; BadInput; Refused where a checkout was changed.
     """
     upkeep.flush(store)
     with _alone(store):
         prepared = _prepare(store, wanted)
-        return _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
+        report = _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
+    return _with_copies(report, prepared, transcripts)
 
 
-def purge(store: Store, wanted: Wanted) -> Report:
+def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
     """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
 
     Raises: as `survey`; Refused, and nothing is changed, where something of it could not be taken out; CtxvcError where
@@ -87,7 +92,7 @@ def purge(store: Store, wanted: Wanted) -> Report:
         left = list(searching.left(store.path, prepared.scrub, searched))
     if left:
         raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
-    return report
+    return _with_copies(report, prepared, transcripts)
 
 
 # --- finding
@@ -446,5 +451,12 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         commits=len(rewriter.commits),
         remotes=tuple(exposure.remotes(store, rewriter)),
         checkouts=tuple(exposure.checkouts(store)),
+        forms=encodings.FORMS,
+        short=sum(len(word) < encodings.SHORTEST for word in scrub.words),
         done=done,
     )
+
+
+def _with_copies(report: Report, prepared: _Prepared, transcripts: Sequence[Path]) -> Report:
+    """The report with what is outside the store: searched when the store may be used again."""
+    return msgspec.structs.replace(report, copies=tuple(copies(prepared.scrub, transcripts)))

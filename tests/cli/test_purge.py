@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -58,3 +59,31 @@ def test_an_import_has_marks_and_no_redact_has_none(run: Run, tmp_path: Path) ->
     done = run("purge", "--secrets", "--yes", folder=tmp_path / "exact")
     assert done.exit_code == 0, done.stderr
     assert TOKEN.encode() not in everything(tmp_path / "exact" / FOLDER)
+
+
+def test_it_tells_what_it_looked_for_and_which_transcripts_still_have_it(run: Run, project: Path) -> None:
+    folder = Path.home() / ".claude" / "projects" / re.sub(r"[^A-Za-z0-9]", "-", str(project))
+    folder.mkdir(parents=True)
+    line = json.dumps(
+        {"type": "user", "cwd": str(project), "message": {"role": "user", "content": "tests/test_app.py"}}
+    )
+    files = {"one.jsonl": line, "two.jsonl": line.replace("test_app", "test_nothing"), "agent-1.jsonl": line}
+    for name, text in files.items():
+        (folder / name).write_text(text + "\n")
+
+    dry = run("purge", "--text", "tests/test_app.py", folder=project)
+    assert f"{folder / 'one.jsonl'} still has it: ctxvc does not change transcripts" in dry.stdout
+    assert "in JSON escapes, URL encoding, hexadecimal and Base64" in dry.stdout
+    assert "1 transcript of this project: nothing of it." in dry.stdout
+    assert "Exports are not tracked" in dry.stdout
+    done = json.loads(run("purge", "--text", "tests/test_app.py", "--yes", "--json", folder=project).stdout)
+
+    assert done["forms"] == ["json", "url", "hex", "base64"] and done["short"] == 0
+    states = {Path(copy["place"]).name: copy["state"] for copy in done["copies"] if copy["kind"] == "transcript"}
+    assert states == {"one.jsonl": "has", "two.jsonl": "clean", "agent-1.jsonl": "has"}
+    assert {name: (folder / name).read_text() for name in files} == {name: f"{text}\n" for name, text in files.items()}
+
+
+def test_a_text_that_is_too_short_to_be_encoded_is_told(run: Run, project: Path) -> None:
+    done = run("purge", "--text", "test", folder=project)
+    assert "1 text of fewer than 6 bytes only as JSON quotes it" in done.stdout

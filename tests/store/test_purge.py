@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +20,15 @@ from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
-from ctxvc.store import check, checkout, leaks, plans, purge, purged
+from ctxvc.store import check, checkout, leaks, plans, purge, purged, searching
+from ctxvc.store.copies import copies
 from ctxvc.store.purge import Wanted
+from ctxvc.store.scrub import Scrub
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
 from tests.cli.building import png
 from tests.core import planting
+from tests.core.test_encodings import FORMS, Form
 
 from .building import HERE, ROOT, contents, exchange, git, human, reminder, reply, result, results
 from .test_redaction import everything
@@ -505,3 +510,115 @@ def test_what_cannot_be_taken_out_is_refused_before_anything_is_changed(filled: 
     with Store(filled) as store:
         purge.purge(store, Wanted(texts=(SECRET,)))
     sound(filled)
+
+
+# --- encoded
+
+
+def spoken(form: Form) -> str:
+    return form.encode(f"user:{ODD}, and more".encode()).decode()
+
+
+ODD = "plum harbour/9431+violét"
+
+
+#: One of each way in which a form is decoded; the others are tested without a store.
+STORED = ("base64 for URLs", "base64 in lines of 76", "base64 in a URL", "HEX", "a form", "JSON in JSON")
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Path, name: str) -> None:
+    """In bodies, arguments, results, notes, messages, plans, labels, stubs, and what waits in a journal."""
+    form, words = FORMS[name], spoken(FORMS[name])
+    call = call_part("sh", "c1", json.dumps({"cmd": f"echo {words}", "n": 1}).encode())
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(
+                human(words), Message(role="assistant", parts=(call,)), results(result("c1", f"({words})\n"))
+            )
+            session.append(reply(f"It says {words}."))
+            session.note(f"{words}\nis what it says")
+            row = session.ledger()["B3"]
+            gone = msgspec.structs.replace(
+                row, state="archived", level=1, stub=f"[archived {row.handle}: {row.label}]", removed_by="user"
+            )
+            session.change(subject=f"archive B3: {words}", op="archive", actor="user", rows=[gone])
+            action = Action(verb="mask", targets=("B1",), index=words)
+            plan = Plan(actions=(action,), actor="user", reason=f"because of {words}")
+            plans.put(store, "demo", "main", plan, base_commit=session.tip(), time="2026-01-01T00:00:00Z")
+            session.append(human(f"{words} waits"), reply("so", "c2"))
+            before = contents(session)
+        report = purge.purge(store, Wanted(texts=(ODD,)))
+        assert report.forms == ("json", "url", "hex", "base64") and report.short == 0
+    search = Scrub(words={ODD.encode(): b"-"})
+    assert not search.has(everything(path))
+    assert not any(True for _ in searching.left(path, search))
+    sound(path)
+    with Store(path) as store, store.writer("demo", "main") as session:
+        after = contents(session)
+    assert before.keys() == after.keys()
+    assert before["B4"] != after["B4"] and after["B4"][:8] == b"It says " and after["B4"][-1:] == b"."
+    clean = form.decode(after["B4"][8:-1])
+    assert re.sub(rb"\[REDACTED:purged:[0-9a-f]{8}\]\.{0,2}", b"|", clean) == b"user:|, and more"
+
+
+def test_a_text_that_is_too_short_to_be_looked_for_encoded_is_counted(filled: Path) -> None:
+    with Store(filled) as store:
+        report = purge.survey(store, Wanted(texts=("plum", SECRET)))
+    assert report.short == 1
+
+
+def test_what_ctxvc_cut_goes_too_where_it_is_encoded(path: Path) -> None:
+    words = base64.b64encode(b"the customer is Jane Doe of 12 Elm Street, and she owes us a lot").decode()
+    with Store(path) as store:
+        with store.writer("demo") as session:
+            session.append(human("x" * 60 + " the customer is Jane Doe of 12 Elm Street"), reply(f"{words} {words}"))
+            row = session.ledger()["B2"]
+            gone = msgspec.structs.replace(
+                row, state="archived", stub=f"[{row.handle}: {words[:40]}…]", removed_by="user"
+            )
+            session.change(subject=f"archive B2: {words[:50]}…", op="archive", actor="user", rows=[gone])
+        purge.purge(store, Wanted(texts=("the customer is Jane Doe of 12 Elm Street",)))
+    assert words[:16].encode() not in everything(path)
+    sound(path)
+
+
+# --- outside
+
+
+def test_files_outside_are_read_and_never_changed(filled: Path, tmp_path: Path) -> None:
+    texts = {
+        "a.jsonl": json.dumps({"text": SECRET}),
+        "b.jsonl": base64.b64encode(f"x{SECRET}".encode()).decode(),
+        "c.jsonl": "nothing",
+    }
+    files = [tmp_path / name for name in texts]
+    for file in files:
+        file.write_text(texts[file.name])
+        file.chmod(0o400)
+    with gzip.open(tmp_path / "d.jsonl.gz", "wb") as packed:
+        packed.write(SECRET.encode())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(files[0])
+    files += [tmp_path / "d.jsonl.gz", tmp_path / "gone", tmp_path / "link", pipe]
+    with Store(filled) as store:
+        dry = purge.survey(store, Wanted(texts=(SECRET,)), files)
+        done = purge.purge(store, Wanted(texts=(SECRET,)), files)
+    assert dry.copies == done.copies
+    states = {Path(copy.place).name: copy.state for copy in done.copies}
+    assert states == {
+        "a.jsonl": "has", "b.jsonl": "has", "c.jsonl": "clean", "d.jsonl.gz": "has", "gone": "unknown",
+        "link": "unknown", "pipe": "unknown", "": "unknown",
+    }  # fmt: skip
+    assert {file.name: file.read_text() for file in files[:3]} == texts
+
+
+def test_a_search_outside_ends_in_time_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 9_000_000 + SECRET.encode())
+    ticks = iter(range(100))
+    scrub = Scrub(words={SECRET.encode(): b"-"})
+    (large, _) = copies(scrub, [tmp_path / "large"], seconds=2, clock=lambda: next(ticks))
+    assert (large.state, large.why) == ("unknown", "the time for searching was over")
+    (large, _) = copies(scrub, [tmp_path / "large"])
+    assert large.state == "has"
