@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from ctxvc.store.store import Store, create
+from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
 # The ordinary suite tries the same examples each time; `--hypothesis-profile=default` searches anew, as -m slow should.
 settings.register_profile("same", derandomize=True)

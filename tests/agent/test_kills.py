@@ -13,6 +13,7 @@ import pytest
 from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.session import Session
 from ctxvc.store.store import Store
+from tests.faults.summary import Tell, line
 from tests.messages_api.rules import canonical_problems
 from tests.session.building import damages
 
@@ -74,10 +75,11 @@ def test_after_a_kill_at_any_point_of_a_step_no_command_runs_twice_and_nothing_i
     killed(tmp_path, [(point, 2) for point in POINTS], steps=20)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1_800)
-def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path) -> None:
+@pytest.mark.faults
+@pytest.mark.timeout(3_600)
+def test_after_fifty_kills_no_command_runs_twice_and_nothing_is_lost(tmp_path: Path, tell: Tell) -> None:
     """Each point at several of its times; and moments that differ from time to time, without a random number."""
     points = [(point, count) for count in (1, 3, 4, 6) for point in POINTS]
     moments = [(ANY, 1 + number * 37 % 61) for number in range(18)]
     killed(tmp_path, [*points, *moments], steps=400)
+    tell(line("runs of an agent killed", cases=len(points) + len(moments), steps=400, commands_run_twice=0, missing=0))

@@ -21,6 +21,7 @@ from ctxvc.store import git as programs
 from ctxvc.store import packs
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
+from tests.faults.summary import Tell, Times, line
 
 from .building import (
     afresh,
@@ -70,8 +71,8 @@ def _command(found: Path) -> bytes:
 # --- the writer is killed
 
 
-def kill_writers(path: Path, times: int, seed: int) -> None:
-    """Starts a writer and kills it at a random moment, again and again on one store."""
+def kill_writers(path: Path, times: int, seed: int) -> int:
+    """Starts a writer and kills it at a random moment, again and again on one store. Gives what was acknowledged."""
     chance = random.Random(seed)
     acknowledged: dict[str, str] = {}
     for number in range(times):
@@ -85,9 +86,9 @@ def kill_writers(path: Path, times: int, seed: int) -> None:
             killer.start()
             lines = writer.stdout.read().decode().splitlines(keepends=True)
             killer.join()
-        for line in lines:
-            if line.endswith("\n"):
-                block, text = line.rstrip("\n").split(" ", 1)
+        for words in lines:
+            if words.endswith("\n"):
+                block, text = words.rstrip("\n").split(" ", 1)
                 assert block not in acknowledged, "a number was given twice"
                 acknowledged[block] = text
         in_order(path, acknowledged)
@@ -98,16 +99,22 @@ def kill_writers(path: Path, times: int, seed: int) -> None:
     with Store(path) as store:
         store.clean_up()
     assert littered(path) == []
+    return len(acknowledged)
 
 
 def test_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
     kill_writers(path, 12, seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
-    kill_writers(path, 200, seed=int(time.time()))
+@pytest.mark.faults
+@pytest.mark.timeout(3_600)
+def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(
+    path: Path, seed: int, times: Times, tell: Tell
+) -> None:
+    acknowledged = kill_writers(path, times(200), seed)
+    tell(
+        line("writers killed at random times", cases=times(200), seed=seed, acknowledged_blocks=acknowledged, missing=0)
+    )
 
 
 # --- its git child is killed
@@ -162,12 +169,14 @@ def test_a_git_child_killed_at_random_moments_costs_nothing(
     in_order(path, {})
 
 
-@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(3_600)
 def test_two_hundred_git_children_killed_at_random_moments_cost_nothing(
-    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
+    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch, times: Times, tell: Tell
 ) -> None:
-    kill_children(path, 200, mortal, monkeypatch)
+    kill_children(path, times(200), mortal, monkeypatch)
     in_order(path, {})
+    tell(line("git children killed at random times", cases=len(mortal), missing=0))
 
 
 def traceable() -> bool:
@@ -184,11 +193,11 @@ CALLS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.skipif(not traceable(), reason="strace is not installed, or may not trace here")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3_600)
 def test_a_git_child_killed_at_every_system_call_costs_nothing(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Tell
 ) -> None:
     with Store(path) as store, store.writer("demo") as session:
         session.append(*exchange(1))
@@ -237,6 +246,7 @@ def test_a_git_child_killed_at_every_system_call_costs_nothing(
             store.clean_up()
         assert littered(trial) == [], (call, nth)
         shutil.rmtree(trial)
+    tell(line("git children killed at each system call", cases=deaths, missing=0))
     assert deaths > len(points) * 0.9
 
 

@@ -29,6 +29,7 @@ from ctxvc.store.writer import Writer
 from tests.cli.building import png
 from tests.core import planting
 from tests.core.test_encodings import FORMS, Form
+from tests.faults.summary import Tell, line
 
 from .building import HERE, ROOT, contents, exchange, git, human, reminder, reply, result, results
 from .test_redaction import everything
@@ -337,8 +338,8 @@ def test_what_cannot_be_erased_is_refused_and_nothing_happens(
     assert git(filled, "show-ref") == before
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path, stride: int) -> None:
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))])
+def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path, stride: int, tell: Tell) -> None:
     with create(tmp_path / "made") as store:
         store.create_session("demo")
         with store.writer("demo") as session:
@@ -368,6 +369,8 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     else:
         raise AssertionError("it never came to an end")
     assert seen == {True, False} and number > 20
+    if stride == 1:
+        tell(line("purges killed before each thing that they do", cases=number, stores_between_old_and_new=0))
 
 
 def test_what_is_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Damaged files: one file of a store is spoiled, and everything that reads says what is right, or that it is not."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ctxvc.cli.main import cli
+from ctxvc.errors import CtxvcError
+from ctxvc.store.store import FOLDER, Store
+from tests.cli.building import build
+from tests.faults.summary import Tell, Times, line
+from tests.store.building import human, reply
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(7_200)]
+
+READING = (
+    ("status",), ("context",), ("sessions",), ("scopes",), ("notes",), ("log",), ("show",), ("show", "B1"), ("prompt",),
+    ("diff", "main~3", "main"), ("grep", "-F", "test"), ("blame", "B1"), ("plan",), ("policies",), ("verify",),
+    ("doctor",),
+)  # fmt: skip
+
+Bodies = dict[tuple[str, str, str], bytes]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a store in which something waits in a journal too."""
+    project = tmp_path_factory.mktemp("damage") / "project"
+    build(project)
+    with Store(project / FOLDER) as store:
+        store.create_session("second")
+        with store.writer("second") as session:
+            for number in range(40):
+                session.append(human(f"question {number} " + "x" * number * 50), reply(f"answer {number}"))
+            session.append(human("waits for its answer"))
+    return project
+
+
+def bodies(path: Path) -> tuple[Bodies, int]:
+    """What can be read, each body by itself; and how many errors there were instead."""
+    there: Bodies = {}
+    errors = 0
+    with Store(path) as store:
+        for name, scopes in store.all_tips().items():
+            for scope in scopes:
+                try:
+                    with store.writer(name, scope) as session:
+                        rows = list(session.ledger(scope).rows())
+                        for row in rows:
+                            try:
+                                there[name, scope, row.id] = session.body(row, scope)
+                            except CtxvcError:
+                                errors += 1
+                except CtxvcError:
+                    errors += 1
+    return there, errors
+
+
+def spoil(file: Path, chance: random.Random) -> str:
+    """Damages a file; says how."""
+    data = bytearray(file.read_bytes())
+    file.chmod(0o600)
+    how = chance.choice(["flip", "flip", "flip", "truncate", "zero", "remove", "garbage"]) if data else "garbage"
+    match how:
+        case "flip":
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        case "truncate":
+            del data[chance.randrange(len(data)) :]
+        case "zero":
+            start = chance.randrange(len(data))
+            data[start : start + 512] = bytes(len(data[start : start + 512]))
+        case "garbage":
+            data += chance.randbytes(64)
+    if how == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(data)
+    return how
+
+
+def problem(done: Result) -> str:
+    """What is wrong with how a command ended; empty if nothing is."""
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        return f"traceback: {done.exception!r}"
+    if done.exit_code not in (0, 1, 2, 3, 4):
+        return f"exit code {done.exit_code}"
+    if done.exit_code in (2, 3, 4) and not done.stderr.strip() and not done.stdout.strip():
+        return f"exit code {done.exit_code} without a word"
+    return ""
+
+
+def ran(project: Path) -> dict[tuple[str, ...], Result]:
+    return {words: CliRunner().invoke(cli, ["-C", str(project), *words]) for words in READING}
+
+
+def test_one_damaged_file_never_gives_a_wrong_body(
+    pristine: Path, tmp_path: Path, seed: int, times: Times, tell: Tell
+) -> None:
+    right, none = bodies(pristine / FOLDER)
+    assert right and none == 0
+    before = ran(pristine)
+    files = sorted(
+        str(file.relative_to(pristine))
+        for file in (pristine / FOLDER).rglob("*")
+        if file.is_file() and "lock" not in file.parts
+    )
+    chance = random.Random(seed)
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for case in range(times(240)):
+        project = Path(shutil.copytree(pristine, tmp_path / "project", symlinks=True))
+        name = files[case % len(files)]
+        how = spoil(project / name, chance)
+        where = f"case {case}, {how} {name}"
+        try:
+            there, errors = bodies(project / FOLDER)
+        except CtxvcError:
+            there, errors = {}, 1
+        except Exception as error:
+            there, errors = {}, 1
+            wrong.append(f"{where}: {error!r}")
+        counts["wrong bodies"] += sum(right.get(key) != body for key, body in there.items())
+        wrong += [f"{where}: a wrong body of {key}" for key, body in there.items() if right.get(key) != body]
+        runs = ran(project)
+        counts["commands"] += len(runs)
+        wrong += [
+            f"{where}: {' '.join(words)}: {trouble}" for words, done in runs.items() if (trouble := problem(done))
+        ]
+        complained = errors or any(done.exit_code != before[words].exit_code for words, done in runs.items())
+        counts["told"] += bool(complained)
+        lost = len(right) - len(there)
+        counts["bodies missing without a word"] += 0 if complained else max(0, lost)
+        if lost and not complained:
+            wrong.append(f"{where}: {lost} bodies are missing, and nobody says so")
+        shutil.rmtree(project)
+    tell(line("damaged files", cases=times(240), seed=seed, commands=counts["commands"], told=counts["told"],
+              wrong_bodies=counts["wrong bodies"], missing_without_a_word=counts["bodies missing without a word"],
+              wrong=len(wrong)))  # fmt: skip
+    assert wrong == []

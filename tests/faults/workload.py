@@ -1,0 +1,121 @@
+"""What is done to a store while things go wrong, what of it was acknowledged, and whether it is there."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ctxvc.errors import CtxvcError
+from ctxvc.store import check
+from ctxvc.store import writer as writers
+from ctxvc.store.store import Store
+from ctxvc.store.writer import Writer
+from tests.store.building import archive, complaints, contents, human, reply, result, results
+
+SESSION = "demo"
+
+
+@dataclass
+class Ledger:
+    """What was acknowledged: scope and block → body; blocks that were archived. `refused` are bodies that were not."""
+
+    blocks: dict[tuple[str, str], str] = field(default_factory=dict)
+    archived: set[tuple[str, str]] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    def read(self, lines: list[str]) -> None:
+        """Takes in what a worker printed; the last line may be torn."""
+        for line in lines:
+            if not line.endswith("\n"):
+                continue
+            verb, scope, words = line.rstrip("\n").split(" ", 2)
+            if verb == "block":
+                block, body = words.split(" ", 1)
+                assert (scope, block) not in self.blocks, f"{scope}:{block} was given twice"
+                self.blocks[scope, block] = body
+            elif verb == "archived":
+                self.archived.add((scope, words))
+            elif verb == "refused":
+                self.refused.add(words)
+            else:
+                self.failures.append(words)
+
+
+def work(path: Path, out: int, seed: int, name: str) -> None:
+    """A handful of random operations; each line that is printed was acknowledged before. Errors of ours are printed."""
+    chance = random.Random(seed)
+    writers.FLUSH_STEPS = chance.choice([1, 1, 2, 8, 32])
+
+    def say(words: str) -> None:
+        os.write(out, f"{words}\n".encode())
+
+    def append(session: Writer, *messages: object) -> None:
+        for message in messages:
+            bodies = [part.body.decode() for part in message.parts]  # type: ignore[attr-defined]
+            try:
+                # Where another writer's calls were open, their interrupted results come first.
+                ids = session.append(message)[-len(bodies) :]  # type: ignore[arg-type]
+            except CtxvcError:
+                for body in bodies:
+                    say(f"refused - {body}")
+                raise
+            for block, body in zip(ids, bodies, strict=True):
+                say(f"block {session.scope} {block} {body}")
+
+    def step(session: Writer, number: int) -> None:
+        call = f"{name}-{number}"
+        append(session, human(f"{call} question"), reply(f"{call} answer", call), results(result(call, f"{call} out")))
+
+    def switch(session: Writer, number: int) -> None:
+        session.open_scope(f"{name}-{number}", "to look")
+        append(session, human(f"{name}-{number} there"), reply(f"{name}-{number} seen"))
+        session.goto("main", "looked")
+
+    def leave(session: Writer, number: int) -> None:
+        rows = [row for row in session.ledger("main").rows() if row.state == "visible" and row.kind == "tool_result"]
+        if rows:
+            row = chance.choice(rows)
+            archive(session, row.id, scope="main")
+            say(f"archived main {row.id}")
+
+    try:
+        with Store(path) as store, store.writer(SESSION, "main") as session:
+            for number in range(chance.randrange(3, 7)):
+                operation = chance.choice([step, step, step, leave, switch])
+                try:
+                    operation(session, number)
+                except CtxvcError:
+                    if session.scope != "main":
+                        break
+    except CtxvcError:
+        pass
+    except BaseException as error:
+        say(f"failure - {error!r}")
+        raise
+
+
+def missing(path: Path, ledger: Ledger) -> list[str]:
+    """What was acknowledged and is not there, or stands otherwise. Flushes, and so shows that the store works."""
+    absent = []
+    with Store(path) as store, store.writer(SESSION, "main") as session:
+        scopes = {scope for scope, _ in ledger.blocks}
+        bodies = {scope: contents(session, scope) for scope in scopes & set(session.scopes())}
+        for (scope, block), body in ledger.blocks.items():
+            if bodies.get(scope, {}).get(block) != body.encode():
+                absent.append(f"{scope}:{block} {body}")
+        rows = {row.id: row.state for row in session.ledger("main").rows()}
+        absent += [f"{block} is {rows.get(block)}" for _, block in ledger.archived if rows.get(block) != "archived"]
+        session.finish()
+        if session.flush_failure is not None:
+            absent.append(f"no flush: {session.flush_failure}")
+    return absent
+
+
+def unsound(path: Path) -> list[str]:
+    """What git and ctxvc find wrong."""
+    with Store(path) as store:
+        damages = [str(finding) for finding in check.verify(store).findings if finding.level == "damage"]
+    return [*damages, *filter(None, [complaints(path)])]
