@@ -99,13 +99,18 @@ class Search:
 
     def _encodings(self, data: bytes, json: int, url: int) -> Iterator[Iterable[Edit]]:
         yield self._in_runs(data)
-        if json and _UNUSUAL.search(data):
-            yield self._in_view(data, View.of(data, _ESCAPE, _unescaped), bytes, json - 1, url)
-        blanks = self._blank and url == _DEPTH["url"] and b"+" in data
-        if url and (blanks or _PERCENT.search(data)):
-            if blanks:  # a form's: what is a plus sign there is written %2B
-                yield self._in_view(data, View.of(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
-            yield self._in_view(data, View.of(data, _PERCENT, _unquoted), quoted, 0, url - 1)
+        if json:
+            yield _by_line(data, _UNUSUAL, lambda line: self._in_json(line, json - 1, url))
+        if self._blank and url == _DEPTH["url"] and b"+" in data:  # a form's: its plus signs are written %2B
+            yield self._in_view(data, View.of(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
+        if url:
+            yield _by_line(data, _PERCENT, lambda line: self._in_url(line, url - 1))
+
+    def _in_json(self, line: bytes, json: int, url: int) -> Iterator[Edit]:
+        return self._in_view(line, View.of(line, _ESCAPE, _unescaped), bytes, json, url)
+
+    def _in_url(self, line: bytes, url: int) -> Iterator[Edit]:
+        return self._in_view(line, View.of(line, _PERCENT, _unquoted), quoted, 0, url)
 
     def _in_view(
         self, data: bytes, view: View, encode: Callable[[bytes], bytes], json: int, url: int
@@ -307,6 +312,17 @@ def _groups(decoded: bytes, hits: list[tuple[int, int, bytes]], phase: int, size
         new = binascii.b2a_base64(b"".join((*pieces, decoded[start : 3 * last])), newline=False).rstrip(b"=")
         missing = max(0, phase - 4 * first)
         yield Edit(max(0, 4 * first - phase), min(4 * last - phase, size), new[missing:])
+
+
+def _by_line(data: bytes, sign: re.Pattern[bytes], edits: Callable[[bytes], Iterable[Edit]]) -> Iterator[Edit]:
+    """The edits of each line that has a sign: neither a string of JSON nor a URL goes over the end of one."""
+    behind = 0
+    while match := sign.search(data, behind):
+        start = max(data.rfind(b"\n", behind, match.start()) + 1, behind)
+        behind = data.find(b"\n", match.end())
+        behind = len(data) if behind < 0 else behind
+        for edit in edits(data[start:behind]):
+            yield Edit(start + edit.start, start + edit.end, edit.data)
 
 
 def _first(groups: Iterable[Iterable[Edit]]) -> list[Edit]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import agent, appends, commands, engine, growth, inspection, policies, recorded, redaction
+from tests.benchmarks import agent, appends, commands, engine, growth, inspection, policies, purges, recorded, redaction
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "growth": growth.figures,
     "inspection": inspection.figures,
     "policies": policies.figures,
+    "purges": purges.figures,
     "recorded": recorded.figures,
     "redaction": redaction.figures,
     "start": commands.figures,
