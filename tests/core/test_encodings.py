@@ -158,3 +158,59 @@ def test_the_usual_forms_begin_as_the_encoders_write_them(before: bytes, size: i
     """They are looked for where a line was cut; the characters that also say something of what is before are not."""
     encoded = base64.b64encode(before + SECRET)
     assert any(form[:size] in encoded for form in beginnings(SECRET))
+
+
+@pytest.mark.parametrize("glued", ["", "a", "ab", "a/b", "key/"])
+@pytest.mark.parametrize("name", ["base64", "hex", "HEX"])
+def test_what_looks_like_its_beginning_does_not_hide_it(glued: str, name: str) -> None:
+    """A path or a word before it is of the same alphabet; where the text's own characters begin, nobody says."""
+    form = FORMS[name]
+    data = glued.encode() + form.encode(b"user:" + SECRET + b"?")
+    clean = SEARCH.without(data)
+
+    assert clean.startswith(glued.encode())
+    assert DOTTED.sub(b"|", form.decode(clean[len(glued) :])) == b"user:|?"
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_of_encoded_text_whose_beginning_is_missing_the_rest_goes(before: int) -> None:
+    encoded = base64.b64encode(b"?" * before + SECRET + b" and more")
+    data = encoded[before:]  # the characters that are missing say nothing of it
+
+    assert SEARCH.has(data)
+    clean = SEARCH.without(data)
+    assert not SEARCH.has(clean)
+    assert DOTTED.split(base64.b64decode(encoded[:before] + clean)) == [b"?" * before, b" and more"]
+
+
+def test_a_text_whose_last_bits_are_missing_is_not_taken_for_it() -> None:
+    """They would be zero where nothing stands: `p` ends with four zeros."""
+    word = b"one long step and another long step"
+    encoded = base64.b64encode(word).rstrip(b"=")
+    assert Search({word: MARK}).has(encoded) and not Search({word: MARK}).has(encoded[:-1])
+
+
+def test_a_text_whose_first_bits_are_missing_is_not_taken_for_it() -> None:
+    word = b"\0\0\0one long step and another long step."
+    encoded = base64.b64encode(word)
+    assert Search({word: MARK}).has(encoded) and not Search({word: MARK}).has(encoded[1:])
+
+
+@pytest.mark.parametrize("name", ["base64 in lines of 76", "base64 in lines of 64", "base64 in lines within JSON"])
+def test_a_text_that_goes_over_the_end_of_a_line_goes(name: str) -> None:
+    for size in range(30, 57):
+        clean = SEARCH.without(FORMS[name].encode(b"x" * size + SECRET + b"y" * 60))
+        assert DOTTED.split(FORMS[name].decode(clean)) == [b"x" * size, b"y" * 60]
+
+
+def test_hexadecimal_digits_keep_their_case_and_base64_its_alphabet() -> None:
+    assert FORMS["HEX"].encode(MARK) == SEARCH.without(FORMS["HEX"].encode(SECRET))
+    data = base64.urlsafe_b64encode(b"\xfb\xef\xff" + SECRET + b"\xfb\xef\xbe")
+    clean = SEARCH.without(data)
+    assert not set(clean) & set(b"+/") and clean.startswith(data[:4])
+    assert not set(Search({SECRET: b"\xff\xfb\xef\xbe" * 6}).without(data)) & set(b"+/")
+
+
+def test_what_stands_as_it_is_beside_an_escape_stays() -> None:
+    """It was replaced before: a mark may have the text in it."""
+    assert Search({b"REDACTED": MARK}).without(data := b'"[REDACTED:purged:0123abcd] \\u00e9"') is data
