@@ -76,14 +76,14 @@ def test_it_tells_what_it_looked_for_and_which_transcripts_still_have_it(run: Ru
     assert "in JSON escapes, URL encoding, hexadecimal and Base64" in dry.stdout
     assert "1 transcript of this project: nothing of it." in dry.stdout
     assert "Exports are not tracked" in dry.stdout
-    done = json.loads(run("purge", "--text", "tests/test_app.py", "--yes", "--json", folder=project).stdout)
+    answer = json.loads(run("purge", "--text", "tests/test_app.py", "--yes", "--json", folder=project).stdout)
 
-    assert done["forms"] == ["json", "url", "hex", "base64"] and done["short"] == 0
-    states = {Path(copy["place"]).name: copy["state"] for copy in done["copies"] if copy["kind"] == "transcript"}
+    assert answer["forms"] == ["json", "url", "hex", "base64"] and answer["short"] == 0
+    states = {Path(copy["place"]).name: copy["state"] for copy in answer["copies"] if copy["kind"] == "transcript"}
     assert states == {"one.jsonl": "has", "two.jsonl": "clean", "agent-1.jsonl": "has"}
     assert {name: (folder / name).read_text() for name in files} == {name: f"{text}\n" for name, text in files.items()}
 
 
 def test_a_text_that_is_too_short_to_be_encoded_is_told(run: Run, project: Path) -> None:
-    done = run("purge", "--text", "test", folder=project)
-    assert "1 text of fewer than 6 bytes only as JSON quotes it" in done.stdout
+    result = run("purge", "--text", "test", folder=project)
+    assert "1 text of fewer than 6 bytes only as JSON quotes it" in result.stdout

@@ -18,7 +18,7 @@ from pathlib import Path
 from ctxvc.store.store import create
 from tests.faults import tracer
 from tests.faults.tracer import Tree, Watch
-from tests.faults.workload import SESSION, Ledger, missing, unsound, work
+from tests.faults.workload import SESSION, Ledger, missing, uninvited, unsound, work
 
 #: Cases on one store, and how often it is looked at with git's own eyes.
 _CASES_A_STORE = 20
@@ -102,14 +102,17 @@ def main(kind: str, folder: Path, seed: int, cases: int) -> None:
         counts["acknowledged"] += len(ledger.blocks) - before
         absent = missing(path, ledger)
         counts["missing"] += len(absent)
-        wrong += [f"case {case}: {words}" for words in (*absent, *ledger.failures)]
+        absent += uninvited(path, ledger) if ledger.refused else []
+        counts["refused"] += len(ledger.refused)
+        ledger.refused.clear()
+        wrong += [f"case {case}: {problem}" for problem in (*absent, *ledger.failures)]
         ledger.failures.clear()
         if counts["cases"] % _LOOKED_AT == 0:
             counts["looked at"] += 1
-            wrong += [f"case {case}: {words}" for words in unsound(path)]
+            wrong += [f"case {case}: {problem}" for problem in unsound(path)]
         if len(wrong) > 20:
             break
-    print(json.dumps({**counts, "missing": counts["missing"], "wrong": wrong[:20]}))
+    print(json.dumps({**counts, "missing": counts["missing"], "refused": counts["refused"], "wrong": wrong[:20]}))
 
 
 if __name__ == "__main__":

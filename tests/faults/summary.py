@@ -30,8 +30,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def line(name: str, **counts: int | str) -> str:
     """`kills: 1,000, seed 15, acknowledged 12,345`"""
     first, *rest = (f"{value:,}" if isinstance(value, int) else value for value in counts.values())
-    words = [name.replace("_", " ") for name in counts][1:]
-    return ", ".join([f"{name}: {first}", *(f"{word} {value}" for word, value in zip(words, rest, strict=True))])
+    labels = [name.replace("_", " ") for name in counts][1:]
+    return ", ".join([f"{name}: {first}", *(f"{label} {value}" for label, value in zip(labels, rest, strict=True))])
 
 
 @pytest.fixture(scope="session")

@@ -97,19 +97,19 @@ def spoil(file: Path, chance: random.Random) -> str:
     return how
 
 
-def problem(done: Result) -> str:
+def problem(result: Result) -> str:
     """What is wrong with how a command ended; empty if nothing is."""
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        return f"traceback: {done.exception!r}"
-    if done.exit_code not in (0, 1, 2, 3, 4):
-        return f"exit code {done.exit_code}"
-    if done.exit_code in (2, 3, 4) and not done.stderr.strip() and not done.stdout.strip():
-        return f"exit code {done.exit_code} without a word"
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"traceback: {result.exception!r}"
+    if result.exit_code not in (0, 1, 2, 3, 4):
+        return f"exit code {result.exit_code}"
+    if result.exit_code in (2, 3, 4) and not result.stderr.strip() and not result.stdout.strip():
+        return f"exit code {result.exit_code} without a word"
     return ""
 
 
 def ran(project: Path) -> dict[tuple[str, ...], Result]:
-    return {words: CliRunner().invoke(cli, ["-C", str(project), *words]) for words in READING}
+    return {command: CliRunner().invoke(cli, ["-C", str(project), *command]) for command in READING}
 
 
 def test_one_damaged_file_never_gives_a_wrong_body(
@@ -144,11 +144,13 @@ def test_one_damaged_file_never_gives_a_wrong_body(
         runs = ran(project)
         counts["commands"] += len(runs)
         wrong += [
-            f"{where}: {' '.join(words)}: {trouble}" for words, done in runs.items() if (trouble := problem(done))
+            f"{where}: {' '.join(command)}: {trouble}"
+            for command, result in runs.items()
+            if (trouble := problem(result))
         ]
         torn = "/ctxvc/journal/" in name and how in ("truncate", "zero", "remove")
         deleted = "/refs/heads/" in name and how == "remove"
-        complained = errors or any(done.exit_code != before[words].exit_code for words, done in runs.items())
+        complained = errors or any(result.exit_code != before[command].exit_code for command, result in runs.items())
         counts["told"] += bool(complained)
         lost = len(right) - len(there)
         counts["torn"] += torn

@@ -33,9 +33,9 @@ _APPENDS_A_STEP = 3
 
 def campaign(kind: str, folder: Path, seed: int, cases: int) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
-    words = [sys.executable, "-W", "error", "-m", "tests.faults.campaign", kind, str(folder), str(seed), str(cases)]
+    command = [sys.executable, "-W", "error", "-m", "tests.faults.campaign", kind, str(folder), str(seed), str(cases)]
     answer = subprocess.run(
-        words, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
     counts: dict[str, Any] = json.loads(answer.stdout)
@@ -56,7 +56,7 @@ def test_kills_at_random_system_calls(tmp_path: Path, seed: int, times: Times, t
 def test_full_and_failing_disks(tmp_path: Path, seed: int, times: Times, tell: Tell) -> None:
     counts = campaign("disks", tmp_path / "disks", seed, times(300))
     tell(line("full and failing disks", cases=counts["cases"], seed=seed, failed_calls=counts["failed calls"],
-              acknowledged_blocks=counts["acknowledged"], missing=counts["missing"],
+              acknowledged_blocks=counts["acknowledged"], missing=counts["missing"], refused=counts["refused"],
               wrong=len(counts["wrong"])))  # fmt: skip
     assert counts["wrong"] == []
 

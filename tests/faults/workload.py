@@ -31,17 +31,17 @@ class Ledger:
         for line in lines:
             if not line.endswith("\n"):
                 continue
-            verb, scope, words = line.rstrip("\n").split(" ", 2)
+            verb, scope, text = line.rstrip("\n").split(" ", 2)
             if verb == "block":
-                block, body = words.split(" ", 1)
+                block, body = text.split(" ", 1)
                 assert (scope, block) not in self.blocks, f"{scope}:{block} was given twice"
                 self.blocks[scope, block] = body
             elif verb == "archived":
-                self.archived.add((scope, words))
+                self.archived.add((scope, text))
             elif verb == "refused":
-                self.refused.add(words)
+                self.refused.add(text)
             else:
-                self.failures.append(words)
+                self.failures.append(text)
 
 
 def work(path: Path, out: int, seed: int, name: str) -> None:
@@ -49,8 +49,8 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
     chance = random.Random(seed)
     writers.FLUSH_STEPS = chance.choice([1, 1, 2, 8, 32])
 
-    def say(words: str) -> None:
-        os.write(out, f"{words}\n".encode())
+    def say(text: str) -> None:
+        os.write(out, f"{text}\n".encode())
 
     def append(session: Writer, *messages: object) -> None:
         for message in messages:
@@ -112,6 +112,13 @@ def missing(path: Path, ledger: Ledger) -> list[str]:
         if session.flush_failure is not None:
             absent.append(f"no flush: {session.flush_failure}")
     return absent
+
+
+def uninvited(path: Path, ledger: Ledger) -> list[str]:
+    """What was refused and is there nevertheless."""
+    with Store(path) as store, store.writer(SESSION, "main") as session:
+        bodies = {body.decode() for scope in session.scopes() for body in contents(session, scope).values()}
+    return sorted(f"{body} was refused, and is there" for body in ledger.refused & bodies)
 
 
 def unsound(path: Path) -> list[str]:

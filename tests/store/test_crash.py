@@ -86,9 +86,9 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
             killer.start()
             lines = writer.stdout.read().decode().splitlines(keepends=True)
             killer.join()
-        for words in lines:
-            if words.endswith("\n"):
-                block, text = words.rstrip("\n").split(" ", 1)
+        for output in lines:
+            if output.endswith("\n"):
+                block, text = output.rstrip("\n").split(" ", 1)
                 assert block not in acknowledged, "a number was given twice"
                 acknowledged[block] = text
         in_order(path, acknowledged)

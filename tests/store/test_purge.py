@@ -518,7 +518,7 @@ def test_what_cannot_be_taken_out_is_refused_before_anything_is_changed(filled: 
 # --- encoded
 
 
-def spoken(form: Form) -> str:
+def written(form: Form) -> str:
     return form.encode(f"user:{ODD}, and more".encode()).decode()
 
 
@@ -532,24 +532,22 @@ STORED = ("base64 for URLs", "base64 in lines of 76", "base64 in a URL", "HEX", 
 @pytest.mark.parametrize("name", STORED)
 def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Path, name: str) -> None:
     """In bodies, arguments, results, notes, messages, plans, labels, stubs, and what waits in a journal."""
-    form, words = FORMS[name], spoken(FORMS[name])
-    call = call_part("sh", "c1", json.dumps({"cmd": f"echo {words}", "n": 1}).encode())
+    form, text = FORMS[name], written(FORMS[name])
+    call = call_part("sh", "c1", json.dumps({"cmd": f"echo {text}", "n": 1}).encode())
     with Store(path) as store:
         with store.writer("demo") as session:
-            session.append(
-                human(words), Message(role="assistant", parts=(call,)), results(result("c1", f"({words})\n"))
-            )
-            session.append(reply(f"It says {words}."))
-            session.note(f"{words}\nis what it says")
+            session.append(human(text), Message(role="assistant", parts=(call,)), results(result("c1", f"({text})\n")))
+            session.append(reply(f"It says {text}."))
+            session.note(f"{text}\nis what it says")
             row = session.ledger()["B3"]
-            gone = msgspec.structs.replace(
+            archived = msgspec.structs.replace(
                 row, state="archived", level=1, stub=f"[archived {row.handle}: {row.label}]", removed_by="user"
             )
-            session.change(subject=f"archive B3: {words}", op="archive", actor="user", rows=[gone])
-            action = Action(verb="mask", targets=("B1",), index=words)
-            plan = Plan(actions=(action,), actor="user", reason=f"because of {words}")
+            session.change(subject=f"archive B3: {text}", op="archive", actor="user", rows=[archived])
+            action = Action(verb="mask", targets=("B1",), index=text)
+            plan = Plan(actions=(action,), actor="user", reason=f"because of {text}")
             plans.put(store, "demo", "main", plan, base_commit=session.tip(), time="2026-01-01T00:00:00Z")
-            session.append(human(f"{words} waits"), reply("so", "c2"))
+            session.append(human(f"{text} waits"), reply("so", "c2"))
             before = contents(session)
         report = purge.purge(store, Wanted(texts=(ODD,)))
         assert report.forms == ("json", "url", "hex", "base64") and report.short == 0
@@ -572,17 +570,17 @@ def test_a_text_that_is_too_short_to_be_looked_for_encoded_is_counted(filled: Pa
 
 
 def test_what_ctxvc_cut_goes_too_where_it_is_encoded(path: Path) -> None:
-    words = base64.b64encode(b"the customer is Jane Doe of 12 Elm Street, and she owes us a lot").decode()
+    text = base64.b64encode(b"the customer is Jane Doe of 12 Elm Street, and she owes us a lot").decode()
     with Store(path) as store:
         with store.writer("demo") as session:
-            session.append(human("x" * 60 + " the customer is Jane Doe of 12 Elm Street"), reply(f"{words} {words}"))
+            session.append(human("x" * 60 + " the customer is Jane Doe of 12 Elm Street"), reply(f"{text} {text}"))
             row = session.ledger()["B2"]
-            gone = msgspec.structs.replace(
-                row, state="archived", stub=f"[{row.handle}: {words[:40]}…]", removed_by="user"
+            archived = msgspec.structs.replace(
+                row, state="archived", stub=f"[{row.handle}: {text[:40]}…]", removed_by="user"
             )
-            session.change(subject=f"archive B2: {words[:50]}…", op="archive", actor="user", rows=[gone])
+            session.change(subject=f"archive B2: {text[:50]}…", op="archive", actor="user", rows=[archived])
         purge.purge(store, Wanted(texts=("the customer is Jane Doe of 12 Elm Street",)))
-    assert words[:16].encode() not in everything(path)
+    assert text[:16].encode() not in everything(path)
     sound(path)
 
 
@@ -607,9 +605,9 @@ def test_files_outside_are_read_and_never_changed(filled: Path, tmp_path: Path) 
     files += [tmp_path / "d.jsonl.gz", tmp_path / "gone", tmp_path / "link", pipe]
     with Store(filled) as store:
         dry = purge.survey(store, Wanted(texts=(SECRET,)), files)
-        done = purge.purge(store, Wanted(texts=(SECRET,)), files)
-    assert dry.copies == done.copies
-    states = {Path(copy.place).name: copy.state for copy in done.copies}
+        report = purge.purge(store, Wanted(texts=(SECRET,)), files)
+    assert dry.copies == report.copies
+    states = {Path(copy.place).name: copy.state for copy in report.copies}
     assert states == {
         "a.jsonl": "has", "b.jsonl": "has", "c.jsonl": "clean", "d.jsonl.gz": "has", "gone": "unknown",
         "link": "unknown", "pipe": "unknown", "": "unknown",
