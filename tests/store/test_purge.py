@@ -20,6 +20,7 @@ from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.importing import import_paths
 from ctxvc.store import check, checkout, leaks, plans, purge, purged, searching
 from ctxvc.store.copies import copies
 from ctxvc.store.purge import Wanted
@@ -561,6 +562,27 @@ def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Pa
     assert before["B4"] != after["B4"] and after["B4"][:8] == b"It says " and after["B4"][-1:] == b"."
     clean = form.decode(after["B4"][8:-1])
     assert re.sub(rb"\[REDACTED:purged:[0-9a-f]{8}\]\.{0,2}", b"|", clean) == b"user:|, and more"
+
+
+def test_an_encoded_text_leaves_the_request_and_what_an_importer_noted(tmp_path: Path) -> None:
+    recording = tmp_path / "log.jsonl"
+    token = base64.b64encode(f"me:{ODD}".encode()).decode()
+    system = [{"type": "text", "text": f"Authorization: Basic {token}"}]
+    tools = [{"name": "t", "description": ODD.encode().hex(), "input_schema": {"type": "object"}}]
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "yes"}], "model": "claude-x"}
+    request = {
+        "model": "claude-x",
+        "system": system,
+        "tools": tools,
+        "messages": [{"role": "user", "content": "hello"}],
+    }
+    recording.write_text(json.dumps({"request": request, "response": answer}) + "\n")
+    with create(tmp_path / ".ctxvc") as store:
+        list(import_paths(store, [recording], final=True, redact=False))
+        assert Scrub(words={ODD.encode(): b"-"}).has(everything(store.path))
+        purge.purge(store, Wanted(texts=(ODD,)))
+    assert not any(True for _ in searching.left(tmp_path / ".ctxvc", Scrub(words={ODD.encode(): b"-"})))
+    sound(tmp_path / ".ctxvc")
 
 
 def test_a_text_that_is_too_short_to_be_looked_for_encoded_is_counted(filled: Path) -> None:
