@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -56,11 +56,11 @@ def supervised(python: str, program: str = str(SUPERVISOR)) -> list[str]:
 class Shell:
     """Runs commands, until it is stopped. What they leave in the background lives until it is closed.
 
-    `program` is the command line of the supervisor, where that is not the usual one: a sandbox has its own.
+    `program` gives the command line of the supervisor, where that is not the usual one: a sandbox has its own.
     """
 
-    def __init__(self, program: Sequence[str] = ()) -> None:
-        self._program = program or supervised(sys.executable)
+    def __init__(self, program: Callable[[], Sequence[str]] | None = None) -> None:
+        self._program = program or (lambda: supervised(sys.executable))
         self._running: set[_Call] = set()
         self._supervisor: _Supervisor | None = None
         self._stopped = False
@@ -94,7 +94,7 @@ class Shell:
         """The supervisor, which is started where none works. Raises: CtxvcError where it does not start."""
         with self._lock:
             if self._supervisor is None or not self._supervisor.works():
-                self._supervisor = _Supervisor(self._program, env)
+                self._supervisor = _Supervisor(self._program(), env)
             return self._supervisor
 
     def jobs(self) -> list[Job]:

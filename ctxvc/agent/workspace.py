@@ -144,7 +144,7 @@ class Workspace:
         self.root = self.root.resolve()
         self._tree = Tree(self.root)
         self._footholds = Footholds(self.root)
-        self._shell = Shell(self.sandbox.supervised() if self.sandbox else ())
+        self._shell = Shell(self.sandbox.supervised if self.sandbox else None)
 
     @property
     def names(self) -> frozenset[str]:
