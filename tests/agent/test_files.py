@@ -92,6 +92,34 @@ def test_a_race_between_the_look_and_the_write_does_not_lead_out(space: Workspac
     assert [each.name for each in (space.root.parent / "outside").iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("tool", ["write_file", "edit_file", "read_file"])
+@pytest.mark.parametrize("name", ["d", "file"])
+def test_what_takes_a_names_place_after_it_was_looked_at_is_not_followed(
+    space: Workspace, monkeypatch: pytest.MonkeyPatch, tool: str, name: str
+) -> None:
+    """A link to a folder outside for `d`, one to a file outside for `file`: at the worst moment there is."""
+    (space.root / "d").mkdir()
+    (space.root / "d" / "file").write_text("ours")
+    target = {"d": space.root.parent / "outside", "file": space.root.parent / "outside" / "file"}[name]
+    place = {"d": space.root / "d", "file": space.root / "d" / "file"}[name]
+    looked = os.stat
+
+    def stat(path: str, *given: object, **more: object) -> os.stat_result:
+        seen = looked(path, *given, **more)  # type: ignore[arg-type]
+        if path == name and not place.is_symlink():
+            place.rename(space.root / "aside")
+            place.symlink_to(target)
+        return seen
+
+    monkeypatch.setattr("ctxvc.agent.files.os.stat", stat)
+    more = {"write_file": {"content": "x"}, "edit_file": {"old": "ours", "new": "x"}, "read_file": {}}[tool]
+    done = space.run(tool, {"path": "d/file", **more})
+    monkeypatch.undo()
+    assert place.is_symlink() or tool == "write_file"
+    assert b"theirs" not in done.output
+    assert (space.root.parent / "outside" / "file").read_text() == "theirs"
+
+
 def test_the_folder_is_the_one_that_was_there_at_the_start(space: Workspace) -> None:
     space.root.rename(space.root.with_name("moved"))
     space.root.symlink_to("outside")
