@@ -71,7 +71,10 @@ def _plain(part: str) -> Iterator[str]:
 
 
 class Footholds:
-    """Those of a project, watched: each look tells what has changed since the one before."""
+    """Those of a project, watched: each look tells what has changed since the one before.
+
+    `partial` says that the last look did not come to the end: what lies deepest is not watched.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -97,7 +100,7 @@ class Footholds:
         if before is None:
             return []
         told = [(path, "new" if path not in before else "changed") for path in now if now[path] != before.get(path)]
-        told += [(path, "removed") for path in before if path not in now]
+        told += [(path, "removed") for path in before if path not in now and not os.path.lexists(path)]
         return [f"{os.path.relpath(path, self._root)} ({how})" for path, how in sorted(told)]
 
     def _seen(self) -> dict[str, object]:

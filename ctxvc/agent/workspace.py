@@ -139,6 +139,7 @@ class Workspace:
     _shell: Shell = field(init=False, repr=False)
     _tree: Tree = field(init=False, repr=False)
     _footholds: Footholds = field(init=False, repr=False)
+    _partial: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.root = self.root.resolve()
@@ -191,7 +192,13 @@ class Workspace:
     def alarm(self) -> str:
         """What has changed since the last look, of what would run code later; empty where nothing has."""
         changes = self._footholds.changes()
-        return f"this may run code later: {_few(changes)}" if changes else ""
+        said = [f"this may run code later: {_few(changes)}"] if changes else []
+        if self._footholds.partial and not self._partial:
+            self._partial = True
+            said.append(
+                f"of more than {footholds.FOLDERS:,} folders the deepest are not watched for what runs code later"
+            )
+        return "; ".join(said)
 
     # --- the tools
 

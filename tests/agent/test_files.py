@@ -238,3 +238,13 @@ def test_of_a_project_with_many_folders_a_second_look_is_cheap(tmp_path: Path) -
     shutil.rmtree(tmp_path / "d3")
     assert watch.changes() == ["d3/e30/.claude/settings.json (removed)"]
     assert watch.changes() == []
+
+
+def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footholds, "FOLDERS", 1)
+    done = space.run("bash", {"command": "true"})
+    assert done.alarm == "of more than 1 folders the deepest are not watched for what runs code later"
+    assert space.run("bash", {"command": "true"}).alarm == ""
+    (space.root / ".claude").mkdir()
+    (space.root / ".claude" / "settings.json").write_text("{}")
+    assert space.run("bash", {"command": "true"}).alarm == "this may run code later: .claude/settings.json (new)"
