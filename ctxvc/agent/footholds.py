@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import threading
 import time
 import unicodedata
@@ -44,7 +45,7 @@ _SETTLED = 100_000_000
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
     """Why nothing is written at this path below a project, by what is there; empty where something may be.
 
-    `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that hooks are run from.
+    `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that things are run from.
     """
     for depth, part in enumerate(parts):
         for name in _plain(part):
@@ -59,7 +60,7 @@ def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequenc
         if all(has(depth, name) for name in _BARE):
             return "it lies in a git repository"
     if any(tuple(map(str.casefold, parts[: len(path)])) == tuple(map(str.casefold, path)) for path in hooks):
-        return "git runs hooks from there"
+        return "programs or hooks are run from there"
     return ""
 
 
@@ -85,11 +86,12 @@ class Footholds:
         self.partial = False
 
     def hooks(self) -> list[tuple[str, ...]]:
-        """The paths below the project that configurations run hooks from."""
+        """The paths below the project that configurations run hooks from, and that of the programs that run us."""
         with self._lock:
             if self._before is None:
                 self._before = self._seen()
-            below = (os.path.relpath(path, self._root) for _, paths in self._hooks.values() for path in paths)
+            named = [path for _, paths in self._hooks.values() for path in paths]
+            below = (os.path.relpath(path, self._root) for path in (*named, os.path.realpath(sys.prefix)))
             return [tuple(path.split("/")) for path in below if not path.startswith("..") and path != "."]
 
     def changes(self) -> list[str]:

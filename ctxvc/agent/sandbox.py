@@ -73,7 +73,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     def supervised(self) -> Sequence[str]:
         """The command line of a supervisor in the sandbox."""
         program = f"{_INSTALLED}/{SUPERVISOR.name}"
-        python = os.path.realpath(sys.executable)
+        python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         return [*self._bubblewrap(), "--ro-bind", str(SUPERVISOR), program, *supervised(python, program)]
 
     def _bubblewrap(self) -> list[str]:
@@ -101,6 +101,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
             words += ["--bind", str(path), str(path)]
         if self.store and self.store.exists() and self.store.is_relative_to(self.root):
             words += ["--ro-bind", str(self.store), str(self.store)]
+        if (own := Path(sys.prefix).resolve()).is_relative_to(self.root) and own != self.root:
+            words += ["--ro-bind", str(own), str(own)]  # what runs ctxvc is not for its agent to change
         return [*words, "--chdir", str(self.root)]
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
 
 from ctxvc.core import variables
 
 #: Names the descriptor over which the rest of the environment comes.
 CHANNEL = "CTXVC_ENVIRONMENT_FD"
 
+PACKAGE = Path(__file__).parents[1]
 _VALUED = ("-C", "--session", "--color")
 _CHUNK = 1 << 16
 #: Of linux/prctl.h.
@@ -85,7 +87,22 @@ def separate() -> None:
     if any(not variables.is_open(name) for name in os.environ) and sys.executable and sys.orig_argv:
         _start_again(hidden)
     os.environ = Environment(os.environ, hidden)  # type: ignore[assignment]  # noqa: B003 - no variable is unset
+    sys.path[:] = _elsewhere(sys.path, Path.cwd())
     _close()
+
+
+def _elsewhere(places: Iterable[str], folder: Path) -> list[str]:
+    """Where modules are looked for, without the folder that the agent writes in, but for what is ours there.
+
+    Else a module that it writes could be loaded into this process later, and see all that is in it.
+    """
+    ours = (Path(sys.prefix).resolve(), PACKAGE.parent.resolve())
+    made = []
+    for place in places:
+        path = (folder / place).resolve()
+        if not path.is_relative_to(folder.resolve()) or path == ours[1] or path.is_relative_to(ours[0]):
+            made.append(place)
+    return made
 
 
 def is_separate() -> bool:

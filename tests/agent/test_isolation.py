@@ -251,6 +251,28 @@ def test_who_kills_the_supervisor_gains_nothing(folder: Path) -> None:
 # --- places from which code runs later
 
 
+def test_no_file_tool_of_a_run_writes_where_code_would_run_later(folder: Path) -> None:
+    """Each in a run, also through a link and into what a command has just made."""
+    places = [
+        ".git/hooks/pre-commit", ".GIT/config", ".git /config", "GIT~1/config", "part/.git/config", "bare/hooks/update",
+        ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x", ".mcp.json", ".husky/pre-commit",
+        ".githooks/pre-push", "tools/pre-push", ".ctxvc/config", ".ctxvc/hooks/x", "link/config", "out/x", "../x",
+    ]  # fmt: skip
+    made = "git init -q; git init -q part; git init -q --bare bare; ln -s .git link; ln -s .. out; mkdir tools"
+    named = "git config core.hooksPath tools"
+    writes = [call("write_file", path=path, content="#!/bin/sh\n") for path in places]
+    edits = [call("edit_file", path=path, old="[core]", new="[x]") for path in (".git/config", ".ctxvc/config")]
+    # A command looks at the places; before the first nothing has.
+    script = [bash(f"{made}; {named}"), {"content": [*writes, *edits]}, {"content": "Done."}]
+    ran(folder, script=script)
+    said = outputs(folder)[1:]
+    assert len(said) == len(places) + 2
+    assert [words for words in said if "is not for writing" not in words and "is outside" not in words] == []
+    assert not [path for path in places if (folder / path).exists() and not path.endswith("/config")]
+    assert not (folder.parent / "x").exists()
+    assert "[core]" in (folder / ".git" / "config").read_text()
+
+
 def test_what_a_shell_changes_where_code_would_run_later_is_told(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     subprocess.run(["git", "init", "-q", str(folder / "part")], check=True)

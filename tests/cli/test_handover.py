@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +67,13 @@ def test_what_is_handed_over_is_read_once_and_whole(monkeypatch: pytest.MonkeyPa
     for nothing in ("", "x", "-1", "9999", "9" * 40):
         monkeypatch.setenv(handover.CHANNEL, nothing)
         assert handover._received() == {}
+
+
+def test_modules_are_not_looked_for_where_the_agent_writes(tmp_path: Path) -> None:
+    inside = ["", ".", str(tmp_path), str(tmp_path / "src"), "lib"]
+    ours = [str(handover.PACKAGE.parent), f"{sys.prefix}/lib/python3/site-packages", "/usr/lib/python3"]
+    assert handover._elsewhere([*inside, *ours], tmp_path) == ours
+    assert handover._elsewhere(ours, handover.PACKAGE.parent) == ours
 
 
 SECRETS = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS"]
