@@ -85,6 +85,11 @@ class Footholds:
         self._lock = threading.Lock()
         self.partial = False
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody has looked yet."""
+        return self._before is not None
+
     def hooks(self) -> list[tuple[str, ...]]:
         """The paths below the project that configurations run hooks from, and that of the programs that run us."""
         with self._lock:

@@ -215,7 +215,10 @@ class _Call:
         end = time.monotonic() + seconds
         while not self._heard.endswith(b"\n"):
             self._channel.settimeout(max(0.001, end - time.monotonic()))
-            data = self._channel.recv(1 << 16)
+            try:
+                data = self._channel.recv(1 << 16)
+            except ConnectionError:  # it was ended before it had read all that was asked
+                data = b""
             if not data:
                 raise CtxvcError("the supervisor of the commands was ended, and the command with it")
             self._heard += data

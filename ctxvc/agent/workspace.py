@@ -191,7 +191,7 @@ class Workspace:
 
     def alarm(self) -> str:
         """What has changed since the last look, of what would run code later; empty where nothing has."""
-        changes = self._footholds.changes()
+        changes = self._footholds.changes() if self._footholds.watched else []
         said = [f"this may run code later: {_few(changes)}"] if changes else []
         if self._footholds.partial and not self._partial:
             self._partial = True

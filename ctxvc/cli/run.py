@@ -295,7 +295,8 @@ def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
     from ctxvc.agent.shell import end_orphans
 
     try:
-        hands.begin()
+        if hands.sandbox:
+            hands.begin()  # here, since it ends with the thread that began it
         output.note(safe(hands.sandbox.title if hands.sandbox else OPEN))
         yield
     finally:
