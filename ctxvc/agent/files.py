@@ -78,15 +78,15 @@ class Place:
                 pass
             self.enter(self.missing.pop(0))
         folder, before = self.folders[-1], self.status()
-        made = f".{self.last[:80]}.{secrets.token_hex(6)}"
-        handle = os.open(made, _MAKE, 0o600, dir_fd=folder)
+        temporary = f".{self.last[:80]}.{secrets.token_hex(6)}"
+        handle = os.open(temporary, _MAKE, 0o600, dir_fd=folder)
         try:
             with open(handle, "wb") as file:
                 file.write(data)
                 os.fchmod(handle, before.st_mode & 0o7777 if before else 0o644)
-            os.replace(made, self.last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary, self.last, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            os.unlink(made, dir_fd=folder)
+            os.unlink(temporary, dir_fd=folder)
             raise
 
     def enter(self, name: str) -> None:

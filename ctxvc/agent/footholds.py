@@ -95,8 +95,8 @@ class Footholds:
         with self._lock:
             if self._before is None:
                 self._before = self._seen()
-            named = [path for _, paths in self._hooks.values() for path in paths]
-            below = (os.path.relpath(path, self._root) for path in (*named, os.path.realpath(sys.prefix)))
+            listed = [path for _, paths in self._hooks.values() for path in paths]
+            below = (os.path.relpath(path, self._root) for path in (*listed, os.path.realpath(sys.prefix)))
             return [tuple(path.split("/")) for path in below if not path.startswith("..") and path != "."]
 
     def changes(self) -> list[str]:
@@ -106,14 +106,14 @@ class Footholds:
             now = self._before
         if before is None:
             return []
-        told = [(path, "new" if path not in before else "changed") for path in now if now[path] != before.get(path)]
-        told += [(path, "removed") for path in before if path not in now and not os.path.lexists(path)]
-        return [f"{os.path.relpath(path, self._root)} ({how})" for path, how in sorted(told)]
+        report = [(path, "new" if path not in before else "changed") for path in now if now[path] != before.get(path)]
+        report += [(path, "removed") for path in before if path not in now and not os.path.lexists(path)]
+        return [f"{os.path.relpath(path, self._root)} ({how})" for path, how in sorted(report)]
 
     def _seen(self) -> dict[str, object]:
         """The signature of each file that is watched, by its path."""
         seen: dict[str, object] = {}
-        self._hooks = {path: known for path, known in self._hooks.items() if os.path.lexists(path)}
+        self._hooks = {path: cached for path, cached in self._hooks.items() if os.path.lexists(path)}
         for folder in self._root.parents:
             if (folder / ".git").exists():
                 self._git(str(folder / ".git"), seen)
@@ -138,9 +138,9 @@ class Footholds:
         """The folders inside to look through, and what is watched; nothing is read again that did not change."""
         try:
             changed = os.lstat(path).st_ctime_ns
-            known = self._folders.get(path)
-            if known and known[0] == changed:
-                return known[1:]
+            cached = self._folders.get(path)
+            if cached and cached[0] == changed:
+                return cached[1:]
             with os.scandir(path) as entries:
                 inside = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
@@ -180,16 +180,16 @@ class Footholds:
     def _named_hooks(self, config: str, top: str) -> tuple[str, ...]:
         """The folders below the project that a configuration has hooks run from."""
         signed = _signature(config)
-        known = self._hooks.get(config)
-        if signed is None or (known and known[0] == signed):
-            return known[1] if known else ()
+        cached = self._hooks.get(config)
+        if signed is None or (cached and cached[0] == signed):
+            return cached[1] if cached else ()
         try:
             with open(config, encoding="utf-8", errors="replace") as file:
                 text = file.read(_READ)
         except OSError:
             return ()
-        named = (os.path.expanduser(path.strip('"')) for path in _HOOKS_PATH.findall(text))  # noqa: PTH111
-        paths = (os.path.normpath(f"{top}/{path}" if not path.startswith("/") else path) for path in named)
+        listed = (os.path.expanduser(path.strip('"')) for path in _HOOKS_PATH.findall(text))  # noqa: PTH111
+        paths = (os.path.normpath(f"{top}/{path}" if not path.startswith("/") else path) for path in listed)
         root = str(self._root)
         self._hooks[config] = signed, tuple(path for path in paths if path.startswith(f"{root}/"))
         return self._hooks[config][1]
@@ -232,7 +232,7 @@ def _named(path: str) -> str:
     """The directory that a `.git` file names."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            words = file.read(4096)
+            text = file.read(4096)
     except OSError:
         return path
-    return os.path.join(os.path.dirname(path), words.removeprefix("gitdir:").strip().partition("\n")[0])  # noqa: PTH120
+    return os.path.join(os.path.dirname(path), text.removeprefix("gitdir:").strip().partition("\n")[0])  # noqa: PTH120

@@ -30,7 +30,7 @@ _TEMPORARY = frozenset({"TMPDIR", "TMP", "TEMP"})
 
 
 def environment(
-    given: Mapping[str, str], names: Collection[str], secrets: Mapping[str, str], *, sandboxed: bool = False
+    source: Mapping[str, str], names: Collection[str], secrets: Mapping[str, str], *, sandboxed: bool = False
 ) -> dict[str, str]:
     """What a command is started with: the short list, and the variables `names`, of those that are `given`.
 
@@ -38,13 +38,13 @@ def environment(
     Raises: BadInput for a name that is not set, Refused for one that holds a key.
     """
     left_out = _TEMPORARY if sandboxed else frozenset()
-    env = {name: value for name, value in given.items() if variables.for_command(name) and name not in left_out}
+    env = {name: value for name, value in source.items() if variables.for_command(name) and name not in left_out}
     for name in names:
-        if name not in given:
+        if name not in source:
             raise BadInput(f"the variable {name[:80]} is not set", hint="export it first, or leave --env out")
         if variables.is_credential(name):
             raise Refused(f"{name} is not handed to commands: it is a key", hint="give them a key of their own")
-        env[name] = given[name]
+        env[name] = source[name]
     for name in [*env]:
         if key := variables.carried(name, env, secrets):
             if name in names:
@@ -77,8 +77,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return [*self._bubblewrap(), "--ro-bind", str(SUPERVISOR), program, *supervised(python, program)]
 
     def _bubblewrap(self) -> list[str]:
-        words = [self.program, "--die-with-parent", "--unshare-user", "--cap-drop", "ALL", "--unshare-pid"]
-        words += [
+        arguments = [self.program, "--die-with-parent", "--unshare-user", "--cap-drop", "ALL", "--unshare-pid"]
+        arguments += [
             "--unshare-ipc",
             "--unshare-uts",
             "--unshare-cgroup-try",
@@ -86,24 +86,24 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         ]
         for path in map(Path, _SYSTEM):
             if path.is_symlink():
-                words += ["--symlink", str(path.readlink()), str(path)]
+                arguments += ["--symlink", str(path.readlink()), str(path)]
             elif path.exists():
-                words += ["--ro-bind", str(path), str(path)]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108 - its own
-        words += ["--tmpfs", str(self.home)]
+                arguments += ["--ro-bind", str(path), str(path)]
+        arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108 - its own
+        arguments += ["--tmpfs", str(self.home)]
         # The interpreter of the supervisor, which may lie in the home folder; nothing of the person's is in it.
         for prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
             if not prefix.startswith(("/usr", "/opt")):
-                words += ["--ro-bind", prefix, prefix]
+                arguments += ["--ro-bind", prefix, prefix]
         if self.network and (names := _name_servers()):
-            words += ["--ro-bind", names, names]
+            arguments += ["--ro-bind", names, names]
         for path in (self.root, *self.bound):
-            words += ["--bind", str(path), str(path)]
+            arguments += ["--bind", str(path), str(path)]
         if self.store and self.store.exists() and self.store.is_relative_to(self.root):
-            words += ["--ro-bind", str(self.store), str(self.store)]
+            arguments += ["--ro-bind", str(self.store), str(self.store)]
         if (own := Path(sys.prefix).resolve()).is_relative_to(self.root) and own != self.root:
-            words += ["--ro-bind", str(own), str(own)]  # what runs ctxvc is not for its agent to change
-        return [*words, "--chdir", str(self.root)]
+            arguments += ["--ro-bind", str(own), str(own)]  # what runs ctxvc is not for its agent to change
+        return [*arguments, "--chdir", str(self.root)]
 
 
 def sandbox(
@@ -133,19 +133,19 @@ def sandbox(
             raise BadInput(f"there is no {path} to bind")
         if home.is_relative_to(path):
             raise Refused(f"--bind {path} would show the whole home folder", hint="bind what is needed of it")
-    made = Sandbox(root=root, home=home, program=program, bound=places, store=store, network=network)
-    _check(made)
-    return made
+    box = Sandbox(root=root, home=home, program=program, bound=places, store=store, network=network)
+    _check(box)
+    return box
 
 
-def _check(made: Sandbox) -> None:
+def _check(box: Sandbox) -> None:
     """Raises: Refused where bubblewrap does not work here."""
-    words = [*made._bubblewrap(), "/bin/bash", "-c", "exit 0"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={}, timeout=_PROBE)
-    if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2][:200]
+    arguments = [*box._bubblewrap(), "/bin/bash", "-c", "exit 0"]
+    outcome = subprocess.run(arguments, capture_output=True, text=True, check=False, env={}, timeout=_PROBE)
+    if outcome.returncode:
+        output = outcome.stderr.strip().rpartition("\n")[2][:200]
         raise Refused(
-            f"bubblewrap does not work here: {said or f'exit code {done.returncode}'}",
+            f"bubblewrap does not work here: {output or f'exit code {outcome.returncode}'}",
             hint="it needs user namespaces, which a container or the system may not allow",
         )
 

@@ -229,8 +229,8 @@ class _Call:
         match self.answer(seconds):
             case {"code": int(code)}:
                 self.code = code
-            case told:
-                raise CtxvcError(f"the command did not start: {str(told)[:200]}")
+            case report:
+                raise CtxvcError(f"the command did not start: {str(report)[:200]}")
 
     def kill(self) -> None:
         try:
@@ -263,11 +263,11 @@ def end_orphans() -> list[Job]:
         table = supervisor.processes()
         tree = supervisor.below(table, os.getpid())
         ours = os.getsid(0)
-        left = [each for each in table if each.pid in tree and each.session != ours]
-        for each in left:
-            ended.setdefault(each.pid, Job(command=each.command, seconds=each.seconds))
-            supervisor.kill(each.pid)
-        if not left:
+        remaining = [item for item in table if item.pid in tree and item.session != ours]
+        for item in remaining:
+            ended.setdefault(item.pid, Job(command=item.command, seconds=item.seconds))
+            supervisor.kill(item.pid)
+        if not remaining:
             break
         time.sleep(_PAUSE)
     for pid in ended:

@@ -85,29 +85,29 @@ class Supervisor:
         if not letter or not handles:
             self._end()
             return False
-        asked = socket.socket(fileno=handles[0])
+        question = socket.socket(fileno=handles[0])
         if letter == b"r":
-            self._run(asked, handles[1])
+            self._run(question, handles[1])
             return True
         if letter == b"l":
-            _tell(asked, [each._asdict() for each in self._background()])
+            _tell(question, [item._asdict() for item in self._background()])
             return True
         ended = self._background()
         self._end()
-        _tell(asked, [each._asdict() for each in ended])
+        _tell(question, [item._asdict() for item in ended])
         return False
 
-    def _run(self, asked: socket.socket, output: int) -> None:
+    def _run(self, question: socket.socket, output: int) -> None:
         try:
-            with asked.makefile("rb") as lines:
+            with question.makefile("rb") as lines:
                 request = json.loads(lines.readline(_REQUEST))
             pid = _started(request, output)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _tell(asked, {"failed": str(error)})
+            _tell(question, {"failed": str(error)})
             return
         finally:
             os.close(output)
-        self._calls[pid] = asked
+        self._calls[pid] = question
 
     def _reap(self) -> bool:
         """Takes note of who has ended; whether any child is left."""
@@ -127,9 +127,9 @@ class Supervisor:
         for _ in range(3):  # what was started meanwhile
             table = processes()
             tree = below(table, pid)
-            mine = [each for each in table if pid in (each.group, each.session) or each.pid in tree]
-            for each in mine:
-                kill(each.pid)
+            mine = [item for item in table if pid in (item.group, item.session) or item.pid in tree]
+            for item in mine:
+                kill(item.pid)
             if not mine:
                 break
         call = self._calls[pid]
@@ -147,10 +147,10 @@ class Supervisor:
             return []
         table = processes()
         if LINUX:
-            return [each for each in table if each.parent == os.getpid() and each.pid not in self._calls]
-        mine = [each for each in table if each.group in self._groups]
-        pids = {each.pid for each in mine}
-        return [each for each in mine if each.parent not in pids]
+            return [item for item in table if item.parent == os.getpid() and item.pid not in self._calls]
+        mine = [item for item in table if item.group in self._groups]
+        pids = {item.pid for item in mine}
+        return [item for item in mine if item.parent not in pids]
 
     def _end(self) -> None:
         """Nothing of all that was started runs any more; what the system does not let go within seconds is left."""
@@ -159,9 +159,9 @@ class Supervisor:
             table = processes()
             tree = below(table, os.getpid())
             groups = self._groups | set(self._calls)
-            mine = [each for each in table if each.pid in tree or each.group in groups]
-            for each in mine:
-                kill(each.pid)
+            mine = [item for item in table if item.pid in tree or item.group in groups]
+            for item in mine:
+                kill(item.pid)
             if time.monotonic() > until or (not LINUX and not mine):
                 return
             time.sleep(_LOOK)
@@ -173,7 +173,7 @@ def processes() -> list[Process]:
 
 
 def _linux_processes() -> list[Process]:
-    made: list[Process] = []
+    result: list[Process] = []
     ticks = os.sysconf("SC_CLK_TCK")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     for name in os.listdir("/proc"):
@@ -183,31 +183,31 @@ def _linux_processes() -> list[Process]:
             with open(f"/proc/{name}/stat", "rb") as file:
                 data = file.read()
             with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read(4096)
+                cmdline = file.read(4096)
         except OSError:
             continue  # it is gone
         comm, _, rest = data.partition(b"(")[2].rpartition(b")")
         fields = rest.split()
         if fields[0] in (b"Z", b"X"):
             continue
-        parent, group, session = (int(each) for each in fields[1:4])
-        said = words.strip(b"\0").replace(b"\0", b" ") or comm
+        parent, group, session = (int(item) for item in fields[1:4])
+        command = cmdline.strip(b"\0").replace(b"\0", b" ") or comm
         begun = int(fields[19]) / ticks
-        made.append(Process(int(name), parent, group, session, int(now - begun), said.decode("utf-8", "replace")))
-    return made
+        result.append(Process(int(name), parent, group, session, int(now - begun), command.decode("utf-8", "replace")))
+    return result
 
 
 def _other_processes() -> list[Process]:
     import subprocess
 
-    asked = ["/bin/ps", "-axo", "pid=,ppid=,pgid=,etime=,stat=,command="]
-    done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False)
-    made: list[Process] = []
-    for line in done.stdout.splitlines():
+    question = ["/bin/ps", "-axo", "pid=,ppid=,pgid=,etime=,stat=,command="]
+    outcome = subprocess.run(question, capture_output=True, text=True, errors="replace", check=False)
+    result: list[Process] = []
+    for line in outcome.stdout.splitlines():
         pid, parent, group, elapsed, state, command = line.split(None, 5)
         if not state.startswith("Z"):
-            made.append(Process(int(pid), int(parent), int(group), int(group), _seconds(elapsed), command))
-    return made
+            result.append(Process(int(pid), int(parent), int(group), int(group), _seconds(elapsed), command))
+    return result
 
 
 def _seconds(elapsed: str) -> int:
@@ -222,13 +222,13 @@ def _seconds(elapsed: str) -> int:
 def below(table: list[Process], pid: int) -> set[int]:
     """The descendants of a process."""
     children: dict[int, list[int]] = {}
-    for each in table:
-        children.setdefault(each.parent, []).append(each.pid)
+    for item in table:
+        children.setdefault(item.parent, []).append(item.pid)
     reached: set[int] = set()
     front = children.get(pid, [])
     while front:
         reached.update(front)
-        front = [child for each in front for child in children.get(each, []) if child not in reached]
+        front = [child for item in front for child in children.get(item, []) if child not in reached]
     return reached
 
 
@@ -264,11 +264,11 @@ def kill(pid: int) -> None:
         pass  # gone, or another person's by now
 
 
-def _tell(asked: socket.socket, answer: object) -> None:
+def _tell(question: socket.socket, answer: object) -> None:
     """Whoever asked may be gone."""
     try:
-        with asked:
-            asked.sendall(json.dumps(answer).encode() + b"\n")
+        with question:
+            question.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:
         pass
 

@@ -192,13 +192,13 @@ class Workspace:
     def alarm(self) -> str:
         """What has changed since the last look, of what would run code later; empty where nothing has."""
         changes = self._footholds.changes() if self._footholds.watched else []
-        said = [f"this may run code later: {_few(changes)}"] if changes else []
+        notes = [f"this may run code later: {_few(changes)}"] if changes else []
         if self._footholds.partial and not self._partial:
             self._partial = True
-            said.append(
+            notes.append(
                 f"of more than {footholds.FOLDERS:,} folders the deepest are not watched for what runs code later"
             )
-        return "; ".join(said)
+        return "; ".join(notes)
 
     # --- the tools
 

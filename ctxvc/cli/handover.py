@@ -31,33 +31,33 @@ class Environment(MutableMapping[str, str]):
     Copies, lists and children have what is open; so nothing is handed on that nobody asked for by name.
     """
 
-    def __init__(self, shown: MutableMapping[str, str], hidden: Mapping[str, str]) -> None:
-        self._shown = shown
+    def __init__(self, public: MutableMapping[str, str], hidden: Mapping[str, str]) -> None:
+        self._open = public
         self._hidden = dict(hidden)
 
     def __getitem__(self, name: str) -> str:
         try:
-            return self._shown[name]
+            return self._open[name]
         except KeyError:
             return self._hidden[name]
 
     def __setitem__(self, name: str, value: str) -> None:
-        self._shown[name] = value
+        self._open[name] = value
 
     def __delitem__(self, name: str) -> None:
         if self._hidden.pop(name, None) is None:
-            del self._shown[name]
+            del self._open[name]
         else:
-            self._shown.pop(name, None)
+            self._open.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shown)
+        return iter(self._open)
 
     def __len__(self) -> int:
-        return len(self._shown)
+        return len(self._open)
 
     def __repr__(self) -> str:
-        return repr(self._shown)
+        return repr(self._open)
 
     def copy(self) -> dict[str, str]:
         return dict(self)
@@ -67,14 +67,14 @@ class Environment(MutableMapping[str, str]):
         return dict(self._hidden)
 
 
-def runs_an_agent(words: Sequence[str]) -> bool:
+def runs_an_agent(arguments: Sequence[str]) -> bool:
     """Whether the command is `run`, as far as it can be known before the words are parsed."""
-    rest = iter(words)
+    rest = iter(arguments)
     for word in rest:
         if word in _VALUED:
             next(rest, None)
         elif not word.startswith("-"):
-            return word == "run" and not {"-h", "--help"}.intersection(words)
+            return word == "run" and not {"-h", "--help"}.intersection(arguments)
     return False
 
 
@@ -97,12 +97,12 @@ def _elsewhere(places: Iterable[str], folder: Path) -> list[str]:
     Else a module that it writes could be loaded into this process later, and see all that is in it.
     """
     ours = (Path(sys.prefix).resolve(), PACKAGE.parent.resolve())
-    made = []
+    result = []
     for place in places:
         path = (folder / place).resolve()
         if not path.is_relative_to(folder.resolve()) or path == ours[1] or path.is_relative_to(ours[0]):
-            made.append(place)
-    return made
+            result.append(place)
+    return result
 
 
 def is_separate() -> bool:
@@ -125,13 +125,13 @@ def _received() -> dict[str, str]:
 
 def _start_again(hidden: Mapping[str, str]) -> None:
     """Raises: OSError where the program cannot be started a second time."""
-    shown = {name: value for name, value in os.environ.items() if variables.is_open(name)}
-    rest = {**hidden, **{name: value for name, value in os.environ.items() if name not in shown}}
+    public = {name: value for name, value in os.environ.items() if variables.is_open(name)}
+    rest = {**hidden, **{name: value for name, value in os.environ.items() if name not in public}}
     data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in rest.items())
     handle = _channel(data)
     os.set_inheritable(handle, True)
     os.execve(  # noqa: S606 - it is us
-        sys.executable, [sys.executable, *sys.orig_argv[1:]], {**shown, CHANNEL: str(handle)}
+        sys.executable, [sys.executable, *sys.orig_argv[1:]], {**public, CHANNEL: str(handle)}
     )
 
 

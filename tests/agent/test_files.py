@@ -61,7 +61,7 @@ def test_a_link_that_leads_out_is_not_followed(space: Workspace, path: str) -> N
 
     assert refused(space, path)
     assert space.run("read_file", {"path": path}).error
-    assert [each.name for each in (space.root.parent / "outside").iterdir()] == ["file"]
+    assert [item.name for item in (space.root.parent / "outside").iterdir()] == ["file"]
     assert (space.root.parent / "outside" / "file").read_text() == "theirs"
 
 
@@ -84,12 +84,12 @@ def test_a_race_between_the_look_and_the_write_does_not_lead_out(space: Workspac
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        done = [space.run("write_file", {"path": f"d/{number}", "content": "x"}).error for number in range(1_500)]
+        outcome = [space.run("write_file", {"path": f"d/{number}", "content": "x"}).error for number in range(1_500)]
     finally:
         over.set()
         swapping.join()
-    assert not all(done), "no write ever came through: nothing was tried"
-    assert [each.name for each in (space.root.parent / "outside").iterdir()] == ["file"]
+    assert not all(outcome), "no write ever came through: nothing was tried"
+    assert [item.name for item in (space.root.parent / "outside").iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("tool", ["write_file", "edit_file", "read_file"])
@@ -113,10 +113,10 @@ def test_what_takes_a_names_place_after_it_was_looked_at_is_not_followed(
 
     monkeypatch.setattr("ctxvc.agent.files.os.stat", stat)
     more = {"write_file": {"content": "x"}, "edit_file": {"old": "ours", "new": "x"}, "read_file": {}}[tool]
-    done = space.run(tool, {"path": "d/file", **more})
+    outcome = space.run(tool, {"path": "d/file", **more})
     monkeypatch.undo()
     assert place.is_symlink() or tool == "write_file"
-    assert b"theirs" not in done.output
+    assert b"theirs" not in outcome.output
     assert (space.root.parent / "outside" / "file").read_text() == "theirs"
 
 
@@ -135,13 +135,13 @@ _path = st.lists(_name | st.sampled_from(["..", "."]), min_size=1, max_size=5).m
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_path, st.none() | _path | _path.map("/{}".format)), max_size=8), _path)
 def test_a_path_leads_where_the_system_says_or_nowhere(
-    tmp_path: Path, made: list[tuple[str, str | None]], path: str
+    tmp_path: Path, result: list[tuple[str, str | None]], path: str
 ) -> None:  # fmt: skip
     """Folders (None) and links, some to an absolute path that begins at the top; a path that leads out is refused."""
     root = tmp_path / "made" / "root"
     shutil.rmtree(tmp_path / "made", ignore_errors=True)
     root.mkdir(parents=True)
-    for name, target in made:
+    for name, target in result:
         place = root / name
         if target is None and place.parent.is_dir() and not place.is_symlink():
             place.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ def test_a_path_leads_where_the_system_says_or_nowhere(
     except BadInput:
         # It was outside on its way, if it does not end there.
         assume(real.is_relative_to(root))
-        assert ".." in path or any(".." in (target or "") for _, target in made)
+        assert ".." in path or any(".." in (target or "") for _, target in result)
     except OSError:  # links that go round
         assume(False)
 
@@ -206,9 +206,9 @@ def test_what_git_takes_for_a_repository_is_refused_as_well(before: list[str], n
     assume("\0" not in path and path.strip("."))
     blob = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
     config = ["-c", "core.protectHFS=true", "-c", "core.protectNTFS=true"]
-    asked = ["git", *config, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}/x"]
-    done = subprocess.run(asked, cwd=_repository(), capture_output=True, check=False)
-    if done.returncode:
+    question = ["git", *config, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}/x"]
+    outcome = subprocess.run(question, cwd=_repository(), capture_output=True, check=False)
+    if outcome.returncode:
         assert footholds.reason((path, "x"), lambda _depth, _name: False)
 
 
@@ -242,8 +242,8 @@ def test_of_a_project_with_many_folders_a_second_look_is_cheap(tmp_path: Path) -
 
 def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footholds, "FOLDERS", 1)
-    done = space.run("bash", {"command": "true"})
-    assert done.alarm == "of more than 1 folders the deepest are not watched for what runs code later"
+    outcome = space.run("bash", {"command": "true"})
+    assert outcome.alarm == "of more than 1 folders the deepest are not watched for what runs code later"
     assert space.run("bash", {"command": "true"}).alarm == ""
     (space.root / ".claude").mkdir()
     (space.root / ".claude" / "settings.json").write_text("{}")

@@ -71,24 +71,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def started(folder: Path, *words: str, script: object, **env: str) -> subprocess.Popen[str]:
+def started(folder: Path, *arguments: str, script: object, **env: str) -> subprocess.Popen[str]:
     """A run with the key in its environment, that has no more rights than any user."""
     (folder.parent / "script.json").write_text(json.dumps(script))
     inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-    asked = [sys.executable, "-m", "ctxvc", "run", "do it", "--yes", "--script", str(folder.parent / "script.json")]
+    question = [sys.executable, "-m", "ctxvc", "run", "do it", "--yes", "--script", str(folder.parent / "script.json")]
     # Root without capabilities may make no sandbox; inside it has none anyway.
-    without = [] if "--sandbox" in words else [sys.executable, "-I", "-S", "-c", CAPLESS]
+    without = [] if "--sandbox" in arguments else [sys.executable, "-I", "-S", "-c", CAPLESS]
     return subprocess.Popen(
-        [*without, *asked, *words],
+        [*without, *question, *arguments],
         cwd=folder,
         env={**inherited, "HOME": str(folder.parent / "home"), "ANTHROPIC_API_KEY": KEY, "MY_TOKEN": KEY, **env},
         text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
-def ran(folder: Path, *words: str, script: object, code: int = 0, **env: str) -> str:
+def ran(folder: Path, *arguments: str, script: object, code: int = 0, **env: str) -> str:
     """What a person was told on stderr."""
-    process = started(folder, *words, script=script, **env)
+    process = started(folder, *arguments, script=script, **env)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     return err
@@ -99,25 +99,25 @@ def bash(command: str, **more: object) -> dict[str, object]:
 
 
 def outputs(folder: Path) -> list[str]:
-    return [words for kind, words in told(folder) if kind == "tool_result"]
+    return [arguments for kind, arguments in told(folder) if kind == "tool_result"]
 
 
 def running(mark: str) -> list[int]:
     """Processes that carry this word in their command."""
-    found = []
-    for each in Path("/proc").iterdir():
+    match = []
+    for item in Path("/proc").iterdir():
         try:
-            if each.name.isdigit() and mark.encode() in (each / "cmdline").read_bytes():
-                found.append(int(each.name))
+            if item.name.isdigit() and mark.encode() in (item / "cmdline").read_bytes():
+                match.append(int(item.name))
         except OSError:
             continue
-    return found
+    return match
 
 
 def until_gone(mark: str) -> None:
     end = time.monotonic() + 10
-    while left := running(mark):
-        assert time.monotonic() < end, f"{mark} still runs: {left}"
+    while remaining := running(mark):
+        assert time.monotonic() < end, f"{mark} still runs: {remaining}"
         time.sleep(0.02)
 
 
@@ -125,8 +125,16 @@ def until_gone(mark: str) -> None:
 def canary() -> Iterator[tuple[str, int]]:
     """A word in the environment of a process of the same user that does not close itself, and its pid."""
     word = "canary-that-anybody-of-this-account-sees"
-    words = [sys.executable, "-I", "-S", "-c", CAPLESS, "/bin/sleep", "100"]  # who has more rights is not shown to less
-    process = subprocess.Popen(words, env={"CANARY": word})
+    arguments = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        CAPLESS,
+        "/bin/sleep",
+        "100",
+    ]  # who has more rights is not shown to less
+    process = subprocess.Popen(arguments, env={"CANARY": word})
     yield word, process.pid
     process.kill()
     process.wait()
@@ -152,15 +160,15 @@ def test_no_process_shows_the_key_to_a_command(folder: Path, canary: tuple[str, 
     process = started(folder, script=script)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    said = outputs(folder)
-    assert not [words for words in [*said, err] if KEY in words]
-    assert "PATH=" in said[0]
-    looked, _, control = said[1].partition("control\n")
+    output = outputs(folder)
+    assert not [arguments for arguments in [*output, err] if KEY in arguments]
+    assert "PATH=" in output[0]
+    looked, _, control = output[1].partition("control\n")
     assert "SEEN" not in looked
     assert f"SEEN environ {pid}" in control, "the probe sees nothing at all"
     assert f"OPEN {pid}" in control
     assert f"OPEN {process.pid}\n" not in looked
-    assert said[3].startswith("0\n")
+    assert output[3].startswith("0\n")
     assert "no sandbox: a process of this account can read what the shell that exported the key holds" in err
 
 
@@ -168,9 +176,9 @@ def test_no_process_shows_the_key_to_a_command(folder: Path, canary: tuple[str, 
 def test_the_process_itself_carries_the_key_in_its_memory_only_and_the_provider_gets_it(folder: Path) -> None:
     """Only root may look here at all: for others the process is closed."""
     from tests.messages_api import serve
-    from tests.messages_api.script import script as said
+    from tests.messages_api.script import script as replies
 
-    with serve(said([call("bash", command="touch begun; sleep 1")], "Done.")) as api:
+    with serve(replies([call("bash", command="touch begun; sleep 1")], "Done.")) as api:
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
         env |= {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": api.url}
         process = subprocess.Popen(
@@ -179,14 +187,14 @@ def test_the_process_itself_carries_the_key_in_its_memory_only_and_the_provider_
         )  # fmt: skip
         until_there(folder / "begun")
         try:
-            shown = Path(f"/proc/{process.pid}/environ").read_bytes()
+            public = Path(f"/proc/{process.pid}/environ").read_bytes()
         except PermissionError:
-            shown = b"HOME= is all that root would see"
+            public = b"HOME= is all that root would see"
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
-        assert KEY.encode() not in shown
-        assert b"HOME=" in shown
-        assert {each.status for each in api.calls} == {200}
+        assert KEY.encode() not in public
+        assert b"HOME=" in public
+        assert {item.status for item in api.calls} == {200}
 
 
 def test_a_command_gets_what_a_person_names_and_never_a_key(folder: Path) -> None:
@@ -196,8 +204,8 @@ def test_a_command_gets_what_a_person_names_and_never_a_key(folder: Path) -> Non
     )
     names = {line.partition("=")[0] for line in outputs(folder)[0].splitlines()}
     assert names - {"PWD", "SHLVL", "_", "LC_CTYPE"} == {"PATH", "HOME", "JAVA_HOME", "https_proxy"}
-    for name, words in (("ANTHROPIC_API_KEY", "it is a key"), ("MY_TOKEN", "the value of ANTHROPIC_API_KEY")):
-        assert words in ran(folder, "--env", name, script=script, code=1)
+    for name, arguments in (("ANTHROPIC_API_KEY", "it is a key"), ("MY_TOKEN", "the value of ANTHROPIC_API_KEY")):
+        assert arguments in ran(folder, "--env", name, script=script, code=1)
     assert "the variable NOT_SET is not set" in ran(folder, "--env", "NOT_SET", script=script, code=1)
 
 
@@ -258,16 +266,18 @@ def test_no_file_tool_of_a_run_writes_where_code_would_run_later(folder: Path) -
         ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x", ".mcp.json", ".husky/pre-commit",
         ".githooks/pre-push", "tools/pre-push", ".ctxvc/config", ".ctxvc/hooks/x", "link/config", "out/x", "../x",
     ]  # fmt: skip
-    made = "git init -q; git init -q part; git init -q --bare bare; ln -s .git link; ln -s .. out; mkdir tools"
-    named = "git config core.hooksPath tools"
+    result = "git init -q; git init -q part; git init -q --bare bare; ln -s .git link; ln -s .. out; mkdir tools"
+    listed = "git config core.hooksPath tools"
     writes = [call("write_file", path=path, content="#!/bin/sh\n") for path in places]
     edits = [call("edit_file", path=path, old="[core]", new="[x]") for path in (".git/config", ".ctxvc/config")]
     # A command looks at the places; before the first nothing has.
-    script = [bash(f"{made}; {named}"), {"content": [*writes, *edits]}, {"content": "Done."}]
+    script = [bash(f"{result}; {listed}"), {"content": [*writes, *edits]}, {"content": "Done."}]
     ran(folder, script=script)
-    said = outputs(folder)[1:]
-    assert len(said) == len(places) + 2
-    assert [words for words in said if "is not for writing" not in words and "is outside" not in words] == []
+    output = outputs(folder)[1:]
+    assert len(output) == len(places) + 2
+    assert [
+        arguments for arguments in output if "is not for writing" not in arguments and "is outside" not in arguments
+    ] == []
     assert not [path for path in places if (folder / path).exists() and not path.endswith("/config")]
     assert not (folder.parent / "x").exists()
     assert "[core]" in (folder / ".git" / "config").read_text()
@@ -287,10 +297,10 @@ def test_what_a_shell_changes_where_code_would_run_later_is_told(folder: Path) -
         "echo x > tools/pre-push; mkdir -p .ctxvc/hooks; touch .ctxvc/hooks/post-commit; rm .mcp.json",
     ]
     err = ran(folder, script=[*map(bash, commands), {"content": "Done."}])
-    said = outputs(folder)
-    assert said[0] == "ok\n"
-    for words, names in zip(
-        said[1:],
+    output = outputs(folder)
+    assert output[0] == "ok\n"
+    for arguments, names in zip(
+        output[1:],
         [
             [".git/hooks/pre-commit (new)"],
             ["part/.git/config (changed)"],
@@ -301,9 +311,9 @@ def test_what_a_shell_changes_where_code_would_run_later_is_told(folder: Path) -
         ],
         strict=True,
     ):
-        assert "this may run code later: " in words
+        assert "this may run code later: " in arguments
         for name in names:
-            assert name in words
+            assert name in arguments
             assert name in err
 
 
@@ -337,16 +347,16 @@ def test_in_a_sandbox_no_process_and_no_file_of_the_home_folder_holds_the_key(fo
     finally:
         exporter.kill()
         exporter.wait()
-    said = outputs(folder)
-    assert not [words for words in [*said, err] if KEY in words]
+    output = outputs(folder)
+    assert not [arguments for arguments in [*output, err] if KEY in arguments]
     assert f"sandbox: bubblewrap, no network, with {home / 'bound'}" in err
-    assert "bound" in said[0]
-    assert ".bashrc" not in said[0]
-    assert str(exporter.pid) not in said[0].splitlines()[-20:]
+    assert "bound" in output[0]
+    assert ".bashrc" not in output[0]
+    assert str(exporter.pid) not in output[0].splitlines()[-20:]
     assert (folder / "made").exists()
     assert (home / "bound" / "made").exists()
-    assert said[1].count("Read-only file system") == 2
-    assert said[3].startswith("3\n"), "there is an interface besides loopback"
+    assert output[1].count("Read-only file system") == 2
+    assert output[3].startswith("3\n"), "there is an interface besides loopback"
     until_gone(mark)
     assert "ended with the run: sh -c sleep 60" in err
 
@@ -398,8 +408,8 @@ def test_a_session_goes_on_in_a_sandbox_or_without(folder: Path) -> None:
     ran(folder, script=[bash("echo one"), {"content": "Done."}])
     script = [bash("echo two"), {"content": "Done."}]
     (folder.parent / "script.json").write_text(json.dumps(script))
-    words = ["--sandbox"] if shutil.which("bwrap") else []
-    ran(folder, "--resume", "run-1", *words, script=script)
+    arguments = ["--sandbox"] if shutil.which("bwrap") else []
+    ran(folder, "--resume", "run-1", *arguments, script=script)
     assert outputs(folder) == ["one\n", "two\n"]
     with Session.open(folder / ".ctxvc", "run-1") as session:
         assert session.stopped is None or isinstance(session.stopped, str)

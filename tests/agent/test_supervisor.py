@@ -22,9 +22,9 @@ ENV = {"PATH": os.environ["PATH"]}
 
 @pytest.fixture
 def shell() -> Iterator[Shell]:
-    made = Shell()
-    yield made
-    made.close()
+    result = Shell()
+    yield result
+    result.close()
 
 
 def ran(shell: Shell, folder: Path, command: str, seconds: int = 20) -> str:
@@ -35,14 +35,14 @@ def ran(shell: Shell, folder: Path, command: str, seconds: int = 20) -> str:
 def mine() -> list[supervisor.Process]:
     table = supervisor.processes()
     tree = supervisor.below(table, os.getpid())
-    return [each for each in table if each.pid in tree]
+    return [item for item in table if item.pid in tree]
 
 
 def test_what_stays_in_the_background_is_listed_and_ends_at_the_end(shell: Shell, tmp_path: Path) -> None:
     assert ran(shell, tmp_path, "echo one; sleep 77 & exit 3") == "one\n[exit code 3]"
     assert [job.command for job in shell.jobs()] == ["sleep 77"]
     assert [job.command for job in shell.close()] == ["sleep 77"]
-    assert not [each for each in mine() if "sleep 77" in each.command]
+    assert not [item for item in mine() if "sleep 77" in item.command]
     assert ran(shell, tmp_path, "echo again") == "again\n"
     assert shell.jobs() == []
 
@@ -67,8 +67,8 @@ def test_commands_run_beside_each_other(shell: Shell, tmp_path: Path) -> None:
 
     begin = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        said = list(pool.map(lambda number: ran(shell, tmp_path, f"sleep 0.5; echo {number}"), range(4)))
-    assert said == [f"{number}\n" for number in range(4)]
+        output = list(pool.map(lambda number: ran(shell, tmp_path, f"sleep 0.5; echo {number}"), range(4)))
+    assert output == [f"{number}\n" for number in range(4)]
     assert time.monotonic() - begin < 1.9
 
 
@@ -102,26 +102,26 @@ def test_all_ends_when_the_one_who_asked_is_gone(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path), ENV["PATH"]], stdout=subprocess.PIPE, text=True, env=env
     )
     assert process.stdout is not None
-    with process.stdout as said:
-        assert said.readline() == "up\n"
-    tree = [each.pid for each in mine()]
-    assert {"sleep 81", "sleep 82"} <= {each.command for each in mine()}
+    with process.stdout as output:
+        assert output.readline() == "up\n"
+    tree = [item.pid for item in mine()]
+    assert {"sleep 81", "sleep 82"} <= {item.command for item in mine()}
     process.send_signal(signal.SIGKILL)
     process.wait()
     end = time.monotonic() + 5
-    while left := [each for each in supervisor.processes() if each.pid in tree]:
-        assert time.monotonic() < end, left
+    while remaining := [item for item in supervisor.processes() if item.pid in tree]:
+        assert time.monotonic() < end, remaining
         time.sleep(0.02)
 
 
 def test_where_the_table_is_only_that_of_ps_what_stays_in_its_group_is_found() -> None:
     process = subprocess.Popen(["sleep", "83"], start_new_session=True)
     try:
-        rows = {each.pid: each for each in supervisor._other_processes()}
+        rows = {item.pid: item for item in supervisor._other_processes()}
         assert rows[process.pid].parent == os.getpid()
         assert rows[process.pid].group == process.pid
         assert "sleep 83" in rows[process.pid].command
-        assert [supervisor._seconds(each) for each in ("00:07", "02:03:04", "1-00:00:01")] == [7, 7384, 86_401]
+        assert [supervisor._seconds(item) for item in ("00:07", "02:03:04", "1-00:00:01")] == [7, 7384, 86_401]
     finally:
         process.kill()
         process.wait()
@@ -134,5 +134,7 @@ def test_an_age_is_short() -> None:
 
 def test_it_needs_nothing_but_the_standard_library() -> None:
     code = f"import runpy, sys; runpy.run_path({str(SUPERVISOR)!r}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={})
-    assert not [name for name in done.stdout.split() if name.startswith(("ctxvc", "msgspec"))]
+    outcome = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True, env={}
+    )
+    assert not [name for name in outcome.stdout.split() if name.startswith(("ctxvc", "msgspec"))]

@@ -17,7 +17,7 @@ from ctxvc.errors import BadInput, Refused
 
 
 @pytest.mark.parametrize(
-    ("words", "runs"),
+    ("arguments", "runs"),
     [
         ("run task", True),
         ("-C dir --session run run task", True),
@@ -31,8 +31,8 @@ from ctxvc.errors import BadInput, Refused
         ("-C", False),
     ],
 )
-def test_a_run_is_known_before_its_words_are_parsed(words: str, runs: bool) -> None:
-    assert handover.runs_an_agent(words.split()) is runs
+def test_a_run_is_known_before_its_words_are_parsed(arguments: str, runs: bool) -> None:
+    assert handover.runs_an_agent(arguments.split()) is runs
 
 
 def test_what_is_behind_is_seen_by_name_and_in_no_copy() -> None:
@@ -85,12 +85,12 @@ def test_nothing_is_open_that_is_not_on_the_list(name: str) -> None:
     assert not variables.for_command(name)
 
 
-def given(**more: str) -> Mapping[str, str]:
+def source(**more: str) -> Mapping[str, str]:
     return {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "TMPDIR": "/t", "XDG_DATA_HOME": "/x", **more}
 
 
 def test_a_command_gets_the_short_list_and_what_is_named() -> None:
-    env = given(TOOL="x", ANTHROPIC_API_KEY="sk-0123456789")
+    env = source(TOOL="x", ANTHROPIC_API_KEY="sk-0123456789")
     short = {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "TMPDIR": "/t"}
     assert sandbox.environment(env, (), env) == short
     assert sandbox.environment(env, ("TOOL",), env) == {**short, "TOOL": "x"}
@@ -98,7 +98,7 @@ def test_a_command_gets_the_short_list_and_what_is_named() -> None:
 
 
 def test_no_key_is_handed_on_under_any_name() -> None:
-    env = given(COPY="Bearer sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
+    env = source(COPY="Bearer sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
     assert "http_proxy" not in sandbox.environment(env, (), env)
     for name in ("COPY", "ANTHROPIC_API_KEY"):
         with pytest.raises(Refused, match=name):
