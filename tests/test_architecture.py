@@ -79,7 +79,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "anthropic": frozenset({"agent"}),
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
-    "socket": frozenset(),
+    "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
     "urllib": frozenset(),
     "http": frozenset(),
 }

@@ -1,32 +1,68 @@
 """The commands of an agent: each in a process group of its own, watched until it ends, and killed with all it started.
 
-Several threads may run commands at the same time; a person who stops the run stops them all.
+Several threads may run commands at the same time; a person who stops the run stops them all. The commands are children
+of a process beside this one (`supervisor`), which ends whatever they left behind when this one goes, however it goes.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import msgspec
+
+from ctxvc.agent import supervisor
+from ctxvc.errors import CtxvcError
 
 #: Bytes of an output that are kept.
 KEPT = 16 << 20
 #: Bytes that a command may write, and the seconds between two looks at how many there are.
 WRITTEN = 256 << 20
 _LOOK = 0.25
+#: Seconds that the supervisor has to answer what takes it no time, and to end all.
+_ANSWER = 10.0
+_PAUSE = 0.01
+SUPERVISOR = Path(supervisor.__file__)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that a command left behind."""
+
+    command: str
+    seconds: int
+
+    def __str__(self) -> str:
+        minutes = self.seconds // 60
+        age = f"{self.seconds} s" if not minutes else f"{minutes} min" if minutes < 60 else f"{minutes // 60} h"
+        return f"{self.command}, {age}"
+
+
+def supervised(python: str, program: str = str(SUPERVISOR)) -> list[str]:
+    """The command line of a supervisor."""
+    return [python, "-I", "-S", program]
 
 
 class Shell:
-    """Runs commands, until it is stopped."""
+    """Runs commands, until it is stopped. What they leave in the background lives until it is closed.
 
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
+    `program` gives the command line of the supervisor, where that is not the usual one: a sandbox has its own.
+    """
+
+    def __init__(self, program: Callable[[], Sequence[str]] | None = None) -> None:
+        self._program = program or (lambda: supervised(sys.executable))
+        self._running: set[_Call] = set()
+        self._supervisor: _Supervisor | None = None
         self._stopped = False
         self._lock = threading.Lock()
 
@@ -35,37 +71,48 @@ class Shell:
 
         Raises: KeyboardInterrupt where it was stopped meanwhile: how far the command came is not known.
         """
+        self.check()
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                ["/bin/bash", "-c", command],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(env),
-                start_new_session=True,
-            )
+            call = self.begin(env).run(["/bin/bash", "-c", command], folder, env, output)
             try:
                 with self._lock:
-                    self._running.add(process)
+                    self._running.add(call)
                 self.check()
-                why = _waited(process, output, seconds)
+                why = _waited(call, output, seconds)
                 self.check()
             except BaseException:
-                _stop(process)
+                call.stop()
                 raise
             finally:
                 with self._lock:
-                    self._running.discard(process)
+                    self._running.discard(call)
+                call.close()
             data, left_out = _kept(output)
-        return data, left_out, why or (f"[exit code {process.returncode}]" if process.returncode else "")
+        return data, left_out, why or (f"[exit code {call.code}]" if call.code else "")
+
+    def begin(self, env: Mapping[str, str]) -> _Supervisor:
+        """The supervisor, which is started where none works. Raises: CtxvcError where it does not start."""
+        with self._lock:
+            if self._supervisor is None or not self._supervisor.works():
+                self._supervisor = _Supervisor(self._program(), env)
+            return self._supervisor
+
+    def jobs(self) -> list[Job]:
+        """What commands have left in the background."""
+        return self._supervisor.jobs() if self._supervisor else []
 
     def stop(self) -> None:
         """Kills what runs; from now on nothing does. Each command's own thread waits for its end."""
         with self._lock:
             self._stopped = True
-            for process in self._running:
-                _kill(process)
+            for call in self._running:
+                call.kill()
+
+    def close(self) -> list[Job]:
+        """Ends all that commands have left behind, and gives what that was."""
+        with self._lock:
+            parent, self._supervisor = self._supervisor, None
+        return parent.end() if parent else []
 
     def check(self) -> None:
         """Raises: KeyboardInterrupt where it was stopped."""
@@ -73,18 +120,187 @@ class Shell:
             raise KeyboardInterrupt
 
 
-def _waited(process: subprocess.Popen[bytes], output: IO[bytes], seconds: int) -> str:
+class _Supervisor:
+    """The process beside this one. It ends, with all that it runs, when this object goes."""
+
+    def __init__(self, program: Sequence[str], env: Mapping[str, str]) -> None:
+        self._socket, there = socket.socketpair()
+        self._lock = threading.Lock()
+        nothing = subprocess.DEVNULL
+        try:
+            with there:
+                self._process = subprocess.Popen(
+                    program, stdin=there.fileno(), stdout=nothing, stderr=nothing, env=dict(env), start_new_session=True
+                )
+        except OSError as error:
+            self._socket.close()
+            raise CtxvcError(
+                f"commands cannot be run: {error}", hint="look at whether this program is there"
+            ) from error
+        self._finalizer = weakref.finalize(self, _let_go, self._socket, self._process)
+
+    def works(self) -> bool:
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raises: CtxvcError where it does not answer."""
+        try:
+            with self._asked(b"l") as call:
+                call.answer(_ANSWER)
+        except OSError as error:
+            raise CtxvcError(f"the supervisor of the commands does not answer: {error}") from error
+
+    def run(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], output: IO[bytes]) -> _Call:
+        """A command that runs now. Raises: CtxvcError."""
+        call = self._asked(b"r", output.fileno())
+        try:
+            call.send({"argv": argv, "cwd": str(folder), "env": dict(env)})
+        except OSError as error:
+            call.close()
+            raise CtxvcError(f"the command did not start: {error}") from error
+        return call
+
+    def jobs(self) -> list[Job]:
+        try:
+            with self._asked(b"l") as call:
+                return _jobs(call.answer(_ANSWER))
+        except (CtxvcError, OSError):
+            return []
+
+    def end(self) -> list[Job]:
+        """Ends all, and itself; what it ended."""
+        try:
+            with self._asked(b"e") as call:
+                return _jobs(call.answer(_ANSWER))
+        except (CtxvcError, OSError):
+            return []
+        finally:
+            self._finalizer()
+
+    def kill(self) -> None:
+        """Ends a supervisor that does not answer."""
+        self._process.kill()
+
+    def _asked(self, letter: bytes, *more: int) -> _Call:
+        here, there = socket.socketpair()
+        try:
+            with there, self._lock:
+                socket.send_fds(self._socket, [letter], [there.fileno(), *more])
+        except OSError as error:
+            here.close()
+            raise CtxvcError("the supervisor of the commands was ended", hint="look at what ended it") from error
+        return _Call(here, self)
+
+
+class _Call:
+    """A question to the supervisor, and its answer."""
+
+    def __init__(self, channel: socket.socket, parent: _Supervisor) -> None:
+        self._channel = channel
+        self._parent = parent
+        self._heard = b""
+        self.code = 0
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, request: object) -> None:
+        self._channel.sendall(json.dumps(request).encode() + b"\n")
+
+    def answer(self, seconds: float) -> Any:
+        """The answer. Raises: TimeoutError, CtxvcError where there will be none."""
+        end = time.monotonic() + seconds
+        while not self._heard.endswith(b"\n"):
+            self._channel.settimeout(max(0.001, end - time.monotonic()))
+            try:
+                data = self._channel.recv(1 << 16)
+            except ConnectionError:  # it was ended before it had read all that was asked
+                data = b""
+            if not data:
+                raise CtxvcError("the supervisor of the commands was ended, and the command with it")
+            self._heard += data
+        return msgspec.json.decode(self._heard)
+
+    def wait(self, seconds: float) -> None:
+        """The command has ended. Raises: TimeoutError, CtxvcError."""
+        match self.answer(seconds):
+            case {"code": int(code)}:
+                self.code = code
+            case report:
+                raise CtxvcError(f"the command did not start: {str(report)[:200]}")
+
+    def kill(self) -> None:
+        try:
+            self._channel.send(b"k")
+        except OSError:
+            pass  # it is over
+
+    def stop(self) -> None:
+        """The command and all that it started are gone; the supervisor, too, where it does not answer."""
+        self.kill()
+        try:
+            self.wait(_ANSWER)
+        except TimeoutError:
+            self._parent.kill()
+        except (CtxvcError, OSError):
+            pass
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def end_orphans() -> list[Job]:
+    """Ends what a supervisor that was killed has left to this process, and gives what that was.
+
+    On Linux, in a process that takes in orphans and starts nothing else in sessions of their own; elsewhere nothing.
+    """
+    ended: dict[int, Job] = {}
+    until = time.monotonic() + _ANSWER
+    while supervisor.LINUX and time.monotonic() < until:
+        table = supervisor.processes()
+        tree = supervisor.below(table, os.getpid())
+        ours = os.getsid(0)
+        remaining = [item for item in table if item.pid in tree and item.session != ours]
+        for item in remaining:
+            ended.setdefault(item.pid, Job(command=item.command, seconds=item.seconds))
+            supervisor.kill(item.pid)
+        if not remaining:
+            break
+        time.sleep(_PAUSE)
+    for pid in ended:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return [*ended.values()]
+
+
+def _let_go(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    channel.close()
+    try:
+        process.wait(_ANSWER)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _jobs(answer: object) -> list[Job]:
+    return msgspec.convert(answer, list[Job])
+
+
+def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
     """Waits for a command, which is stopped when its time is over or it has written too much: then it says so."""
     end = time.monotonic() + seconds
     while True:
         try:
-            process.wait(min(_LOOK, max(0.0, end - time.monotonic())))
-        except subprocess.TimeoutExpired:
+            call.wait(min(_LOOK, max(0.0, end - time.monotonic())))
+        except TimeoutError:
             if os.fstat(output.fileno()).st_size > WRITTEN:
-                _stop(process)
+                call.stop()
                 return f"[stopped: it wrote more than {WRITTEN:,} bytes]"
             if time.monotonic() >= end:
-                _stop(process)
+                call.stop()
                 return f"[stopped after {seconds} seconds]"
         else:
             return ""
@@ -112,16 +328,3 @@ def _kept(output: IO[bytes]) -> tuple[bytes, int]:
 def _inside_character(byte: int) -> bool:
     """Whether the byte is behind the first of a character in UTF-8."""
     return byte & 0xC0 == 0x80
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """The command and all that it started are gone."""
-    _kill(process)
-    process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
+from ctxvc.agent import footholds
+from ctxvc.agent.files import Place, Tree
+from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.listing import below
-from ctxvc.agent.shell import Shell
+from ctxvc.agent.sandbox import Sandbox
+from ctxvc.agent.shell import Job, Shell
 from ctxvc.core import patterns, terminal
-from ctxvc.core.text import decode, encode
+from ctxvc.core.text import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
@@ -39,17 +43,23 @@ LISTED = 1_000
 HITS = 200
 #: Characters of a line that a hit shows at most.
 WIDTH = 400
+#: What is named of many changes, or of many commands in the background.
+NAMED = 8
 #: Lines of a file that are read where nobody says how many.
 READ = 2_000
 _ENDS = re.compile(r"\r?\n")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a tool gave: its output, what the model is shown of it where that is less, and whether it failed."""
+    """What a tool gave: its output, what the model is shown of it where that is less, and whether it failed.
+
+    `alarm` is what the person should know of it besides.
+    """
 
     output: bytes
     shown: str | None = None
     error: bool = False
+    alarm: str = ""
 
 
 def _tool(name: str, description: str, required: tuple[str, ...], **fields: tuple[str, str]) -> dict[str, Any]:
@@ -117,16 +127,25 @@ class Denied(CtxvcError):
 class Workspace:
     """A folder, and who is asked before a command runs.
 
-    `approve` is given the command, and says whether it may run. `env` is the environment of commands.
+    `approve` is given the command, and says whether it may run. `env` is the environment of commands. Without a
+    `sandbox` commands may do what the person's account may. What they leave in the background ends with `close`, or
+    when the workspace goes.
     """
 
     root: Path
     approve: Callable[[str], bool] = lambda _: True
     env: Mapping[str, str] = field(default_factory=dict)
-    _shell: Shell = field(default_factory=Shell, init=False, repr=False)
+    sandbox: Sandbox | None = None
+    _shell: Shell = field(init=False, repr=False)
+    _tree: Tree = field(init=False, repr=False)
+    _footholds: Footholds = field(init=False, repr=False)
+    _partial: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.root = self.root.resolve()
+        self._tree = Tree(self.root)
+        self._footholds = Footholds(self.root)
+        self._shell = Shell(self.sandbox.supervised if self.sandbox else None)
 
     @property
     def names(self) -> frozenset[str]:
@@ -162,6 +181,25 @@ class Workspace:
         """Kills the commands that run, in whatever thread; from now on no tool does anything."""
         self._shell.stop()
 
+    def begin(self) -> None:
+        """What commands run in works. Raises: CtxvcError."""
+        self._shell.begin(self.env).check()
+
+    def close(self) -> list[Job]:
+        """Ends what commands left in the background, and gives what that was."""
+        return self._shell.close()
+
+    def alarm(self) -> str:
+        """What has changed since the last look, of what would run code later; empty where nothing has."""
+        changes = self._footholds.changes() if self._footholds.watched else []
+        notes = [f"this may run code later: {_few(changes)}"] if changes else []
+        if self._footholds.partial and not self._partial:
+            self._partial = True
+            notes.append(
+                f"of more than {footholds.FOLDERS:,} folders the deepest are not watched for what runs code later"
+            )
+        return "; ".join(notes)
+
     # --- the tools
 
     def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
@@ -169,17 +207,21 @@ class Workspace:
             raise BadInput("a command has no NUL in it")
         if not self.approve(command):
             raise Denied("the person did not allow this command; do something else, or ask why")
+        self._footholds.hooks()  # how they are now
         data, left_out, why = self._shell.run(command, self.root, self.env, min(max(1, timeout), LONGEST))
         failed = bool(why)
         if left_out:
             why += f"[{left_out:,} bytes in the middle of the output were not kept]"
+        if alarm := self.alarm():
+            why += f"{chr(10) if why else ''}[{alarm}; the person is told]"
+        if jobs := self._shell.jobs():
+            why += f"{chr(10) if why else ''}[running: {_few(map(str, jobs))}]"
         if why:
-            data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode()
-        return Outcome(data or b"[no output]", _shown(data), error=failed)
+            data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode("utf-8", "replace")
+        return Outcome(data or b"[no output]", _shown(data), error=failed, alarm=alarm)
 
     def _read(self, path: str, first: int = 1, lines: int = READ) -> Outcome:
-        found = _file(self._inside(path), path)
-        with open(found, "rb") as file:
+        with self._tree.place(path) as place, _opened(place, path) as file:
             data = file.read(KEPT)
             behind = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
@@ -196,27 +238,19 @@ class Workspace:
         return _text("\n".join(said))
 
     def _write(self, path: str, content: str) -> Outcome:
-        found = self._writable(path)
-        found.parent.mkdir(parents=True, exist_ok=True)
         data = content.encode()
-        _replace(found, data)
+        with self._tree.place(path) as place:
+            self._check_writable(place, path)
+            place.replace(data)
         return _text(f"wrote {len(data):,} bytes to {path}")
 
     def _edit(self, path: str, old: str, new: str, all: bool = False) -> Outcome:
-        found = _file(self._writable(path), path)
-        text = found.read_bytes().decode("utf-8", "surrogateescape")
-        # What was read has no line ends: any of the file's is meant, and what comes in gets the file's own.
-        places = list(re.finditer(r"\r?\n".join(map(re.escape, _ENDS.split(old))), text)) if old else []
-        count = len(places)
-        if count == 0:
-            raise BadInput(f"the text does not stand in {path}; read the file and give it exactly")
-        if count > 1 and not all:
-            raise BadInput(f"the text stands {count} times in {path}; give more of what is around it, or set all")
-        if 2 * text.count("\r\n") > text.count("\n"):
-            new = _ENDS.sub("\r\n", new)
-        between = [text[a.end() : b.start()] for a, b in pairwise(places)]
-        pieces = [text[: places[0].start()], *between, text[places[-1].end() :]]
-        _replace(found, new.join(pieces).encode("utf-8", "surrogateescape"))
+        with self._tree.place(path) as place:
+            self._check_writable(place, path)
+            with _opened(place, path) as file:
+                text = file.read().decode("utf-8", "surrogateescape")
+            text, count = _edited(text, path, old, new, all=all)
+            place.replace(text.encode("utf-8", "surrogateescape"))
         return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
 
     def _listed(self, path: str = ".", pattern: str = "") -> Iterator[str]:
@@ -232,7 +266,7 @@ class Workspace:
         hits: list[str] = []
         for name in self._files(path, glob):
             try:
-                with open(self._inside(name), "rb") as file:
+                with self._tree.place(name) as place, _opened(place, name) as file:
                     data = file.read(KEPT)
             except (OSError, BadInput):
                 continue
@@ -247,32 +281,25 @@ class Workspace:
 
     # --- paths
 
-    def _inside(self, path: str) -> Path:
-        """The path, below the folder, wherever its links lead. Raises: BadInput."""
-        if "\0" in path:
-            raise BadInput("a path has no NUL in it")
-        found = Path(os.path.realpath(self.root / path))  # `resolve` raises for links that go round
-        if found != self.root and self.root not in found.parents:
-            raise BadInput(f"{path} is outside the working folder")
-        return found
-
-    def _writable(self, path: str) -> Path:
-        """The same, for a file that may be written: what git or we keep there would run, or be believed, later."""
-        found = self._inside(path)
-        if {".git", ".ctxvc"} & set(found.relative_to(self.root).parts):
-            raise BadInput(f"{path} is not for writing: it belongs to a repository")
-        return found
+    def _check_writable(self, place: Place, path: str) -> None:
+        """Raises: BadInput where there is no file but something else, or what is written would run code later."""
+        if why := footholds.reason(place.parts, place.has, self._footholds.hooks()):
+            raise BadInput(f"{path} is not for writing: {why}; ask the person to do it")
+        status = place.status()
+        if status and not stat.S_ISREG(status.st_mode):
+            raise BadInput(f"{path} is no file")
 
     def _files(self, path: str, pattern: str) -> Iterator[str]:
         """Names of files below a folder that no `.gitignore` names, in order; without git no hidden ones either.
 
         Raises: BadInput where there is no such folder.
         """
-        start = self._inside(path)
-        if start.is_file():
+        with self._tree.place(path) as place:
+            status, start = place.status(), self.root.joinpath(*place.parts)
+        if status and stat.S_ISREG(status.st_mode):
             yield str(start.relative_to(self.root))
             return
-        if not start.is_dir():
+        if not (status and stat.S_ISDIR(status.st_mode)):
             raise BadInput(f"there is no {path} in the working folder")
         for name in sorted(below(start, self.root)):
             if not pattern or _fits(name, pattern):
@@ -285,11 +312,28 @@ def _lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _file(found: Path, path: str) -> Path:
-    """The path itself. Raises: BadInput for what is there and no file: to read a pipe may take for ever."""
-    if found.exists() and not found.is_file():
-        raise BadInput(f"{path} is no file")
-    return found
+def _opened(place: Place, path: str) -> IO[bytes]:
+    """The file, for reading. Raises: BadInput for what is there and no file: to read a pipe may take for ever."""
+    try:
+        return open(place.open(), "rb")
+    except BadInput:
+        raise BadInput(f"{path} is no file") from None
+
+
+def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str, int]:
+    """The text with `new` for `old`, and in how many places. Raises: BadInput."""
+    # What was read has no line ends: any of the file's is meant, and what comes in gets the file's own.
+    places = list(re.finditer(r"\r?\n".join(map(re.escape, _ENDS.split(old))), text)) if old else []
+    count = len(places)
+    if count == 0:
+        raise BadInput(f"the text does not stand in {path}; read the file and give it exactly")
+    if count > 1 and not all:
+        raise BadInput(f"the text stands {count} times in {path}; give more of what is around it, or set all")
+    if 2 * text.count("\r\n") > text.count("\n"):
+        new = _ENDS.sub("\r\n", new)
+    between = [text[a.end() : b.start()] for a, b in pairwise(places)]
+    pieces = [text[: places[0].start()], *between, text[places[-1].end() :]]
+    return new.join(pieces), count
 
 
 def _fits(path: str, pattern: str) -> bool:
@@ -349,18 +393,7 @@ def _shown(data: bytes) -> str | None:
     return None if shown == text.rstrip("\n") else shown
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """The file has these bytes, or what it had; it keeps its mode."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    made = Path(name)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        if path.exists():
-            made.chmod(path.stat().st_mode & 0o7777)
-        else:
-            made.chmod(0o644)
-        made.replace(path)
-    except BaseException:
-        made.unlink()
-        raise
+def _few(names: Iterable[str]) -> str:
+    """The first of them, and how many more there are; each on one line."""
+    lines = [one_line(name, WIDTH) for name in names]
+    return ", ".join([*lines[:NAMED], *([f"and {len(lines) - NAMED:,} more"] if len(lines) > NAMED else [])])

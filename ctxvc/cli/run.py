@@ -16,6 +16,7 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.models import model_of
 from ctxvc.cli.output import Output, safe
 from ctxvc.core.text import one_line
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
     from ctxvc.agent.adapter import Adapter
     from ctxvc.agent.loop import Ended, Limits
     from ctxvc.agent.model import Model
+    from ctxvc.agent.sandbox import Sandbox
     from ctxvc.agent.workspace import Outcome, Workspace
     from ctxvc.session import Session
 
 MODEL = "claude-sonnet-5-5"
-#: What a command is not given: it could use it, or tell it to the model.
-_SECRET = ("ANTHROPIC_", "CTXVC_")
 #: Tokens of a reply, at most.
 _REPLY = 16_000
 #: How a run ended that is not done: what a person is told, and the exit code.
@@ -88,6 +88,23 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 )
 @click.option("--yes", is_flag=True, help="Run commands without asking.")
 @click.option(
+    "--env",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A variable that commands get besides the short list (docs/how-to/run-safely.md); repeatable.",
+)
+@click.option("--sandbox", "boxed", is_flag=True, help="Run commands in a sandbox (bubblewrap, on Linux).")
+@click.option(
+    "--bind",
+    "bound",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="With --sandbox: a place that commands may read and write too; repeatable.",
+)
+@click.option("--network", is_flag=True, help="With --sandbox: let commands reach the network.")
+@click.option(
     "--script",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -97,24 +114,30 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.pass_obj
 def run(
     app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, window: int | None,
-    max_steps: int, max_cost: float, yes: bool, script: Path | None,
+    max_steps: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool,
+    bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
     """Work on a task in this folder: a small agent under a budget.
 
     It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
-    unless --yes.
+    unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
+    ends with the run. With --sandbox they see no other process, no home folder and no network.
     """
     from ctxvc.agent import running
     from ctxvc.agent.loop import Limits
 
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")
+    if (bound or network) and not boxed:
+        raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
+    hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
     chosen = model_of(app, script)
     limits = Limits(steps=max_steps, dollars=max_cost)
     with (
         _opened(app, resume, name, model, spec, budget or 0, window or 0, chosen, limits) as session,
         stopping() as event,
+        _isolated(app.output, hands),
     ):
         watcher = Screen(app.output, event, scripted=chosen.scripted)
         if task.strip():
@@ -126,7 +149,7 @@ def run(
             )
         setup = running.Setup(
             model=chosen,
-            hands=_workspace(app, yes=yes),
+            hands=hands,
             watcher=watcher,
             limits=limits,
             options={"max_tokens": session.budget.reserve},
@@ -245,11 +268,42 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 
-def _workspace(app: App, *, yes: bool) -> Workspace:
+def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
+    """Raises: BadInput, Refused for a variable that commands are not given."""
+    from ctxvc.agent.sandbox import environment
     from ctxvc.agent.workspace import Workspace
 
-    env = {name: value for name, value in app.env.items() if not name.startswith(_SECRET)}
-    return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env)
+    hidden = app.env.hidden() if isinstance(app.env, Environment) else {}
+    every = {**hidden, **app.env}
+    env = environment(every, names, every, sandboxed=sandbox is not None)
+    return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env, sandbox=sandbox)
+
+
+def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
+    """Raises: Refused where there can be none, BadInput."""
+    from ctxvc.agent import sandbox
+
+    path, _ = _known(app, "")
+    home = Path(app.env.get("HOME") or Path.home())
+    return sandbox.sandbox(app.folder, home, bound=[app.path(each) for each in bound], store=path, network=network)
+
+
+@contextmanager
+def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
+    """Inside, commands can be run; the person is told what keeps them from what. What they left ends behind it."""
+    from ctxvc.agent.sandbox import OPEN
+    from ctxvc.agent.shell import end_orphans
+
+    try:
+        if hands.sandbox:
+            hands.begin()  # here, since it ends with the thread that began it
+        output.note(safe(hands.sandbox.title if hands.sandbox else OPEN))
+        yield
+    finally:
+        for job in [*hands.close(), *(end_orphans() if is_separate() else ())]:
+            output.note(safe(f"ended with the run: {one_line(str(job), 120)}"))
+        if alarm := hands.alarm():
+            output.note(safe(f"at the end {alarm}"))
 
 
 class _Ask:
@@ -308,6 +362,8 @@ class Screen:
     def answered(self, name: str, outcome: Outcome) -> None:
         lines = outcome.output.count(b"\n")
         self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
+        if outcome.alarm:
+            self._note(f"  look at it: {outcome.alarm}")
 
     def stepped(self, adapter: Adapter) -> None:
         session = adapter.session

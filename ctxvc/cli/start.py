@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ctxvc.cli import hooking
+from ctxvc.cli import handover, hooking
 
 
 def run() -> None:
@@ -12,6 +12,8 @@ def run() -> None:
     words = sys.argv[1:]
     if hooking.is_hook(words):
         sys.exit(hooking.hook(words[1:]))
+    if handover.runs_an_agent(words):
+        handover.separate()
     from ctxvc.cli.main import run as whole
 
     whole()

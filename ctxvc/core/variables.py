@@ -1,0 +1,56 @@
+"""Which variables of an environment a command of an agent may see, and which ctxvc itself may carry in the open.
+
+Whoever may look into a process of ours sees the environment that it was started with, whatever it changed in it later.
+So a process that runs an agent is started with the open variables only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: What a command needs to work at all.
+_COMMAND = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TMP", "TEMP"}
+    | {f"{name}_proxy" for name in ("http", "https", "ftp", "all", "no")}
+    | {f"{name}_PROXY" for name in ("HTTP", "HTTPS", "FTP", "ALL", "NO")}
+)
+_COMMAND_PREFIX = ("LC_",)
+
+#: What our own process needs besides: to start again, to find its files, to answer a terminal, to reach the provider.
+_OPEN = frozenset(
+    {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "COLORTERM", "TERMINFO", "TERMINFO_DIRS", "PAGER", "LESS"}
+    | {"NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "EDITOR", "VISUAL", "VIRTUAL_ENV"}
+    | {"LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "COVERAGE_PROCESS_START"}
+)
+_OPEN_PREFIX = ("XDG_", "PYTHON", "CTXVC_", "DYLD_", "__PYVENV")
+
+#: Names of a provider's keys, and of what opens an account with a cloud or a host of code.
+_CREDENTIAL_PREFIX = (
+    "ANTHROPIC_", "CLAUDE_CODE_OAUTH", "OPENAI_", "GEMINI_", "MISTRAL_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCLOUD_",
+    "CLOUDSDK_", "BOTO_", "ALIBABA_CLOUD_", "OCI_", "DIGITALOCEAN_", "HCLOUD_", "CLOUDFLARE_", "VAULT_",
+)  # fmt: skip
+_HARMLESS = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PAGER", "GOOGLE_CLOUD_PROJECT", "ANTHROPIC_MODEL"})
+#: A shorter value is no key, and may stand in another by chance.
+_SHORTEST_KEY = 8
+
+
+def for_command(name: str) -> bool:
+    """Whether a command of an agent sees this variable without being asked for."""
+    return name in _COMMAND or name.startswith(_COMMAND_PREFIX)
+
+
+def is_open(name: str) -> bool:
+    """Whether a process of ours may carry this variable where others can look."""
+    return for_command(name) or name in _OPEN or name.startswith(_OPEN_PREFIX)
+
+
+def is_credential(name: str) -> bool:
+    """Whether the name is that of a provider's key or of a cloud's credentials."""
+    return name.upper().startswith(_CREDENTIAL_PREFIX) and name.upper() not in _HARMLESS
+
+
+def carried(name: str, environment: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The credential among `names` whose value stands in the variable `name`; empty where none does."""
+    value = environment.get(name, "")
+    keys = ((key, secret) for key, secret in names.items() if is_credential(key) and len(secret) >= _SHORTEST_KEY)
+    return next((key for key, secret in keys if secret in value), "")
