@@ -6,7 +6,7 @@ git looks at its own side (`fsck`) while we look at ours: every commit, every jo
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.store import check_journal, cleanup, fsck, plans
+from ctxvc.store import aside, check_journal, cleanup, fsck, plans
 from ctxvc.store.check_history import History
 from ctxvc.store.findings import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.journal import Change
@@ -32,7 +32,6 @@ from ctxvc.store.store import Store
 #: Told of a commit at most: what is quite broken, or hostile, is clear by then.
 _MOST = 100
 _PERMISSIONS = "check who owns the store, and its permissions"
-_ASIDE = re.compile(r"(.+)\.unreadable-[0-9]+")
 
 #: Called with commits looked at, and how many there are.
 Progress = Callable[[int, int], None]
@@ -269,10 +268,15 @@ def _journals(
         yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
     for name in names:
         where = Where(session=name, path=f"ctxvc/journal/{name}")
-        aside = _ASIDE.fullmatch(name)
-        if name not in tips and aside:
-            where = msgspec.structs.replace(where, session=aside.group(1))
-            yield warning("a record that cannot be read was put aside", where, "look whether a backup has it whole")
+        kept = aside.NAME.fullmatch(name)
+        if name not in tips and kept:
+            where = msgspec.structs.replace(where, session=kept["session"])
+            if kept["accepted"]:
+                hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
+                yield warning("bytes of a journal that were lost are kept here", where, hint)
+            else:
+                hint = "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost"
+                yield damage("bytes of a journal that cannot be read were set aside", where, hint)
             continue
         found, records = _journal(store, history, walk, tips.get(name, {}), where)
         yield from found
