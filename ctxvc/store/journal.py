@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import Counters, Group, Row
+from ctxvc.core.ledger import Counters, Group, Row, Source
 from ctxvc.core.numbering import Body
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
 from ctxvc.store import durable
+from ctxvc.store import format as fmt
 
 MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")
@@ -143,9 +144,23 @@ def encode_head(head: Head) -> bytes:
 def encode_record(seq: int, record: Record) -> bytes:
     """The frame of a record. Raises: BadInput where a value in it has no bytes, as half a character has none."""
     try:
-        return frame(seq, _encoder.encode(record))
+        return frame(seq, _encoder.encode(_plain(record)))
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
         raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or give it as text") from error
+
+
+def _plain(record: Record) -> Record:
+    """The record with what is left out of rows and groups, so that it has the same bytes on every Python."""
+    changes = [
+        msgspec.structs.replace(
+            change,
+            rows=tuple(fmt.plain_rows(change.rows)),
+            groups=tuple(map(fmt.plain, change.groups)),
+            meta={name: fmt.plain(held) if isinstance(held, Source) else held for name, held in change.meta.items()},
+        )
+        for change in record.changes
+    ]
+    return msgspec.structs.replace(record, changes=tuple(changes))
 
 
 def frame(seq: int, payload: bytes) -> bytes:
