@@ -197,14 +197,19 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
                 session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
                 for session, scopes in afresh.all_tips().items()
             }
-            listed = afresh.repository.listall_references()
+            listed = [os.fsdecode(ref) for ref in afresh.repository.raw_listall_references()]
     except (pygit2.GitError, CtxvcError) as error:
         return {}, [damage(f"the refs cannot be read: {error}", Where(path="packed-refs"))]
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
             hint = "`git replace -d` takes it away"
-            findings.append(damage("git shows another object in the place of this one", Where(path=ref), hint))
+            findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
+        elif not ref.isascii():
+            hint = "`git for-each-ref` shows it; rename or delete it"
+            findings.append(
+                warning("its name is none that a scope can have: it is left alone", Where(path=_shown(ref)), hint)
+            )
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
     closed: list[OSError] = []
     for ref in _unlisted(store.path, set(listed), closed.append):
@@ -212,13 +217,19 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
             store.repository.references[ref]
         except KeyError:
             continue  # it was deleted, or packed, meanwhile
-        except (pygit2.GitError, OSError):
-            session, scope = scope_of(ref) or ("", "")
-            findings.append(damage("the branch cannot be read", Where(session=session, scope=scope, path=ref), hint))
+        except (pygit2.GitError, OSError, ValueError):
+            session, scope = scope_of(_shown(ref)) or ("", "")
+            where = Where(session=session, scope=scope, path=_shown(ref))
+            findings.append(damage("the branch cannot be read", where, hint))
     for problem in closed:
         where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
         findings.append(damage(f"the refs in it cannot be read: {problem.strerror}", where, _PERMISSIONS))
     return tips, findings
+
+
+def _shown(ref: str) -> str:
+    """A ref's name that can be printed."""
+    return os.fsencode(ref).decode("utf-8", "backslashreplace")
 
 
 def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ctxvc.store import cleanup, decided, durable, git, scanner
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit, PackWriter, epoch
+from ctxvc.store.packs import Commit, PackWriter, epoch, storable_date
 from ctxvc.store.reading import Reader
 from ctxvc.store.redaction import Redaction
 from ctxvc.store.refs import head_ref, ref_of, scope_of
@@ -99,6 +99,8 @@ class Store:
         try:
             # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
             for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
+                if not reference.name.isascii():
+                    continue  # no branch of ours
                 if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
                     found.setdefault(named[0], {})[named[1]] = str(reference.target)
         except pygit2.GitError as error:
@@ -143,7 +145,18 @@ class Store:
             target = self.repository.references[name].raw_target
         except KeyError:
             return ""
-        return target.decode() if isinstance(target, bytes) else ""
+        except pygit2.GitError as error:
+            raise self._unreadable_ref(name, str(error)) from error
+        if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
+            raise self._unreadable_ref(name, "it names no ref")
+        # No name of ours has other characters: such a one is of nobody, as one that is not there.
+        return target.decode("ascii", "replace") if isinstance(target, bytes) else ""
+
+    def _unreadable_ref(self, name: str, why: str) -> Damaged:
+        path = self.path / name
+        other = "without it git sees no repository" if name == "HEAD" else "or remove it"
+        hint = f"write `ref: refs/heads/SESSION/SCOPE` into {path}; {other}"
+        return Damaged(f"{path} cannot be read: {why}", hint=hint)
 
     def _set_symbolic(self, name: str, target: str) -> None:
         # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
@@ -170,8 +183,8 @@ class Store:
     # --- time and chance
 
     def now(self) -> int:
-        """Seconds since 1970."""
-        return int(clock.time())
+        """Seconds since 1970; where the clock is before that, or far beyond, the nearest that git can hold."""
+        return max(1, storable_date(int(clock.time())))  # 0 in a journal means that nobody said when
 
     def now_iso(self) -> str:
         return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
