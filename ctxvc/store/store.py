@@ -31,6 +31,8 @@ from ctxvc.store.writer import Writer
 FOLDER = ".ctxvc"
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32
+#: A process that could not merge them waits so many seconds before it tries again.
+MERGE_AGAIN = 60.0
 _SETTINGS = {
     "ctxvc.format": str(fmt.FORMAT),
     "gc.auto": "0",
@@ -62,6 +64,9 @@ class Store:
         self.redaction = Redaction(path, on=redact, scanner=settings.get(scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
+        #: Why the packs could not be merged when that was last due. What is recorded is not concerned.
+        self.merge_failure: CtxvcError | None = None
+        self._merge_again = 0.0
 
     def __enter__(self) -> Store:
         return self
@@ -309,12 +314,34 @@ class Store:
         return self.path / "ctxvc" / "store.lock"
 
     def merge_packs(self, most: int = MOST_PACKS) -> None:
-        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one."""
-        if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > most:
+        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one.
+
+        Where that fails nothing else has: `merge_failure` tells why, and it is tried again later.
+        """
+        try:
+            if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) <= most:
+                self.merge_failure = None
+                return
+            if self.merge_failure is not None and clock.monotonic() < self._merge_again:
+                return
             with self.exclusive() as lock:
-                # The deltas that are there are kept; looking for better ones is gc's work.
-                words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
-                git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+                self._merge(lock)
+        except (CtxvcError, OSError) as error:
+            why = error.strerror or error if isinstance(error, OSError) else error
+            hint = "nothing is lost by it, and it is tried again later; `ctxvc gc` does it now"
+            self.merge_failure = CtxvcError(f"the packs could not be merged: {why}", hint=hint)
+            self._merge_again = clock.monotonic() + MERGE_AGAIN
+        else:
+            self.merge_failure = None
+
+    def _merge(self, lock: int) -> None:
+        # The deltas that are there are kept; looking for better ones is gc's work.
+        words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+        try:
+            git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+        except CtxvcError:
+            cleanup.remove(self.path)  # half a pack takes the room that the next try needs
+            raise
 
     def first_parents(self, commit: str) -> Iterator[str]:
         """The commit's own id and those of its first parents, newest first."""
