@@ -9,14 +9,28 @@ import msgspec
 import pytest
 
 from ctxvc.core.ledger import Group
-from ctxvc.store import aside
+from ctxvc.errors import CtxvcError
+from ctxvc.store import aside, purge
 from ctxvc.store.check import verify
 from ctxvc.store.journal import Frame, Record, parse
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
 from tests.upkeep.making import picture
 
-from .building import archive, archived, complaints, contents, human, littered, never_due, reply, result, results
+from .building import (
+    afresh,
+    archive,
+    archived,
+    complaints,
+    contents,
+    human,
+    littered,
+    never_due,
+    reply,
+    result,
+    results,
+)
+from .faulty import Disk
 
 Blocks = dict[tuple[str, str], bytes]
 
@@ -179,3 +193,123 @@ def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Ca
     assert aside.notices(case.store, "demo") == []
     assert case.store.journal_path(f"{accepted.file}.accepted").stat().st_mode & 0o077 == 0
     assert blocks(case.store) == after
+
+
+# --- several processes, and crashes
+
+
+def test_a_writer_that_read_a_record_before_it_was_hit_commits_it(case: Case) -> None:
+    with case.store.writer("demo", "main") as early:
+        case.journal.write_bytes(b"")  # the same file, spoilt under its hands
+        hit = case.records()[-3]
+        data = bytearray(case.data)
+        data[hit.end - 9] ^= 4
+        case.journal.write_bytes(data)
+
+        early.append(human("after it"), reply("I see"))
+        early.flush()
+
+    after = blocks(case.store)
+    assert case.blocks.items() <= after.items(), "it knew the record, and made a commit of it"
+    assert aside.notices(case.store, "demo") == []
+
+
+def test_a_second_writer_goes_on_from_what_the_first_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the session open; one of them finds the damage, and replaces the journal under the other's hands."""
+    hit = case.records()[-4]
+    with case.store.writer("demo", "main") as second:
+        known = contents(second)
+        case.flipped(hit.end - 9, 4)
+        with monkeypatch.context() as waiting:
+            waiting.setattr(Writer, "_flush", lambda _: None)
+            with case.store.writer("demo", "main") as first:
+                (one,) = first.append(human("the first's"))
+                (two,) = second.append(human("the second's"))
+                (three,) = first.append(human("the first's again"))
+                assert len({one, two, three, *known}) == len(known) + 3
+                first.refresh()
+                second.refresh()
+                assert contents(first) == contents(second)
+    assert [contents_[block] for contents_ in [afresh(case.store.path)] for block in (one, two, three)] == [
+        b"the first's",
+        b"the second's",
+        b"the first's again",
+    ]
+
+
+def test_a_reader_sees_the_same_before_and_after_a_writer_set_it_aside(case: Case) -> None:
+    case.flipped(case.records()[5].end - 9, 4)
+    with case.store.writer("demo", "main") as reader:
+        before = contents(reader)
+        assert len(reader.damage) == 1
+        with Store(case.store.path) as other, other.writer("demo", "main") as session:
+            session.append(human("x"))
+        reader.refresh()
+        assert before.items() <= contents(reader).items()
+        assert reader.damage == ()
+        reader.leave()
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"])
+def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str, error: BaseException) -> None:
+    """At each step: the journal is the old one or the new one, and its bytes are in one file, whole."""
+    hit = case.records()[8]
+    for nth in range(1, 8):
+        data = case.flipped(hit.end - 9, 4)
+        piece = data[hit.start : hit.end]
+        before = blocks(case.store)
+        disk = Disk(call, nth, error)
+        with pytest.MonkeyPatch.context() as failing:
+            failing.setattr(Writer, "_flush", lambda _: None)
+            session = case.store.writer("demo", "main")
+            disk.put_in(failing)
+            try:
+                session.append(human("after it"))
+            except (CtxvcError, KeyboardInterrupt):
+                pass
+        session.leave()
+        now = blocks(case.store)
+        assert before.items() <= now.items() and len(now) - len(before) in (0, 1)
+        with pytest.MonkeyPatch.context() as waiting:
+            waiting.setattr(Writer, "_flush", lambda _: None)
+            with case.store.writer("demo", "main") as again:
+                (block,) = again.append(human("again"))
+                assert int(block[1:]) > case.numbers[0]
+        kept = [path for path in case.journal.parent.iterdir() if ".unreadable-" in path.name and path.name[0] != "."]
+        assert [path.read_bytes() for path in kept] == [piece]
+        assert now.items() <= blocks(case.store).items()
+        if not disk.failed:
+            return
+    raise AssertionError("the fault never came to an end")
+
+
+def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no_number(case: Case) -> None:
+    """A crash between the branches and the journal leaves records that are committed too; the last one is spoilt."""
+    with case.store.writer("demo", "main") as session:
+        session.append(reply("said"))
+        data = case.data + session._known.frames[-1][2] if session._known.frames else case.data
+        session.flush()
+    committed = blocks(case.store)
+    case.reset()
+    spoilt = bytearray(data)
+    spoilt[case.records()[-1].start + 7] ^= 1
+    case.journal.write_bytes(spoilt)
+
+    with case.store.writer("demo", "main") as session:
+        (block,) = session.append(human("new"))
+        assert session.body(session.ledger()[block]) == b"new"
+    after = blocks(case.store)
+    assert ("main", block) not in committed
+    assert committed.items() <= after.items() and after[("main", block)] == b"new"
+
+
+def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
+    case.flipped(case.records()[-1].start + 6, 4)  # the header: the words are whole
+    with case.store.writer("demo", "main") as session:
+        session.append(reply("so be it"))
+    assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+    purge.purge(case.store, purge.Wanted(texts=("last word",)))
+
+    assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
