@@ -65,11 +65,19 @@ def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[No
             continue
         fresh.append(notice)
         try:
-            marker.parent.mkdir(mode=0o700, exist_ok=True)
-            marker.touch(mode=0o600)
+            _mark(marker)
         except OSError:
             pass  # a store on a medium that cannot be written to tells it each time
     return fresh
+
+
+def _mark(marker: Path) -> None:
+    """The file is there. No link is followed: the store may be somebody else's. Raises: OSError."""
+    for folder in (marker.parents[1], marker.parent):
+        if folder.is_symlink():
+            return
+        folder.mkdir(mode=0o700, exist_ok=True)
+    os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
 def accept(store: Store) -> list[Notice]:
@@ -83,16 +91,20 @@ def accept(store: Store) -> list[Notice]:
         for notice in _files(store, session):
             path = store.journal_path(notice.file)
             path.rename(path.with_name(f"{path.name}{_ACCEPTED}"))
+            durable.sync_folder(path.parent)
             accepted.append(notice)
-        durable.sync_folder(store.journal_path(session).parent)
     return accepted
 
 
 def _mend(store: Store, session: str) -> None:
     """The journal holds no damage afterwards."""
     try:
-        with store.writer(session) as writer:
-            writer.flush()
+        writer = store.writer(session)
+        try:
+            if writer.damage:
+                writer.flush()
+        finally:
+            writer.leave()
     except Damaged:
         with locked(store.lock_path(session)):
             if not _has_head(store.journal_path(session)):
@@ -138,7 +150,8 @@ def _files(store: Store, session: str) -> Iterator[Notice]:
         raise CtxvcError(f"cannot read {folder}: {error.strerror}", hint="check the store's permissions") from error
     for name in listed:
         found = NAME.fullmatch(name)
-        if found and found["session"] == session and not found["accepted"] and (folder / name).is_file():
+        ours = found and found["session"] == session and not found["accepted"]
+        if ours and (folder / name).is_file() and not (folder / name).is_symlink():
             data = (folder / name).read_bytes()
             yield Notice(session=session, file=name, size=len(data), blocks=described(Damage(0, data)))
 

@@ -18,6 +18,9 @@ _ROW = 128
 _CHANGE = 48
 _GROUP = 16
 
+#: Of a block or group, in characters.
+_LONGEST_NAME = 13
+
 _decoder = msgspec.msgpack.Decoder(Record)
 _BLOCK = re.compile(rb"[\xa2-\xaf]B([1-9][0-9]{0,11})(?![0-9])")
 
@@ -83,7 +86,7 @@ def mended(change: Change, before: Ledger) -> Change:
     bodies = {block for block, suffix, _ in change.bodies if not suffix}
 
     def is_there(block: str) -> bool:
-        return block in bodies or (block.startswith("B") and before.get(block) is not None)
+        return block in bodies or (_number(block) > 0 and block.startswith("B") and before.get(block) is not None)
 
     groups = {group.id: group for group in _groups(change, before, is_there)}
     standing = {**before.groups, **groups}
@@ -137,7 +140,7 @@ def _rows(record: Record) -> Iterator[Row]:
 
 
 def _number(name: str) -> int:
-    return int(name[1:]) if name[1:].isdecimal() and name.isascii() else 0
+    return int(name[1:]) if len(name) <= _LONGEST_NAME and name[1:].isdecimal() and name.isascii() else 0
 
 
 def _spare(damage: Damage, least: int) -> int:

@@ -313,3 +313,21 @@ def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
     purge.purge(case.store, purge.Wanted(texts=("last word",)))
 
     assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+
+def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:
+    case.flipped(case.records()[-1].end - 9, 4)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (case.store.cache_path / "notices").symlink_to(outside)
+    with case.store.writer("demo", "main") as session:
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        session.leave()
+
+    (case.store.cache_path / "notices").unlink()
+    with case.store.writer("demo", "main") as session:
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        assert aside.untold(case.store, "demo", session.damage) == []
+
+    assert list(outside.iterdir()) == []
