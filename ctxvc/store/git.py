@@ -191,8 +191,8 @@ def config(repository: pygit2.Repository) -> Mapping[str, str]:
     path = Path(repository.path) / "config"
     local = pygit2.Config(str(path)) if path.exists() else pygit2.Config()
     try:
-        return {_shown(entry.raw_name).lower(): _shown(entry.raw_value) for entry in local}
-    except UnicodeDecodeError as error:  # pygit2 decodes each name, even where nobody asks for it
+        return {entry.raw_name.decode("utf-8").lower(): _shown(entry.raw_value) for entry in local}
+    except UnicodeDecodeError as error:  # newer versions of pygit2 do so for each name, even where nobody asks for it
         name = error.object.decode("utf-8", "backslashreplace")
         raise Damaged(f"{path}: the name of a setting is no text: {name}", hint="remove that line") from error
 
