@@ -253,7 +253,19 @@ def _conversations(recording: Recording, format: str, store: Store) -> Iterator[
     """
     kept = partial(outputs.whole, store.path)
     for suffix, events in importers.conversations(recording, format):
-        yield suffix, with_whole(events, recording.path, kept) if format == "claude-code" else events
+        yield (
+            suffix,
+            _misread(with_whole(events, recording.path, kept) if format == "claude-code" else events, recording),
+        )
+
+
+def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
+    """The events, and behind them which lines had bytes that are no text."""
+    yield from events
+    for line, bad in recording.misread.items():
+        what = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
+        yield Warned(text=f"{what} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
+    recording.misread.clear()
 
 
 def _spoken(events: Iterator[Event]) -> Iterator[Event]:

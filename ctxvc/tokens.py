@@ -220,8 +220,12 @@ class CountCache:
 
         uri = f"{self._path.absolute().as_uri()}?mode=rw"
         db = sqlite3.connect(uri, uri=True, timeout=self._WAIT, isolation_level=None)
-        # What a power cut may damage is dropped and counted anew: no reason to wait for the disk.
-        db.execute("PRAGMA synchronous = OFF")
+        try:
+            # What a power cut may damage is dropped and counted anew: no reason to wait for the disk.
+            db.execute("PRAGMA synchronous = OFF")
+        except sqlite3.Error:
+            db.close()
+            raise
         return db
 
     def _make(self) -> None:

@@ -70,15 +70,28 @@ class App:
     def reading(self) -> Iterator[Writer]:
         """The session that is meant, for reading: nothing is flushed on the way out."""
         with self.store() as store:
-            yield store.writer(self.session)
+            writer = store.writer(self.session)
+            self.tell_damage(writer)
+            yield writer
 
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The session that is meant, for changing its context; what is complete is committed on the way out."""
         from ctxvc.session import Session
 
-        with self.store() as store, Session(store.writer(self.session, scope), actor=actor) as session:
-            yield session
+        with self.store() as store:
+            writer = store.writer(self.session, scope)
+            self.tell_damage(writer)
+            with Session(writer, actor=actor) as session:
+                yield session
+
+    def tell_damage(self, writer: Writer) -> None:
+        """Says, once for each, what of the session's journal cannot be read."""
+        from ctxvc.store import aside
+
+        for notice in aside.untold(writer.store, writer.name, writer.damage):
+            self.output.note(f"ctxvc: damaged: {notice}: they are kept aside, and all else goes on")
+            self.output.note("hint: `ctxvc verify` tells where; `ctxvc doctor --repair` takes them as lost")
 
 
 class Command(click.Command):

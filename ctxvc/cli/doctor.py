@@ -24,7 +24,7 @@ from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import check, checkout, committed, git, plans, purged, redaction, scanner, upkeep
+from ctxvc.store import aside, check, checkout, committed, git, plans, purged, redaction, scanner, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
@@ -43,18 +43,23 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 @command("doctor", "ctxvc doctor")
+@click.option("--repair", is_flag=True, help="Take as lost what of the journals cannot be read; its bytes stay aside.")
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context) -> None:
+def doctor(ctx: click.Context, repair: bool) -> None:
     """Look for what is wrong, and say what mends it.
 
     Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
     committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
     or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
+
+    A damaged record of a journal is passed over, and `verify` fails for it until --repair takes it as lost. A backup of
+    the store may still have it.
     """
     app = ctx.ensure_object(App)
     items = [
         *_surroundings(),
+        *(_tried("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
         *_tried("git hooks", "", lambda: _project_hook(app)),
         *_tried("transcripts", "", lambda: _transcripts(app)),
@@ -140,6 +145,15 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
         yield _note("store", str(error), "ctxvc init")
         return
     yield from _tried("store", "ctxvc verify", lambda: _store(path))
+
+
+def _repaired(app: App) -> Iterator[DoctorItem]:
+    with Store(app.store_path()) as store:
+        accepted = aside.accept(store)
+    for notice in accepted:
+        yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
+    if not accepted:
+        yield _ok("repair", "nothing to take as lost: every journal can be read")
 
 
 def _store(path: Path) -> Iterator[DoctorItem]:

@@ -68,6 +68,8 @@ def import_(
                 progress=progress.add,
             ):
                 outcomes.append(outcome)
+        if store.merge_failure:
+            app.output.note(f"{store.merge_failure} ({store.merge_failure.hint})")
     if not outcomes:
         raise NotFound(
             f"no transcript of a known format in {', '.join(map(str, chosen))}",

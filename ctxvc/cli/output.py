@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
+#: The last second of the year 9999, in seconds since 1970.
+_LATEST = 253_402_300_799
+
+
 class Size(NamedTuple):
     """Bytes: `6.1 kB` to people, a number in a pipe."""
 
@@ -237,8 +241,9 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """`2026-03-01T12:00:00Z`"""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+    """`2026-03-01T12:00:00Z`; the nearest that can be written for what is no year of four digits."""
+    held = min(max(seconds, 0), _LATEST)
+    return datetime.fromtimestamp(held, timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _for_people(cell: Cell, now: float) -> str:

@@ -262,6 +262,7 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
         with Store(path) as store:
             if resume in store.sessions():
                 writer = store.writer(resume)
+                app.tell_damage(writer)
                 running.check_begun(writer)
                 meta = writer.ledger().meta
                 return path, _Held(meta.model, meta.budget, meta.window)

@@ -260,7 +260,7 @@ def _row(
         tool=storable(tool),
         error=part.error,
         ext=part.ext,
-        files=tuple(suffix for suffix, _ in part.files),
+        files=tuple(suffix for suffix, _ in part.files) or (),  # the one empty tuple, on every Python
         bytes=len(part.body),
         sha256=hashlib.sha256(part.body).hexdigest(),
         parent=parent,

@@ -52,7 +52,7 @@ class Session:
         self._known: dict[str, object] = {}  # what `Opened` events have told
         self._title = ""
         self._titled_by_hand = False
-        self._told: set[str] = set()
+        self._told: dict[str, set[int]] = {}  # key → what was said under it
         self._threads: dict[str, Thread] = {}
         self._replies: set[str] = set()
         self._unclosed: set[str] = set()  # scopes in which something was said since the last turn's end
@@ -197,10 +197,14 @@ class Session:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def _message(self, entry: Entry, parts: tuple[Part, ...], line: Line) -> Iterator[Event]:
-        key = entry.uuid or (f"{self._home}:line:{line.number}" if self._home else f"line:{line.number}")
+        key = entry.uuid or _line_key(self._home, line)
+        said = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
         if key in self._told:
-            return  # hosts write some lines twice
-        self._told.add(key)
+            if said in self._told[key]:
+                return  # hosts write some lines twice
+            self._told[key].add(said)
+            key = f"{key}~{_line_key(self._home, line)}"  # another message under the same id
+        self._told.setdefault(key, set()).add(said)
         yield from self._news(entry)
         scope = self._scope(entry)
         self._link(entry, parts, scope)
@@ -286,6 +290,10 @@ class Session:
             free = (call for call, prompt in self._launched.items() if prompt == task and call not in linked)
             if call := next(free, ""):
                 self._tasks[scope] = call
+
+
+def _line_key(home: str, line: Line) -> str:
+    return f"{home}:line:{line.number}" if home else f"line:{line.number}"
 
 
 def _scope_name(name: str) -> str:

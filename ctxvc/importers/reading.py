@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ _CHUNK = 1024 * 1024
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line without its newline; `start` and `end` are byte offsets in the unpacked file, `end` after the newline."""
+    """A line in UTF-8, without its newline.
+
+    `start` and `end` are byte offsets in the unpacked file, `end` after the newline.
+    """
 
     number: int
     start: int
@@ -35,6 +39,10 @@ class Recording:
     def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
         self.path = path
         self._progress = progress
+        #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
+        self.misread: dict[int, int] = {}
+        #: Of the unpacked file, in bytes, once `whole` has read it.
+        self.length = 0
 
     @property
     def stem(self) -> str:
@@ -47,15 +55,19 @@ class Recording:
     def head(self, size: int = 65536) -> bytes:
         """The first `size` unpacked bytes, for telling the format."""
         with self._open() as stream:
-            return self._guard(lambda: stream.read(size))
+            return _legible(self._guard(lambda: stream.read(size)))[0]
 
     def whole(self) -> bytes:
-        """All bytes. Raises: BadInput where there are more than `LONGEST`."""
+        """All of it, in UTF-8. Raises: BadInput where there are more than `LONGEST`."""
         with self._open() as stream:
             data = self._guard(lambda: stream.read(LONGEST + 1))
         if len(data) > LONGEST:
             raise BadInput(f"{self.path}: a single JSON document of more than {LONGEST >> 20} MB", hint=_TOO_LONG)
         self._progress(len(data))
+        self.length = len(data)
+        data, bad = _legible(data)
+        if bad:
+            self.misread[0] = bad
         return data
 
     def document(self) -> Any:
@@ -90,6 +102,10 @@ class Recording:
                 pending, size = [], 0
                 whole = data.endswith(b"\n")
                 if stripped := data.strip():
+                    if not stripped.isascii():
+                        stripped, bad = _legible(stripped)
+                        if bad and whole:
+                            self.misread[number] = bad
                     yield Line(number, start, offset, stripped, whole)
 
     def _open(self) -> BinaryIO:
@@ -113,4 +129,19 @@ class Recording:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
 
+def _legible(data: bytes) -> tuple[bytes, int]:
+    """JSON text in UTF-8, and how many of its bytes were none: they are escaped as lone surrogates.
+
+    So each costs itself and not its line: JSON knows such an escape in a string, and every importer reads it.
+    """
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        read = data.decode("utf-8", "surrogateescape")
+        text, bad = _ESCAPED.subn(lambda found: f"\\u{ord(found[0]):04x}", read)
+        return text.encode("utf-8"), bad
+    return data, 0
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")
 _TOO_LONG = "no known recorder writes one; cut the file, or import the part before it"

@@ -74,6 +74,7 @@ class Log:
         self._opened = self._changed = self._said = False
         self._root = self._told = self._at = _Node("", 0)
         self._count_at: dict[int, int] = {}
+        self._replies: dict[str, int] = {}  # id of a response → how many had it
 
     def tell(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
         """The events of all records. Raises: BadInput where none holds a message."""
@@ -110,7 +111,7 @@ class Log:
         return f"{self._stem}-{digest(beginning).hex()[:12]}"
 
     def _turn(self, turn: Turn, record: Record) -> Iterator[Event]:
-        at, skip = self._at, 0
+        at, skip, turn = self._at, 0, self._distinct(turn)
         prints = [self._fingerprint(message) for message in turn.messages]
         if turn.whole:
             at = self._root
@@ -131,6 +132,13 @@ class Log:
             at = node
         self._at = at
 
+    def _distinct(self, turn: Turn) -> Turn:
+        """The turn with an id of its own: some servers give every response the same, and each is a message."""
+        if not turn.reply:
+            return turn
+        count = self._replies[turn.reply] = self._replies.get(turn.reply, 0) + 1
+        return turn if count == 1 else msgspec.structs.replace(turn, reply=f"{turn.reply}~{count}")
+
     def _key(self, depth: int) -> str:
         count = self._count_at[depth] = self._count_at.get(depth, 0) + 1
         return f"message:{depth}" if count == 1 else f"message:{depth}~{count}"
@@ -150,7 +158,7 @@ def records(recording: Recording) -> Iterator[Record | Warned]:
             value = wire.parse(data)
         except ValueError as error:
             raise BadInput(f"{recording.path}: neither a JSON document nor JSON lines: {error}") from error
-        yield Record(value, 0, len(data))
+        yield Record(value, 0, recording.length)
         return
     yield Record(value, first.number, first.end)
     for line in lines:

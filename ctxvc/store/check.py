@@ -6,7 +6,7 @@ git looks at its own side (`fsck`) while we look at ours: every commit, every jo
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.store import check_journal, cleanup, fsck, plans
+from ctxvc.store import aside, check_journal, cleanup, fsck, plans
 from ctxvc.store.check_history import History
 from ctxvc.store.findings import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.journal import Change
@@ -32,7 +32,6 @@ from ctxvc.store.store import Store
 #: Told of a commit at most: what is quite broken, or hostile, is clear by then.
 _MOST = 100
 _PERMISSIONS = "check who owns the store, and its permissions"
-_ASIDE = re.compile(r"(.+)\.unreadable-[0-9]+")
 
 #: Called with commits looked at, and how many there are.
 Progress = Callable[[int, int], None]
@@ -198,14 +197,19 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
                 session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
                 for session, scopes in afresh.all_tips().items()
             }
-            listed = afresh.repository.listall_references()
+            listed = [os.fsdecode(ref) for ref in afresh.repository.raw_listall_references()]
     except (pygit2.GitError, CtxvcError) as error:
         return {}, [damage(f"the refs cannot be read: {error}", Where(path="packed-refs"))]
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
             hint = "`git replace -d` takes it away"
-            findings.append(damage("git shows another object in the place of this one", Where(path=ref), hint))
+            findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
+        elif not ref.isascii():
+            hint = "`git for-each-ref` shows it; rename or delete it"
+            findings.append(
+                warning("its name is none that a scope can have: it is left alone", Where(path=_shown(ref)), hint)
+            )
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
     closed: list[OSError] = []
     for ref in _unlisted(store.path, set(listed), closed.append):
@@ -213,13 +217,19 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
             store.repository.references[ref]
         except KeyError:
             continue  # it was deleted, or packed, meanwhile
-        except (pygit2.GitError, OSError):
-            session, scope = scope_of(ref) or ("", "")
-            findings.append(damage("the branch cannot be read", Where(session=session, scope=scope, path=ref), hint))
+        except (pygit2.GitError, OSError, ValueError):
+            session, scope = scope_of(_shown(ref)) or ("", "")
+            where = Where(session=session, scope=scope, path=_shown(ref))
+            findings.append(damage("the branch cannot be read", where, hint))
     for problem in closed:
         where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
         findings.append(damage(f"the refs in it cannot be read: {problem.strerror}", where, _PERMISSIONS))
     return tips, findings
+
+
+def _shown(ref: str) -> str:
+    """A ref's name that can be printed."""
+    return os.fsencode(ref).decode("utf-8", "backslashreplace")
 
 
 def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:
@@ -269,10 +279,15 @@ def _journals(
         yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
     for name in names:
         where = Where(session=name, path=f"ctxvc/journal/{name}")
-        aside = _ASIDE.fullmatch(name)
-        if name not in tips and aside:
-            where = msgspec.structs.replace(where, session=aside.group(1))
-            yield warning("a record that cannot be read was put aside", where, "look whether a backup has it whole")
+        kept = aside.NAME.fullmatch(name)
+        if name not in tips and kept:
+            where = msgspec.structs.replace(where, session=kept["session"])
+            if kept["accepted"]:
+                hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
+                yield warning("bytes of a journal that were lost are kept here", where, hint)
+            else:
+                hint = "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost"
+                yield damage("bytes of a journal that cannot be read were set aside", where, hint)
             continue
         found, records = _journal(store, history, walk, tips.get(name, {}), where)
         yield from found

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError
 from ctxvc.store.contents import named_files
 from ctxvc.store.findings import Finding, Where, damage, warning
-from ctxvc.store.journal import FORMAT, MAGIC, Change, Frame, Head, Record, Tail, parse, reference
+from ctxvc.store.journal import FORMAT, Change, Damage, Frame, Head, Record, corrected_head, parse, reference
+from ctxvc.store.journal_damage import described
 
 #: What the commits of a change's scope hold, or of the one that it starts from. Raises: CtxvcError.
 Committed = Callable[[Change], Collection[str]]
 
 _LOST = "restore the file from a backup, or move it aside: what no commit has yet is lost with it"
+_LOST_HEAD = "`ctxvc doctor --repair` sets the file aside, and the session goes on from its commits"
+_REPAIR = "`ctxvc doctor --repair` keeps them aside and takes them as lost; a backup may have them whole"
 _TORN = "the next write removes them; nothing that was acknowledged is in them"
 
 
 def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Finding]:
     """What is wrong with a journal, and after which record."""
-    tail = Tail(len(data), 0, complete=False)
-    problem = ""
-    try:
-        frames, tail = parse(data, "the journal")
-    except Damaged as error:
-        problem = str(error)
-        frames = _before_damage(data)
+    frames, tail = parse(data)
+    waiting = list(tail.damage)
     last = "its beginning"
+    before: Frame | None = None
     known: dict[str, set[str]] = {}
-    for before, frame in zip([None, *frames], frames, strict=False):
+    headless = not frames or bool(frames[0].start or frames[0].seq)
+    if headless and data:
+        right = corrected_head(data)
+        hint = _REPAIR if right else _LOST_HEAD
+        yield damage(f"the head cannot be read; the journal has {len(data)} bytes", where, hint)
+        if right is None:
+            return
+        frames, tail = parse(right + data[len(right) :])
+        waiting = list(tail.damage)
+    for frame in frames:
+        while waiting and waiting[0].start < frame.start:
+            yield _unreadable(waiting.pop(0), last, where)
         if before is None:
             yield from _head(frame, where)
+            before = frame
             continue
         if frame.seq <= before.seq:
             yield damage(f"record {frame.seq} stands behind record {before.seq}", where, _LOST)
+        before = frame
         try:
             record = msgspec.msgpack.decode(frame.payload, type=Record)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -46,38 +56,21 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
         last = f"record {frame.seq} ({_described(record)})"
         for change in record.changes:
             yield from _bodies(change, known, frame.seq, where, committed)
-    if problem:
-        yield damage(f"{problem}; the last good one is {last}", where, _LOST)
-    elif data and not frames:
-        yield damage(f"the head cannot be read; the journal has {len(data)} bytes", where, _LOST)
-    elif tail.size and tail.complete:
-        yield damage(f"{tail.size} bytes after {last} are a whole record that cannot be read", where, _LOST)
-    elif tail.size:
+    for piece in waiting:
+        yield _unreadable(piece, last, where)
+    if tail.size:
         yield warning(f"a crash left {tail.size} bytes after {last}", where, _TORN)
 
 
 def records(data: bytes) -> int:
     """How many records can be read, the head not counted."""
-    try:
-        frames, _ = parse(data, "the journal")
-    except Damaged:
-        frames = _before_damage(data)
-    return max(0, len(frames) - 1)
+    frames, _ = parse(data)
+    return sum(frame.seq > 0 for frame in frames)
 
 
-def _before_damage(data: bytes) -> list[Frame]:
-    """The frames before the first that is damaged: those of the longest beginning that can be read."""
-    marks = [found.start() for found in re.finditer(MAGIC, data)]
-    frames, _ = parse(data[: marks[bisect_left(marks, True, key=lambda end: _is_damaged(data[:end])) - 1]], "")
-    return frames
-
-
-def _is_damaged(data: bytes) -> bool:
-    try:
-        parse(data, "")
-    except Damaged:
-        return True
-    return False
+def _unreadable(piece: Damage, last: str, where: Where) -> Finding:
+    held = f", which held {what}," if (what := described(piece)) else ""
+    return damage(f"{len(piece.data)} bytes after {last}{held} cannot be read", where, _REPAIR)
 
 
 def _head(frame: Frame, where: Where) -> Iterator[Finding]:

@@ -11,6 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+#: Temporary files of ours, and of git and libgit2 for loose objects. Who writes them may hold no lock of the store.
+_OLD = (
+    ".*.new",
+    "ctxvc/journal/.*.new",
+    "refs/ctxvc/*/.*.new",
+    "objects/tmp_obj*",
+    "objects/[0-9a-f][0-9a-f]/tmp_obj*",
+)
+
 
 def leftovers(path: Path) -> list[Path]:
     """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
@@ -36,12 +45,12 @@ def _leftovers(path: Path) -> Iterator[Path]:
         if found.name.startswith(("tmp_", ".tmp-")) or (found.suffix == ".keep" and _ours(found)):
             yield found
     yield from path.glob("fast_import_crash_*")
-    for pattern in (".*.new", "ctxvc/journal/.*.new", "refs/ctxvc/*/.*.new"):
+    for pattern in _OLD:
         yield from (found for found in path.glob(pattern) if _abandoned(found))
 
 
 def _abandoned(found: Path) -> bool:
-    """Whether `durable.replace` was killed here. One that lives holds no lock of the store, and takes no minute."""
+    """Whether whoever wrote this was killed. One that lives takes no minute."""
     try:
         return found.stat().st_mtime < time.time() - 60
     except FileNotFoundError:

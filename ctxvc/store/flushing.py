@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ctxvc.store.flush import Planned, plan_all
 from ctxvc.store.known import Known
-from ctxvc.store.packs import Commit, epoch
+from ctxvc.store.packs import Commit, epoch, storable_date
 from ctxvc.store.refs import ref_of
 
 
@@ -40,7 +40,7 @@ def flush(known: Known, lock: int) -> None:
 def _commits(known: Known, planned: Sequence[Planned]) -> list[Commit]:
     commits = []
     for item in planned:
-        now = item.written or known.store.now()
+        now = storable_date(item.written) or known.store.now()
         commits.append(
             Commit(
                 ref=ref_of(known.name, item.scope),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,12 +24,14 @@ ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=c
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_EMPTY: tuple[str, ...] = ()
 _row_encoder = msgspec.json.Encoder()
 _row_decoder = msgspec.json.Decoder(Row)
 _group_decoder = msgspec.json.Decoder(Group)
 _meta_decoder = msgspec.json.Decoder(Meta)
 
+
+_ROW_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Row)}
+_NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "state"))
 
 #: What a decoder raises for bytes that are not what they should be: no JSON, no text, nested without end.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -85,11 +88,34 @@ def block_of_path(path: str) -> str:
     return name
 
 
-def _plain(value: S) -> S:
-    """The value with the one empty tuple that is a field's default: Python 3.10 has others, which would be written."""
-    return msgspec.structs.replace(
-        value, **{name: () for name in value.__struct_fields__ if getattr(value, name) == ()}
-    )
+@cache
+def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    return tuple((field.name, field.default) for field in msgspec.structs.fields(kind) if not field.required)
+
+
+def plain(value: S) -> S:
+    """The value with the very objects that are its fields' defaults, wherever it equals them.
+
+    Only those are left out where it is written, and which of two equal values is the same object differs between
+    versions of Python: what stands on the disk must not.
+    """
+    other = {
+        name: default
+        for name, default in _defaults(type(value))
+        if (held := getattr(value, name)) is not default and type(held) is type(default) and held == default
+    }
+    return msgspec.structs.replace(value, **other) if other else value
+
+
+def plain_rows(rows: Iterable[Row]) -> list[Row]:
+    """The rows as they are written, as by `plain`: only these of their fields can equal a default and be another."""
+    return [
+        row
+        if (row.files or row.files is _NO_FILES) and (row.ext is _TEXT or row.ext != _TEXT)
+        and (row.state is _VISIBLE or row.state != _VISIBLE)
+        else plain(row)
+        for row in rows
+    ]  # fmt: skip
 
 
 def _top(row: Row) -> str:
@@ -98,7 +124,7 @@ def _top(row: Row) -> str:
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
     """One JSON object a line, keys in the order of `Row`'s fields, fields at their default left out."""
-    return _row_encoder.encode_lines([row if row.files or row.files is _EMPTY else _plain(row) for row in rows])
+    return _row_encoder.encode_lines(plain_rows(rows))
 
 
 def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
@@ -116,7 +142,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
 
 
 def encode_groups(groups: Iterable[Group]) -> bytes:
-    return _row_encoder.encode_lines(sorted(map(_plain, groups), key=lambda group: int(group.id[1:])))
+    return _row_encoder.encode_lines(sorted(map(plain, groups), key=lambda group: int(group.id[1:])))
 
 
 def decode_groups(data: bytes, where: str) -> dict[str, Group]:
@@ -128,10 +154,9 @@ def decode_groups(data: bytes, where: str) -> dict[str, Group]:
 
 
 def encode_meta(meta: Meta) -> bytes:
-    source = _plain(meta.source) if meta.source else None
-    return (
-        msgspec.json.format(msgspec.json.encode(_plain(msgspec.structs.replace(meta, source=source))), indent=1) + b"\n"
-    )
+    source = plain(meta.source) if meta.source else None
+    held = plain(msgspec.structs.replace(meta, source=source))
+    return msgspec.json.format(msgspec.json.encode(held), indent=1) + b"\n"
 
 
 def decode_meta(data: bytes, where: str) -> Meta:

@@ -187,7 +187,16 @@ def _closed(path: Path) -> str:
 
 
 def config(repository: pygit2.Repository) -> Mapping[str, str]:
-    """The repository's own settings, names in lower case; the user's are not in it."""
+    """The repository's own settings, names in lower case; the user's are not in it. Raises: Damaged."""
     path = Path(repository.path) / "config"
     local = pygit2.Config(str(path)) if path.exists() else pygit2.Config()
-    return {entry.name.lower(): entry.value or "" for entry in local}
+    try:
+        return {entry.raw_name.decode("utf-8").lower(): _shown(entry.raw_value) for entry in local}
+    except UnicodeDecodeError as error:  # newer versions of pygit2 do so for each name, even where nobody asks for it
+        name = error.object.decode("utf-8", "backslashreplace")
+        raise Damaged(f"{path}: the name of a setting is no text: {name}", hint="remove that line") from error
+
+
+def _shown(raw: bytes | None) -> str:
+    """Text of a configuration, which is of any bytes: what is no UTF-8 is shown by its numbers."""
+    return (raw or b"").decode("utf-8", "backslashreplace")

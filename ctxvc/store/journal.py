@@ -9,21 +9,27 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import Counters, Group, Row
+from ctxvc.core.ledger import Counters, Group, Row, Source
 from ctxvc.core.numbering import Body
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
 from ctxvc.store import durable
+from ctxvc.store import format as fmt
 
 MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
 FRAME_SIZE = _FRAME.size + _CRC.size
+#: What a disk writes whole or not at all, in bytes.
+SECTOR = 512
+_LONGEST_HEAD = 128
+#: More pieces of one journal are not told apart: to look for the end of each takes time.
+_MOST_DAMAGE = 100
 FORMAT = 1
 
 
@@ -90,12 +96,27 @@ class Frame(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+class Damage(msgspec.Struct, frozen=True):
+    """Bytes that stand where records were, and are none any more. `seq` is 0 where their own header is hit too."""
+
+    start: int
+    data: bytes
+    seq: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
 class Tail(msgspec.Struct, frozen=True):
-    """What stands after the last whole frame: nothing, or what a crash (or a worse thing) left."""
+    """What is no whole frame: `size` bytes that a crash left at the end, and `damage` anywhere.
+
+    Reading goes on at `start`: behind the last whole frame.
+    """
 
     start: int
     size: int
-    complete: bool  # a whole frame whose checksum is wrong: not what a crash in the middle of a write leaves
+    damage: tuple[Damage, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -123,9 +144,23 @@ def encode_head(head: Head) -> bytes:
 def encode_record(seq: int, record: Record) -> bytes:
     """The frame of a record. Raises: BadInput where a value in it has no bytes, as half a character has none."""
     try:
-        return frame(seq, _encoder.encode(record))
+        return frame(seq, _encoder.encode(_plain(record)))
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
         raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or give it as text") from error
+
+
+def _plain(record: Record) -> Record:
+    """The record with what is left out of rows and groups, so that it has the same bytes on every Python."""
+    changes = [
+        msgspec.structs.replace(
+            change,
+            rows=tuple(fmt.plain_rows(change.rows)),
+            groups=tuple(map(fmt.plain, change.groups)),
+            meta={name: fmt.plain(held) if isinstance(held, Source) else held for name, held in change.meta.items()},
+        )
+        for change in record.changes
+    ]
+    return msgspec.structs.replace(record, changes=tuple(changes))
 
 
 def frame(seq: int, payload: bytes) -> bytes:
@@ -133,27 +168,89 @@ def frame(seq: int, payload: bytes) -> bytes:
     return b"".join((fields, _CRC.pack(zlib.crc32(fields)), payload))
 
 
-def parse(data: bytes, where: str, start: int = 0) -> tuple[list[Frame], Tail]:
-    """The frames of a journal and what stands after them.
+def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
+    """The frames of a journal, and what else stands in it, with their places in the file.
 
-    Raises: Damaged where something unreadable is followed by a whole frame: a crash cannot do that.
+    `data` are its bytes from `base` on, where a frame begins. docs/format.md tells a torn tail from damage.
     """
     frames: list[Frame] = []
-    at = start
+    damage: list[Damage] = []
+    at = last = 0
     while at < len(data):
-        found = _frame_at(data, at)
-        if found is None:
-            later = _next_frame(data, _behind(data, at))
-            if later is not None:
-                after = f"record {frames[-1].seq}" if frames else "its beginning"
-                raise Damaged(
-                    f"{where}: {later - at} bytes after {after} (at byte {at}) are damaged, and records follow",
-                    hint="`ctxvc verify` names what is hit; restore the file from a backup, or move it aside",
-                )
+        whole = _frame_at(data, at)
+        if whole is not None:
+            at = last = whole.end
+            frames.append(Frame(whole.seq, whole.start + base, whole.end + base, whole.payload) if base else whole)
+        elif _is_torn(data, at, base):
             break
-        frames.append(found)
-        at = found.end
-    return frames, Tail(at, len(data) - at, _complete(data, at))
+        else:
+            most = len(damage) + 1 == _MOST_DAMAGE
+            end = len(data) if most else _resumption(data, at, frames[-1].seq if frames else 0)
+            fields = _fields(data, at)
+            damage.append(Damage(at + base, data[at:end], fields[1] if fields else 0))
+            at = end
+    return frames, Tail(last + base, len(data) - at, tuple(damage))
+
+
+def _is_torn(data: bytes, at: int, base: int) -> bool:
+    """Whether what stands from `at` to the end is what a crash leaves of a record that was never acknowledged.
+
+    That is the beginning of a frame, cut short, or one of which the file system never wrote the last sectors: zeros
+    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that.
+    """
+    size = len(data) - at
+    fields = _fields(data, at)
+    if fields is not None and size != FRAME_SIZE + fields[0]:
+        return size < FRAME_SIZE + fields[0]  # what has something behind it was whole once
+    if size < FRAME_SIZE and data[at : at + len(MAGIC)] == MAGIC[:size]:
+        return True
+    zeros = len(data.rstrip(b"\0"))
+    return zeros <= at or -(-(zeros + base) // SECTOR) * SECTOR < len(data) + base
+
+
+def _resumption(data: bytes, at: int, seq: int) -> int:
+    """Where the damage that begins at `at` ends: at a frame, or at the end of the data.
+
+    A payload may quote a journal, and no frame in it must ever be taken for one of this journal. So a length that a
+    header's own checksum proves is believed; else what is left of the header must agree with what follows; else
+    everything from there to the end must be frames.
+    """
+    if fields := _fields(data, at):
+        return at + FRAME_SIZE + fields[0]
+    places = [place for place in _places(data, at + 1) if _fields(data, place)[1] > seq]  # type: ignore[index]
+    if len(data) - at > FRAME_SIZE:
+        _, length, _, checksum = _FRAME.unpack_from(data, at)
+        done, sum_so_far = at + FRAME_SIZE, 0
+        for place in (*places, len(data)):
+            if place > done:
+                done, sum_so_far = place, zlib.crc32(data[done:place], sum_so_far)
+                if checksum == sum_so_far or length == place - at - FRAME_SIZE:
+                    return place
+    return _unbroken(data, places)
+
+
+def _places(data: bytes, at: int) -> Iterator[int]:
+    """Where the header of a frame stands whole, from `at` on."""
+    while (at := data.find(MAGIC, at)) != -1:
+        if _fields(data, at):
+            yield at
+        at += 1
+
+
+def _unbroken(data: bytes, places: Sequence[int]) -> int:
+    """The first of these places from which one frame follows another up to the end; the end where none is."""
+    reaching, work = [len(data)], 0
+    ends = set(reaching)
+    for place in reversed(places):
+        length = _fields(data, place)[0]  # type: ignore[index]
+        if place + FRAME_SIZE + length in ends:
+            work += length
+            if work > 16 * len(data):
+                break  # frames within frames: nobody of ours wrote this
+            if _frame_at(data, place):
+                reaching.append(place)
+                ends.add(place)
+    return reaching[-1]
 
 
 def _frame_at(data: bytes, at: int) -> Frame | None:
@@ -179,25 +276,19 @@ def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
     return length, seq, checksum
 
 
-def _behind(data: bytes, at: int) -> int:
-    """Where the next frame may begin behind an unreadable one: not inside its payload, which may quote a journal."""
-    fields = _fields(data, at)
-    return at + 1 if fields is None else at + FRAME_SIZE + fields[0]
+def corrected_head(data: bytes) -> bytes | None:
+    """The head's frame where one flipped bit of it explains all that is wrong; None where it does not.
 
-
-def _next_frame(data: bytes, at: int) -> int | None:
-    while (at := data.find(MAGIC, at)) != -1:
-        if _frame_at(data, at) is not None:
-            return at
-        at += 1
+    Both checksums must be right then: for so short a frame no other bit can be meant.
+    """
+    size = min(len(data), _LONGEST_HEAD)
+    for bit in range(size * 8):
+        trial = bytearray(data[:size])
+        trial[bit // 8] ^= 1 << bit % 8
+        whole = _frame_at(bytes(trial), 0)
+        if whole is not None and whole.seq == 0:
+            return bytes(trial[: whole.end])
     return None
-
-
-def _complete(data: bytes, at: int) -> bool:
-    """Whether more stands at `at` than a torn write: one leaves the beginning of a frame, or zeros never filled."""
-    fields = _fields(data, at)
-    size = FRAME_SIZE + (fields[0] if fields else 0)
-    return at + size <= len(data) and not data.endswith(b"\0" * 16)
 
 
 class Journal:
@@ -229,7 +320,8 @@ class Journal:
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
         """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
 
-        Raises: Damaged, Refused for a newer format.
+        What is damaged is passed over and stands in the tail.
+        Raises: Damaged where the head cannot be made out; Refused for a newer format.
         """
         try:
             if start == 0:
@@ -240,22 +332,18 @@ class Journal:
                 data = stream.readall()
         except FileNotFoundError:
             self._inode = self.size = 0
-            return None, [], [], Tail(0, 0, False)
+            return None, [], [], Tail(0, 0)
         except OSError as error:
             raise CtxvcError(
                 f"cannot read {self.path}: {error.strerror}", hint="check who owns the store and its permissions"
             ) from error
         where = f"journal {self.path.name}"
-        frames, tail = parse(data, where)
-        self.size = start + tail.start
         head = None
-        if start == 0:
-            if not frames:
-                if data:
-                    raise Damaged(f"{where}: the head cannot be read", hint="run `ctxvc verify`")
-                return None, [], [], tail
-            head = _decode_head(frames[0], where)
-            frames = frames[1:]
+        if start == 0 and data:
+            head, frames, tail = _from_the_beginning(data, where)
+        else:
+            frames, tail = parse(data, start)
+        self.size = tail.start
         return head, [(found.seq, _decode(found, where)) for found in frames], frames, tail
 
     def append(self, frames: Sequence[bytes]) -> None:
@@ -274,13 +362,9 @@ class Journal:
         self.size += sum(map(len, frames))
 
     def cut_tail(self, tail: Tail) -> None:
-        """Removes what a crash left behind the last whole record; a whole but unreadable record is kept aside."""
+        """Removes what a crash left behind the last whole record."""
         if not tail.size:
             return
-        if tail.complete:
-            with open(self.path, "rb") as stream:
-                stream.seek(self.size)
-                durable.replace(self.path.with_name(f"{self.path.name}.unreadable-{self.size}"), stream.read())
         handle = self._open()
         os.ftruncate(handle, self.size)
         durable.sync(handle)
@@ -308,6 +392,21 @@ class Journal:
 def raw(found: Frame) -> bytes:
     """The frame as it stood in the file."""
     return frame(found.seq, found.payload)
+
+
+def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Frame], Tail]:
+    """The head and the records behind it. A head that is corrected counts as damage of the file all the same."""
+    frames, tail = parse(data)
+    spoilt: tuple[Damage, ...] = ()
+    if not frames or frames[0].start or frames[0].seq:
+        right = corrected_head(data)
+        if right is None:
+            hint = "`ctxvc doctor --repair` sets the file aside, and the session goes on from its commits"
+            raise Damaged(f"{where}: the head cannot be read", hint=hint)
+        spoilt = (Damage(0, data[: len(right)]),)
+        frames, tail = parse(right + data[len(right) :])
+    head = _decode_head(frames[0], where)
+    return head, frames[1:], msgspec.structs.replace(tail, damage=spoilt + tail.damage)
 
 
 def _decode_head(found: Frame, where: str) -> Head:

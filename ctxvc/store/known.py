@@ -5,15 +5,32 @@ docs/format.md says how the two are put together. Looking needs no lock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ctxvc.core.ledger import Ledger, Row
+import msgspec
+
+from ctxvc.core.ledger import Counters, Ledger, Row
 from ctxvc.core.numbering import Numbering
 from ctxvc.errors import Damaged, NotFound
+from ctxvc.store import aside, journal_damage
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import Pending, apply, covered
-from ctxvc.store.journal import FORMAT, Change, Frame, Head, Journal, Record, Tail, raw, reference
+from ctxvc.store.journal import (
+    FORMAT,
+    Change,
+    Damage,
+    Frame,
+    Head,
+    Journal,
+    Record,
+    Tail,
+    encode_record,
+    raw,
+    reference,
+)
+from ctxvc.store.journal_damage import Numbers
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
@@ -56,7 +73,8 @@ class Known:
         self.scopes: dict[str, Scope] = {}
         self.frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
         self.moved_to = ""  # where a record that waits moves HEAD
-        self.tail = Tail(0, 0, complete=False)
+        self.tail = Tail(0, 0)
+        self.damage: dict[int, Damage] = {}  # by its place in the journal
         self.load()
 
     # --- what is known
@@ -121,8 +139,9 @@ class Known:
         if self.head is None or self.journal.moved():
             self.load()
             return
-        _, records, frames, self.tail = self.journal.read(self.journal.size)
-        self._take(records, frames)
+        start = self.journal.size
+        _, records, frames, self.tail = self.journal.read(start)
+        self._take(records, frames, start)
 
     def load(self) -> None:
         """Everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
@@ -131,6 +150,7 @@ class Known:
         if not tips:
             raise NotFound(f"no session {self.name!r} in {self.store.path}", hint="`ctxvc sessions` lists them")
         self.head, self.frames, self.seq, self.moved_to = head, [], head.base if head else 0, ""
+        self.damage = {}
         known, self.scopes = self.scopes, {}
         for scope, tip in tips.items():
             same = scope in known and known[scope].tip == tip
@@ -138,15 +158,22 @@ class Known:
         counters = [held.committed.meta.counters for held in self.scopes.values()]
         self.block = max([counter.block for counter in counters] + [head.block if head else 0])
         self.group = max([counter.group for counter in counters] + [head.group if head else 0])
-        self._take(records, frames)
+        # What a record has that cannot be read any more may be committed: its number is not free.
+        self.seq = max([self.seq, *(held.covered for held in self.scopes.values())])
+        self._take(records, frames, 0)
         if head and head.moving:
             self.journal.close()
 
     def rewrite(self, *, moving: bool = False) -> None:
-        """The journal is a new file, with the frames that are known. Whoever calls it holds the session's lock."""
+        """The journal is a new file, with the frames that are known; what is damaged of the old one is kept aside.
+
+        Whoever calls it holds the session's lock. Killed in between, it is done again, with the same files.
+        """
+        aside.keep(self.store, self.name, self.damage.values())
         journal = self.head.journal if self.head else self.store.new_id()
         self.head = Head(FORMAT, journal, self.seq, self.block, self.group, moving)
         self.journal.rewrite(self.head, [data for _, _, data in self.frames])
+        self.tail, self.damage = Tail(self.journal.size, 0), {}
 
     def apply(self, seq: int, record: Record, frame_bytes: bytes) -> None:
         """Takes in one record; a change that a commit already covers is skipped."""
@@ -167,9 +194,85 @@ class Known:
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
-    def _take(self, records: list[tuple[int, Record]], frames: list[Frame]) -> None:
+    def _take(self, records: list[tuple[int, Record]], frames: list[Frame], start: int) -> None:
+        """Takes in what was read of the journal from byte `start` on, what is damaged in its place among the rest."""
+        earlier = {place: damage for place, damage in self.damage.items() if place < start}
+        known, self.damage = self.damage, earlier
+        waiting = list(self.tail.damage)
+        spent = Numbers(0, 0, 0)
         for (seq, record), found in zip(records, frames, strict=True):
-            self.apply(seq, record, raw(found))
+            while waiting and waiting[0].start < found.start:
+                spent = self._lose(waiting.pop(0), spent, known)
+            data = raw(found)
+            if self.damage:
+                block, group = self.block, self.group
+                record, data = self._mended(seq, record, data)  # noqa: PLW2901
+                self.apply(seq, record, data)
+                # A number that was given out later is larger than all that are lost.
+                spent = Numbers(0, 0 if self.block > block else spent.block, 0 if self.group > group else spent.group)
+            else:
+                self.apply(seq, record, data)
+        for damage in waiting:
+            spent = self._lose(damage, spent, known)
+        self.seq = max(self.seq, spent.seq)
+        self.block, self.group = max(self.block, spent.block), max(self.group, spent.group)
+
+    def _lose(self, damage: Damage, spent: Numbers, known: dict[int, Damage]) -> Numbers:
+        """Takes note of damage; gives the numbers that stay used for it and for what is lost right before it."""
+        self.damage[damage.start] = damage
+        if damage.start == 0 or known.get(damage.start) == damage:
+            return spent  # the head's own, or they are counted already
+        before = Numbers(max(self.seq, spent.seq), max(self.block, spent.block), max(self.group, spent.group))
+        for held in self.scopes.values():
+            held.numbering = None
+        return journal_damage.numbers_after(damage, before)
+
+    def _mended(self, seq: int, record: Record, data: bytes) -> tuple[Record, bytes]:
+        """What is left of a record that follows damage, and its frame; the same where it does not need what is lost."""
+        changes: list[Change] = []
+        after: dict[str, Ledger] = {}
+        opened = {name: held.open for name, held in self.scopes.items()}
+        for change in record.changes:
+            change = self._referring(change, after, opened)  # noqa: PLW2901
+            before = after[change.scope] if change.scope in after else self._before(change, after)
+            changes.append(journal_damage.mended(change, before))
+            after[change.scope] = apply(before, changes[-1])
+            if change.op == "step":
+                opened[change.scope] = not change.done
+        if tuple(changes) == record.changes:
+            return record, data
+        record = Record(changes=tuple(changes), head=record.head)
+        return record, encode_record(seq, record)
+
+    def _before(self, change: Change, after: Mapping[str, Ledger]) -> Ledger:
+        """The ledger that a change of a record is made on, whose scopes so far are as in `after`."""
+        if change.scope in self.scopes:
+            return self.scopes[change.scope].current
+        origin, _ = reference(change.origin)
+        ledger = after[origin] if origin in after else self._begun(change).current
+        return apply(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
+
+    def _referring(self, change: Change, after: Mapping[str, Ledger], opened: Mapping[str, bool]) -> Change:
+        """The change on top of what is there: a tip for what is lost, or left open by it."""
+
+        def certain(origin: str) -> str:
+            scope, seq = reference(origin)
+            held = self.scopes.get(scope)
+            if not scope or (held is not None and seq <= held.covered):
+                return origin
+            there = scope in after or (held is not None and any(item.seq == seq for item in held.pending))
+            return origin if there and not opened.get(scope) else (held or self._main()).tip
+
+        if change.scope in self.scopes or change.scope in after:
+            return msgspec.structs.replace(change, merge=certain(change.merge)) if change.merge else change
+        if change.origin:
+            return msgspec.structs.replace(change, origin=certain(change.origin))
+        # The record is lost that made this scope: it begins anew beside main, with nothing of what it inherited.
+        meta = {"scope": change.scope, "parent": "main", **change.meta}
+        return msgspec.structs.replace(change, origin=self._main().tip, inherit=(), meta=meta)
+
+    def _main(self) -> Scope:
+        return self.scopes[self.names()[0]]
 
     def _at_tip(self, tip: str, ledger: Ledger | None = None) -> Scope:
         ledger = ledger or self.store.reader.ledger(tip)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -30,6 +30,13 @@ from ctxvc.store import git
 BATCH = 64
 #: For glibc: fast-import gives memory back and takes it again for every object, which was more than half of its time.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "16777216"}
+#: The last date that every part of git can hold, in seconds since 1970: one in 2514.
+LATEST = (1 << 34) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIME = re.compile(
+    r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
 #: Blobs are marked above this, commits below, so that a commit's name is known before its blobs are written.
 _BLOB_MARKS = 1 << 32
 
@@ -322,13 +329,21 @@ def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
 
 
 def epoch(time: str, default: int) -> int:
-    """Seconds since 1970 of an ISO 8601 time; `default` where it is none or out of what git can hold."""
+    """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` where it is none."""
+    # `fromisoformat` takes other forms on each version of Python, and the same recording must make the same commits.
+    found = _TIME.fullmatch(time.strip()[:64])
+    if found is None:
+        return default
+    *parts, sign, hours, minutes = found.groups()
+    away = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:
-        # Fractions are dropped: Python 3.10 reads them with three or six digits only.
-        moment = datetime.fromisoformat(re.sub(r"\.\d+", "", time).replace("Z", "+00:00"))
+        moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
+        seconds = (moment - _EPOCH) // timedelta(seconds=1)
     except ValueError:
         return default
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    seconds = int(moment.timestamp())
-    return seconds if 0 <= seconds < 1 << 32 else default
+    return storable_date(seconds - int(away.total_seconds()) * (-1 if sign == "-" else 1))
+
+
+def storable_date(seconds: int) -> int:
+    """The nearest date that git can hold: a clock or a recording may say what it likes."""
+    return min(max(seconds, 0), LATEST)

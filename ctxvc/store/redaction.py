@@ -127,7 +127,11 @@ def is_wanted(store: Path) -> bool:
     path = store / "config"
     try:
         return pygit2.Config(str(path)).get_bool(SETTING) if path.exists() else True
-    except (KeyError, ValueError):  # not set, or to what is neither
+    except (
+        KeyError,
+        ValueError,
+        pygit2.GitError,
+    ):  # not set, or to what is neither: versions differ in how they say it
         return True
 
 

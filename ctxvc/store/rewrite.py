@@ -228,9 +228,11 @@ def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
     """The head of a journal, and its records by their numbers. Raises: Damaged."""
     journal = Journal(path)
     try:
-        head, records, _, _ = journal.read()
+        head, records, _, tail = journal.read()
     finally:
         journal.close()
+    if tail.damage:
+        raise Damaged(f"the journal of {path.name} has records that cannot be read", hint="`ctxvc doctor --repair`")
     return head, records
 
 

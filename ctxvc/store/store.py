@@ -22,7 +22,7 @@ from ctxvc.store import cleanup, decided, durable, git, scanner
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit, PackWriter, epoch
+from ctxvc.store.packs import Commit, PackWriter, epoch, storable_date
 from ctxvc.store.reading import Reader
 from ctxvc.store.redaction import Redaction
 from ctxvc.store.refs import head_ref, ref_of, scope_of
@@ -31,6 +31,8 @@ from ctxvc.store.writer import Writer
 FOLDER = ".ctxvc"
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32
+#: A process that could not merge them waits so many seconds before it tries again.
+MERGE_AGAIN = 60.0
 _SETTINGS = {
     "ctxvc.format": str(fmt.FORMAT),
     "gc.auto": "0",
@@ -62,6 +64,9 @@ class Store:
         self.redaction = Redaction(path, on=redact, scanner=settings.get(scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
+        #: Why the packs could not be merged when that was last due. What is recorded is not concerned.
+        self.merge_failure: CtxvcError | None = None
+        self._merge_again = 0.0
 
     def __enter__(self) -> Store:
         return self
@@ -99,6 +104,8 @@ class Store:
         try:
             # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
             for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
+                if not reference.name.isascii():
+                    continue  # no branch of ours
                 if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
                     found.setdefault(named[0], {})[named[1]] = str(reference.target)
         except pygit2.GitError as error:
@@ -143,7 +150,18 @@ class Store:
             target = self.repository.references[name].raw_target
         except KeyError:
             return ""
-        return target.decode() if isinstance(target, bytes) else ""
+        except pygit2.GitError as error:
+            raise self._unreadable_ref(name, str(error)) from error
+        if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
+            raise self._unreadable_ref(name, "it names no ref")
+        # No name of ours has other characters: such a one is of nobody, as one that is not there.
+        return target.decode("ascii", "replace") if isinstance(target, bytes) else ""
+
+    def _unreadable_ref(self, name: str, why: str) -> Damaged:
+        path = self.path / name
+        other = "without it git sees no repository" if name == "HEAD" else "or remove it"
+        hint = f"write `ref: refs/heads/SESSION/SCOPE` into {path}; {other}"
+        return Damaged(f"{path} cannot be read: {why}", hint=hint)
 
     def _set_symbolic(self, name: str, target: str) -> None:
         # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
@@ -170,8 +188,8 @@ class Store:
     # --- time and chance
 
     def now(self) -> int:
-        """Seconds since 1970."""
-        return int(clock.time())
+        """Seconds since 1970; where the clock is before that, or far beyond, the nearest that git can hold."""
+        return max(1, storable_date(int(clock.time())))  # 0 in a journal means that nobody said when
 
     def now_iso(self) -> str:
         return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -296,12 +314,34 @@ class Store:
         return self.path / "ctxvc" / "store.lock"
 
     def merge_packs(self, most: int = MOST_PACKS) -> None:
-        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one."""
-        if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) > most:
+        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one.
+
+        Where that fails nothing else has: `merge_failure` tells why, and it is tried again later.
+        """
+        try:
+            if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) <= most:
+                self.merge_failure = None
+                return
+            if self.merge_failure is not None and clock.monotonic() < self._merge_again:
+                return
             with self.exclusive() as lock:
-                # The deltas that are there are kept; looking for better ones is gc's work.
-                words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
-                git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+                self._merge(lock)
+        except (CtxvcError, OSError) as error:
+            why = error.strerror or error if isinstance(error, OSError) else error
+            hint = "nothing is lost by it, and it is tried again later; `ctxvc gc` does it now"
+            self.merge_failure = CtxvcError(f"the packs could not be merged: {why}", hint=hint)
+            self._merge_again = clock.monotonic() + MERGE_AGAIN
+        else:
+            self.merge_failure = None
+
+    def _merge(self, lock: int) -> None:
+        # The deltas that are there are kept; looking for better ones is gc's work.
+        words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+        try:
+            git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+        except CtxvcError:
+            cleanup.remove(self.path)  # half a pack takes the room that the next try needs
+            raise
 
     def first_parents(self, commit: str) -> Iterator[str]:
         """The commit's own id and those of its first parents, newest first."""

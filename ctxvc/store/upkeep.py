@@ -103,14 +103,14 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
 
 
 def flush(store: Store) -> None:
-    """Makes commits of what the journals hold and is complete."""
+    """Makes commits of what the journals hold and is complete, and sets aside what of them cannot be read."""
     for name in store.sessions():
         journal = Journal(store.journal_path(name))
         try:
-            _, records, _, _ = journal.read()
+            _, records, _, tail = journal.read()
         finally:
             journal.close()
-        if records:
+        if records or tail.damage:
             with store.writer(name) as session:
                 session.flush()
 

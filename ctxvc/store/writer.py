@@ -23,7 +23,7 @@ from ctxvc.core.numbering import Entry, Numbering
 from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
 from ctxvc.store.changes import Draft, Shape
 from ctxvc.store.flushing import flush
-from ctxvc.store.journal import Record, encode_record
+from ctxvc.store.journal import Damage, Record, encode_record
 from ctxvc.store.known import Known
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import PackWriter
@@ -102,6 +102,11 @@ class Writer:
     def waiting(self) -> int:
         """How many changes are acknowledged and in no commit yet."""
         return sum(len(held.pending) for held in self._known.scopes.values())
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What of the journal cannot be read, and is passed over: the next writing operation sets it aside."""
+        return tuple(self._known.damage.values())
 
     @property
     def open(self) -> bool:
@@ -433,10 +438,10 @@ class Writer:
             known = self._known
             try:
                 known.look()
+                if known.head is None or known.head.moving or known.damage:
+                    known.rewrite()
                 self._journal.cut_tail(known.tail)
                 known.tail = msgspec.structs.replace(known.tail, size=0)
-                if known.head is None or known.head.moving:
-                    known.rewrite()
                 yield
             except OSError as error:
                 self._journal.close()

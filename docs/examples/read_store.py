@@ -100,21 +100,46 @@ def tips(store: Path, session: str) -> dict[str, str]:
     return {scope: commit for commit, scope in (line.split(" ") for line in found.decode().splitlines())}
 
 
-def frames(data: bytes) -> list[tuple[int, bytes]]:
-    """(sequence number, payload) of each frame; a torn tail is passed over."""
-    found, at = [], 0
+def frames(data: bytes) -> list[tuple[int, bytes, bool]]:
+    """(sequence number, payload, whether damage stands before it) of each frame; a torn tail is passed over."""
+    found, at, damaged = [], 0, False
     while at < len(data):
-        whole = frame(data, at)
-        if whole is None:
-            length = header(data, at)[0] + 24 if header(data, at) else 1
-            if any(frame(data, later) for later in range(at + length, len(data)) if data[later : later + 4] == b"CXJ1"):
-                raise Unreadable(f"the journal is damaged at byte {at}")
+        if whole := frame(data, at):
+            found.append((*whole, damaged))
+            at += 24 + len(whole[1])
+        elif torn(data, at):
             break
-        found.append(whole)
-        at += 24 + len(whole[1])
-    if data and not found:
+        else:
+            at, damaged = resumption(data, at, found[-1][0] if found else 0), True
+    if data and (not found or found[0][0] or found[0][2]):
         raise Unreadable("the journal has no head")
     return found
+
+
+def torn(data: bytes, at: int) -> bool:
+    """Whether what stands from here to the end is what a crash leaves."""
+    size, fields = len(data) - at, header(data, at)
+    if fields and size != 24 + fields[0]:
+        return size < 24 + fields[0]
+    zeros = len(data.rstrip(b"\0"))
+    return (size < 24 and data[at : at + 4] == b"CXJ1"[:size]) or zeros <= at or -(-zeros // 512) * 512 < len(data)
+
+
+def resumption(data: bytes, at: int, last: int) -> int:
+    """Where the damage that begins here ends."""
+    if fields := header(data, at):
+        return at + 24 + fields[0]
+    places = [place for place in range(at + 1, len(data)) if (header(data, place) or (0, 0))[1] > last]
+    if len(data) - at > 24:
+        _, length, _, checksum = HEAD.unpack(data[at : at + 20])
+        for place in (*places, len(data)):
+            if place > at + 24 and (length == place - at - 24 or checksum == zlib.crc32(data[at + 24 : place])):
+                return place
+    reaching = [len(data)]
+    for place in reversed(places):
+        if place + 24 + header(data, place)[0] in reaching and frame(data, place):
+            reaching.append(place)
+    return reaching[-1]
 
 
 def header(data: bytes, at: int) -> tuple[int, int, int] | None:
@@ -151,10 +176,10 @@ def waiting(store: Path, session: str) -> list[dict]:
         scope: covers(git(store, "cat-file", "commit", tip), name) for scope, tip in tips(store, session).items()
     }
     found = []
-    for last, payload in records[1:]:
+    for last, payload, damaged in records[1:]:
         changes = unpack(payload)[0]
         for number, values in enumerate(changes, last - len(changes) + 1):
-            change = dict(zip(FIELDS, [*values, *DEFAULTS[len(values) :]], strict=False), number=number)
+            change = dict(zip(FIELDS, [*values, *DEFAULTS[len(values) :]], strict=False), number=number, mend=damaged)
             if number > covered.get(change["scope"], 0):
                 found.append(change)
     return found
@@ -173,21 +198,62 @@ def current(store: Path, session: str, scope: str, last: int = 1 << 63) -> tuple
     """Rows and groups of a scope as they are now, or after the change of that number."""
     changes = [change for change in waiting(store, session) if change["scope"] == scope and change["number"] <= last]
     tip = tips(store, session).get(scope)
-    rows, held = (ledger(store, tip), groups(store, tip)) if tip else begun(store, session, changes[0]["origin"])
+    rows, held = (ledger(store, tip), groups(store, tip)) if tip else begun(store, session, changes[0])
     for change in changes:
         if change["inherit"] is not None:
             rows, held = inherited(rows, held, change["inherit"])
-        rows |= {row["id"]: row for row in change["rows"]}
-        held |= {group["id"]: group for group in change["groups"]}
+        left = mended(change, rows, held) if change["mend"] else change
+        rows |= {row["id"]: row for row in left["rows"]}
+        held |= {group["id"]: group for group in left["groups"]}
     in_order = dict(sorted(rows.items(), key=lambda item: int(item[0][1:])))
     return in_order, {name: group for name, group in held.items() if group["members"]}
 
 
-def begun(store: Path, session: str, origin: str) -> tuple[dict[str, dict], dict[str, dict]]:
+def begun(store: Path, session: str, change: dict) -> tuple[dict[str, dict], dict[str, dict]]:
     """Rows and groups of what a new scope starts from: a commit, or a scope after a change of this journal."""
-    scope, reference, number = origin.rpartition("/")
-    commit = made(store, session, scope, int(number)) if reference else origin
+    if change["mend"] and not change["origin"]:
+        return {}, {}  # the record that made this scope is lost
+    scope, reference, number = change["origin"].rpartition("/")
+    commit = made(store, session, scope, int(number)) if reference else change["origin"]
+    if not commit and change["mend"]:
+        before = [each for each in waiting(store, session) if each["scope"] == scope and each["number"] <= int(number)]
+        steps = [each for each in before if each["op"] == "step"]
+        if not before or before[-1]["number"] != int(number) or (steps and not steps[-1]["done"]):
+            commit = tips(store, session).get(scope) or tips(store, session)["main"]
     return (ledger(store, commit), groups(store, commit)) if commit else current(store, session, scope, int(number))
+
+
+def mended(change: dict, rows: dict, held: dict) -> dict:
+    """What is left of a change behind damage: nothing in it needs a block or group that is not there."""
+    blocks = rows.keys() | {block for block, suffix, _ in change["bodies"] if not suffix}
+    there = held.keys() | {group["id"] for group in change["groups"] if group["members"]}
+    while lost := {
+        group["id"]
+        for group in change["groups"]
+        if group["id"] in there - held.keys() and not (there | blocks) & {*group["members"]}
+    }:
+        there -= lost
+    kept = [
+        {
+            **group,
+            "members": [member for member in group["members"] if member in there | blocks],
+            "summary": [block for block in group.get("summary", []) if block in blocks],
+            "before": group.get("before", "") if group.get("before", "") in blocks else "",
+            "group": group.get("group", "") if group.get("group", "") in there else "",
+        }
+        for group in change["groups"]
+        if group["id"] in there | held.keys()
+    ]
+    standing = {name: 1 for name, group in (held | {group["id"]: group for group in kept}).items() if group["members"]}
+    new = []
+    for row in change["rows"]:
+        group = row.get("group", "")
+        if row["id"] in blocks and (not group or group in standing or row["id"] not in rows):
+            lone = {"group": "", "level": min(row.get("level", 0), 1)} if group and group not in standing else {}
+            full = {**row, **lone, "parent": row.get("parent", "") if row.get("parent", "") in blocks else ""}
+            new.append({name: item for name, item in full.items() if item or name not in ("parent", "group", "level")})
+    plain = [{name: value for name, value in group.items() if value or name in ("id", "members")} for group in kept]
+    return {**change, "rows": new, "groups": plain}
 
 
 def made(store: Path, session: str, scope: str, number: int) -> str:

@@ -17,6 +17,7 @@ from ctxvc.recording import log, places
 from ctxvc.store import committed, git, plans, purge, scanner
 from ctxvc.store.checkout import checkout
 from ctxvc.store.committed import Told
+from ctxvc.store.journal import parse
 from ctxvc.store.store import FOLDER, Store
 from tests.cli.conftest import Run
 
@@ -197,6 +198,53 @@ def test_a_damaged_store_is_told_by_the_exit_code_too(run: Run, project: Path) -
 
     assert "problem" in [item["level"] for item in items(run, project, "contents", code=3)]
     assert run("doctor", folder=project).exit_code == 3
+
+
+@pytest.mark.parametrize("at", [6, -20])
+def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_lost(
+    run: Run, project: Path, at: int
+) -> None:
+    journal = project / FOLDER / "ctxvc" / "journal" / "demo"
+    frames, _ = parse(journal.read_bytes())
+    data = bytearray(journal.read_bytes())
+    data[(frames[-1].start if at > 0 else frames[-1].end) + at] ^= 4
+    journal.write_bytes(data)
+
+    first, second = (run("status", "--session", "demo", folder=project) for _ in range(2))
+    assert first.exit_code == second.exit_code == 0
+    assert "bytes of the journal of session demo" in first.stderr and "doctor --repair" in first.stderr
+    assert second.stderr == ""
+    assert run("note", "-m", "it goes on", "--session", "demo", folder=project).exit_code == 0
+    assert run("status", "--session", "demo", folder=project).stderr == ""
+    for command in ("verify", "doctor"):
+        assert run(command, folder=project).exit_code == 3
+
+    repaired = run("doctor", "--repair", "--json", folder=project)
+
+    assert repaired.exit_code == 0, repaired.output
+    (item,) = [item for item in json.loads(repaired.stdout)["items"] if item["check"] == "repair"]
+    assert (item["level"], "taken as lost" in item["found"]) == ("note", True)
+    assert run("verify", folder=project).exit_code == 0
+    assert len(list(journal.parent.glob("demo.unreadable-*.accepted"))) == 1
+    assert "nothing to take as lost" in run("doctor", "--repair", folder=project).stdout
+
+
+def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Run, project: Path) -> None:
+    journal = project / FOLDER / "ctxvc" / "journal" / "demo"
+    with opened(project) as store, store.writer("demo") as session:
+        newest = session._known.block
+        committed = [row.id for row in store.reader.ledger(session.tip()).rows()]
+    data = b"\xff" * 20 + journal.read_bytes()[20:]
+    journal.write_bytes(data)
+    assert run("status", "--session", "demo", folder=project).exit_code == 3
+
+    assert run("doctor", "--repair", folder=project).exit_code == 0
+
+    assert run("verify", folder=project).exit_code == 0
+    assert [path.read_bytes() for path in journal.parent.glob("demo.unreadable-*.accepted")] == [data]
+    with opened(project) as store, store.writer("demo") as session:
+        assert [row.id for row in session.ledger().rows()] == committed
+        assert session._known.block >= newest
 
 
 def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:

@@ -41,7 +41,7 @@ def _of(path: Path) -> dict[str, str]:
         return show("cat-file", "blob", name)
 
     rows = [line for line in blob("demo/main:ledger/00/00.jsonl").splitlines(keepends=True) if _id(line) in _ROWS]
-    frames, _ = journal.parse((path / "ctxvc" / "journal" / "demo").read_bytes(), "demo")
+    frames, _ = journal.parse((path / "ctxvc" / "journal" / "demo").read_bytes())
     return {
         "tree": show("ls-tree", "-r", "--name-only", "demo/main"),
         "ctxvc.json": blob("fix-login/main:ctxvc.json"),

@@ -377,14 +377,42 @@ def test_a_newer_journal_is_refused(small: Store) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 17, 21, 24, 30, -1])
-def test_damage_before_a_whole_record_is_refused(small: Store, at: int) -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_a_damaged_record_is_passed_over_and_what_follows_is_read(small: Store, at: int, last: bool) -> None:
     journal = small.journal_path("demo")
-    head, first, second = frames(journal)
-    place = len(first) + at if at < 0 else at
-    broken = first[:place] + bytes([first[place] ^ 1]) + first[place + 1 :]
-    journal.write_bytes(head + broken + second)
+    records = frames(journal)
+    hit = records[2 if last else 1]
+    place = len(hit) + at if at < 0 else at
+    records[2 if last else 1] = hit[:place] + bytes([hit[place] ^ 1]) + hit[place + 1 :]
+    journal.write_bytes(b"".join(records))
 
-    refused(small.path, "damaged")
+    assert [change["rows"][0]["id"] for change in reader.waiting(small.path, "demo")] == ["B10" if last else "B11"]
+    assert_seen_alike(small)
+
+
+def test_what_needs_a_lost_record_is_read_without_it(small: Store) -> None:
+    """Rows and groups of blocks that are gone, and a scope of which the beginning is."""
+    journal = small.journal_path("demo")
+    with small.writer("demo") as session, pytest.MonkeyPatch.context() as waiting:
+        waiting.setattr(session, "_flush", lambda: None)
+        session.append(message("user", "tool", result("toolu_3", "done")))
+        session.append(message("assistant", "model", "said"), message("user", "human", "and now?"))
+        held = session.ledger()
+        rows = [msgspec.structs.replace(held[block], state="archived", group="G1") for block in ("B7", "B13")]
+        groups = [Group(id="G1", members=("B7", "B13"), stub="[gone]", summary=("B14",), before="B14")]
+        session.change(subject="group", op="archive", actor="user", rows=rows, groups=groups)
+        session.open_scope("look", "deeper")
+        session.append(message("assistant", "model", "found"))
+        session.goto("main", "back")
+    records = frames(journal)
+    for lost in range(1, len(records)):
+        spoilt = [record[:-9] + bytes([record[-9] ^ 4]) + record[-8:] if at == lost else record
+                  for at, record in enumerate(records)]  # fmt: skip
+        journal.write_bytes(b"".join(spoilt))
+        with small.writer("demo") as session:
+            assert_waiting_alike(small, session)
+            session._journal.close()
+            session._known.scopes.clear()
 
 
 @pytest.mark.parametrize("kept", [0, 1, 23, 24, 100, -1])

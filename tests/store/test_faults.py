@@ -261,22 +261,35 @@ def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: Write
     assert list(afresh(path).values()) == [b"one", b"two", b"three", b"four"]
 
 
-def test_a_merge_of_packs_that_fails_costs_nothing(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_merge_of_packs_that_fails_fails_nothing_else_and_is_tried_again(
+    session: Writer, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> bytes:
-        raise CtxvcError("git repack failed: No space left on device", hint="free some space")
-
-    session.append(human("one"), reply("two"))
+    left = path / "objects" / "pack" / "tmp_pack_half"
+    full = f"touch '{left}'; echo full >&2; exit 128"
+    broken = stand_in(tmp_path, f'case "$*" in *repack*) {full};; esac; exec "$REAL" "$@"')
+    store = session.store
+    monkeypatch.setattr(stores, "MOST_PACKS", 0)
+    monkeypatch.setattr(Store.merge_packs, "__defaults__", (0,))
     with monkeypatch.context() as failing:
-        failing.setattr(stores, "MOST_PACKS", 0)
-        failing.setattr(programs, "run", refuse)
-        session.append(human("three"), reply("four"))
-        session.append(human("five"), reply("six"))
+        failing.setattr(programs, "program", lambda: broken)
+        session.append(human("one"), reply("two"))
+        assert session.flush_failure is None
+        add_scope(session, "side")
+        assert session.scopes() == ["main", "side"]
+        assert store.merge_failure is not None and "full" in str(store.merge_failure)
+        assert "tried again" in store.merge_failure.hint
+        assert littered(path) == [], "half a pack does not stay"
+    packs = len(list((path / "objects/pack").glob("*.pack")))
+    session.append(human("three"), reply("four"))
+    assert len(list((path / "objects/pack").glob("*.pack"))) == packs + 1, "not at every flush"
 
-    session.append(human("seven"), reply("eight"))
-    assert len(commits(path)) == 4
-    assert len(afresh(path)) == 8
+    monkeypatch.setattr(stores, "MERGE_AGAIN", 0.0)
+    store._merge_again = 0.0
+    session.append(human("five"), reply("six"))
+
+    assert store.merge_failure is None
+    assert len(list((path / "objects/pack").glob("*.pack"))) == 1
+    assert (len(commits(path)), len(afresh(path))) == (3, 6)
 
 
 @pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
@@ -399,6 +412,8 @@ def test_old_temporary_files_of_ours_are_cleaned_up(store: Store) -> None:
         store.path / "refs/ctxvc/demo/.HEAD.0a1b2c3d.new",
         store.path / ".HEAD.0a1b2c3d.new",
         store.path / "ctxvc/journal/.demo.0a1b2c3d.new",
+        store.path / "objects/tmp_object_git2_a1b2c3",
+        store.path / "objects/0a/tmp_obj_a1b2c3",
     ]
     for found in left:
         found.parent.mkdir(parents=True, exist_ok=True)

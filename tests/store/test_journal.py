@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import Counters
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import Damaged, Refused
 from ctxvc.store import durable
 from ctxvc.store.journal import (
     FRAME_SIZE,
@@ -59,7 +59,7 @@ def texts_of(opened: Journal) -> list[str]:
 
 @given(st.lists(st.binary(max_size=300), max_size=6))
 def test_what_was_appended_is_read_back(bodies: list[bytes]) -> None:
-    frames, tail = parse(b"".join(written(*bodies)), "journal")
+    frames, tail = parse(b"".join(written(*bodies)))
 
     assert [found.payload for found in frames[1:]] == [found[FRAME_SIZE:] for found in written(*bodies)[1:]]
     assert [found.seq for found in frames] == list(range(len(bodies) + 1))
@@ -91,28 +91,20 @@ def test_a_file_cut_anywhere_holds_the_records_before_the_cut(tmp_path: Path) ->
     st.lists(st.binary(max_size=60), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
 )
-def test_damage_anywhere_is_told_or_costs_only_the_end(bodies: list[bytes], flips: list[tuple[int, int]]) -> None:
+def test_damage_anywhere_costs_only_what_is_told(bodies: list[bytes], flips: list[tuple[int, int]]) -> None:
     frames = written(*bodies)
     data = bytearray(b"".join(frames))
     for at, bits in flips:
         data[at % len(data)] ^= bits
 
-    try:
-        found, tail = parse(bytes(data), "journal")
-    except Damaged as error:
-        assert "records follow" in str(error)
-        return
+    found, tail = parse(bytes(data))
 
-    intact = [frame(each.seq, each.payload) for each in found]
-    assert intact == frames[: len(intact)], "no record is made up, none is skipped"
-    after = b"".join(frames[len(intact) :])
-    assert tail.size == len(after)
-    if after:
-        lost = frames[len(intact) :]
-        at = len(b"".join(intact))
-        hit = [bytes(data[at + s : at + e]) != part for part, s, e in _places(lost)]
-        assert all(hit), "what is whole behind something damaged is never dropped without a word"
-        assert tail.complete, "whole records that cannot be read are kept aside, not dropped"
+    intact = [each for each in frames if each in [frame(one.seq, one.payload) for one in found]]
+    assert [frame(each.seq, each.payload) for each in found] == intact, "no record is made up, none is out of order"
+    assert tail.size == 0, "flipped bits never look like a torn write"
+    told = {at for piece in tail.damage for at in range(piece.start, piece.end)}
+    for part, start, end in _places(frames):
+        assert part in intact or told.issuperset(range(start, end)), "what is not read is told, to the last byte"
 
 
 def _places(parts: list[bytes]) -> list[tuple[bytes, int, int]]:
@@ -124,32 +116,9 @@ def _places(parts: list[bytes]) -> list[tuple[bytes, int, int]]:
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
     for head in (b"", encode_head(HEAD)):
-        frames, tail = parse(head + data, "journal")
-        assert sum(found.end - found.start for found in frames) + tail.size == len(head + data)
-
-
-@pytest.mark.parametrize("at", range(0, 400, 13))
-def test_a_flipped_bit_in_a_session_s_journal_never_gives_a_traceback(path: Path, at: int) -> None:
-    with Store(path) as store:
-        session = store.writer("demo")
-        for text in ("first", "second", "third"):
-            session.append(human(text))
-        file = store.journal_path("demo")
-        data = bytearray(file.read_bytes())
-        data[at % len(data)] ^= 0x10
-        file.write_bytes(data)
-
-        try:
-            with Store(path) as again, again.writer("demo") as opened:
-                kept = list(contents(opened).values())
-                opened.append(human("fourth"))
-                now = list(contents(opened).values())
-        except CtxvcError as error:
-            assert error.hint
-        else:
-            assert kept == [b"first", b"second"], "only a last record may be missing, and it is kept aside"
-            assert now == [*kept, b"fourth"]
-            assert any(".unreadable-" in found.name for found in file.parent.iterdir())
+        frames, tail = parse(head + data)
+        pieces = sum(each.end - each.start for each in (*frames, *tail.damage))
+        assert pieces + tail.size == len(head + data)
 
 
 def test_a_torn_record_that_quotes_a_journal_is_torn_and_no_more() -> None:
@@ -157,43 +126,103 @@ def test_a_torn_record_that_quotes_a_journal_is_torn_and_no_more() -> None:
     frames = written("kept", quoted)
     data = b"".join(frames)
 
-    found, tail = parse(data[:-3], "journal")
+    found, tail = parse(data[:-3])
 
     assert [each.seq for each in found] == [0, 1]
     assert tail.size == len(frames[-1]) - 3
 
 
-def test_an_unreadable_last_record_is_kept_aside(tmp_path: Path) -> None:
-    frames = written("kept", "hit")
-    for at in (0, 1, 5, 17, FRAME_SIZE + 3):  # magic, length, checksum, payload
-        hit = bytearray(frames[-1])
-        hit[at] ^= 1
-        (tmp_path / "demo").write_bytes(b"".join(frames[:-1]) + hit)
-        opened = Journal(tmp_path / "demo")
-        _, _, _, tail = opened.read()
+@pytest.mark.parametrize("spoilt", [(4, 5, 6, 17), (0, 1, 2, 3, 9, 10, 18), tuple(range(24))])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_journal_that_a_damaged_record_quotes_is_never_taken_for_its_own(spoilt: tuple[int, ...], last: bool) -> None:
+    """Its header is gone, so that where it ends has to be looked for."""
+    quoted = b"".join(encode_record(seq, record("somebody else's")) for seq in range(90, 99))
+    frames = [*written("one", quoted), *([] if last else [encode_record(3, record("three"))])]
+    hit = bytearray(frames[2])
+    for at in spoilt:
+        hit[at] ^= 0x55
+    data = b"".join([*frames[:2], hit, *frames[3:]])
 
-        opened.cut_tail(tail)
+    found, tail = parse(data)
 
-        aside = tmp_path / f"demo.unreadable-{len(b''.join(frames[:-1]))}"
-        assert aside.read_bytes() == hit
-        assert texts_of(Journal(tmp_path / "demo")) == ["kept"]
-        aside.unlink()
-        opened.close()
+    assert [each.seq for each in found] == ([0, 1] if last else [0, 1, 3])
+    assert [piece.data for piece in tail.damage] == [hit]
 
 
-@pytest.mark.parametrize("written_bytes", [0, 3, FRAME_SIZE, FRAME_SIZE + 5])
-def test_blocks_that_a_power_cut_left_zero_are_cut(tmp_path: Path, written_bytes: int) -> None:
+def test_two_damaged_records_side_by_side_are_two(tmp_path: Path) -> None:
+    frames = written("one", "two", "three", "four")
+    hits = [bytearray(each) for each in frames]
+    hits[1][6] ^= 1
+    hits[2][-3] ^= 1
+
+    found, tail = parse(b"".join(hits))
+
+    assert [each.seq for each in found] == [0, 3, 4]
+    assert [(piece.data, piece.seq) for piece in tail.damage] == [(hits[1], 0), (hits[2], 2)]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("sectors", [0, 1, 2])
+def test_sectors_that_a_power_cut_left_zero_are_a_torn_tail(sectors: int, lost: int) -> None:
+    """From a sector's boundary on, or from the record's beginning where nothing of it was written."""
+    frames = written("kept", "x" * 900 + "y" * 512 * lost)
+    whole = b"".join(frames)
+    begins = len(whole) - len(frames[-1])
+    cut = 512 * sectors if sectors else begins
+    assert begins <= cut < len(whole) - 512
+
+    found, tail = parse(whole[:cut].ljust(len(whole), b"\0"))
+
+    assert ([each.seq for each in found], tail.damage) == ([0, 1], ())
+    assert tail.size == len(frames[-1])
+
+
+@pytest.mark.parametrize("written_bytes", [3, FRAME_SIZE, FRAME_SIZE + 5])
+def test_zeros_that_begin_inside_a_sector_are_damage(written_bytes: int) -> None:
+    """No disk leaves them, and they may stand where something acknowledged was."""
     frames = written("kept", "x" * 100)
-    torn = frames[-1][:written_bytes]
-    (tmp_path / "demo").write_bytes(b"".join(frames[:-1]) + torn.ljust(len(frames[-1]), b"\0"))
-    opened = Journal(tmp_path / "demo")
-    _, records, _, tail = opened.read()
+    torn = frames[-1][:written_bytes].ljust(len(frames[-1]), b"\0")
 
-    opened.cut_tail(tail)
+    found, tail = parse(b"".join(frames[:-1]) + torn)
 
-    assert [seq for seq, _ in records] == [1]
-    assert texts_of(Journal(tmp_path / "demo")) == ["kept"]
-    opened.close()
+    assert [each.seq for each in found] == [0, 1]
+    assert (tail.size, [piece.data for piece in tail.damage]) == (0, [torn])
+
+
+def test_old_bytes_of_the_disk_in_the_place_of_a_record_are_damage() -> None:
+    """A power cut can leave those too. They cannot be told from a record that was acknowledged."""
+    frames = written("kept", "x" * 100)
+    garbage = bytes(range(1, 256))[: len(frames[-1])]
+
+    _, tail = parse(b"".join(frames[:-1]) + garbage)
+
+    assert [piece.data for piece in tail.damage] == [garbage]
+
+
+def test_what_stands_before_a_given_byte_is_not_read_again(tmp_path: Path) -> None:
+    """Sectors are those of the file, not of what was read."""
+    frames = written("a" * 700, "b" * 700)
+    data = b"".join(frames)
+    begins = len(data) - len(frames[-1])
+
+    _, tail = parse(data[begins:1024].ljust(len(data) - begins, b"\0"), begins)
+
+    assert (tail.start, tail.size, tail.damage) == (begins, len(frames[-1]), ())
+
+
+def test_one_flipped_bit_of_the_head_is_put_right(tmp_path: Path) -> None:
+    frames = written("one", "two")
+    for bit in range(len(frames[0]) * 8):
+        hit = bytearray(frames[0])
+        hit[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "demo").write_bytes(bytes(hit) + b"".join(frames[1:]))
+        opened = Journal(tmp_path / "demo")
+
+        head, records, _, tail = opened.read()
+
+        assert (head, [seq for seq, _ in records]) == (HEAD, [1, 2])
+        assert [piece.data for piece in tail.damage] == [hit]
+        opened.close()
 
 
 def test_a_journal_whose_head_is_gone_is_refused_not_begun_anew(tmp_path: Path) -> None:

@@ -865,7 +865,7 @@ def test_a_record_of_a_scope_from_nowhere_does_no_harm(full: Store, origin: str)
 
 def test_a_torn_tail_is_a_warning_that_names_the_last_good_record(full: Store) -> None:
     data = _journal(full).read_bytes()
-    frames, _ = parse(data, "")
+    frames, _ = parse(data)
     _journal(full).write_bytes(data + data[frames[-1].start : frames[-1].end - 3])
 
     (finding,) = found(full)
@@ -878,7 +878,9 @@ def test_a_torn_tail_is_a_warning_that_names_the_last_good_record(full: Store) -
 def test_a_whole_record_that_cannot_be_read_is_damage(full: Store) -> None:
     flip(_journal(full), -5)
 
-    report = damaged(full, "are a whole record that cannot be read", path="ctxvc/journal/demo")
+    report = damaged(
+        full, "which held B33 of scope main, B34-B35 of scope main, cannot be read", path="ctxvc/journal/demo"
+    )
 
     assert "after its beginning" in report.findings[0].what
 
@@ -887,11 +889,11 @@ def test_damage_in_the_middle_of_a_journal_names_the_record_before_it(full: Stor
     with full.writer("demo") as session:
         session.append(human("one more thing"), scope="side")
         session.append(human("and another"), scope="side")
-    frames, _ = parse(_journal(full).read_bytes(), "")
+    frames, _ = parse(_journal(full).read_bytes())
     assert len(frames) == 4
     flip(_journal(full), frames[2].end - 5)
 
-    damaged(full, f"the last good one is record {frames[1].seq} (scope main, step", path="ctxvc/journal/demo")
+    damaged(full, f"bytes after record {frames[1].seq} (scope main, step", path="ctxvc/journal/demo")
 
 
 def test_a_journal_without_a_head_is_damage(full: Store) -> None:
@@ -933,11 +935,13 @@ def test_records_of_a_session_that_has_no_scope_are_damage(full: Store) -> None:
     damaged(full, "it has records, and the session has no scope", path="ctxvc/journal/lost")
 
 
-def test_a_record_that_was_put_aside_is_a_warning(full: Store) -> None:
-    full.journal_path("demo.unreadable-120").write_bytes(b"x")
-    full.journal_path("demo.unreadable-120").chmod(0o600)
-
-    assert [(finding.level, finding.where.session) for finding in found(full)] == [("warning", "demo")]
+def test_bytes_that_were_set_aside_are_damage_until_somebody_accepts_that(full: Store) -> None:
+    for name, level in (("demo.unreadable-120", "damage"), ("demo.unreadable-12ab.accepted", "warning")):
+        path = full.journal_path(name)
+        path.write_bytes(b"x")
+        path.chmod(0o600)
+        assert [(finding.level, finding.where.session) for finding in found(full)] == [(level, "demo")]
+        path.unlink()
 
 
 # --- while others write

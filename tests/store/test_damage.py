@@ -1,0 +1,333 @@
+"""Damage in a journal: what it hits is told and kept aside, its numbers stay used, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.core.ledger import Group
+from ctxvc.errors import CtxvcError
+from ctxvc.store import aside, purge
+from ctxvc.store.check import verify
+from ctxvc.store.journal import Frame, Record, parse
+from ctxvc.store.store import Store, create
+from ctxvc.store.writer import Writer
+from tests.upkeep.making import picture
+
+from .building import (
+    afresh,
+    archive,
+    archived,
+    complaints,
+    contents,
+    human,
+    littered,
+    never_due,
+    reply,
+    result,
+    results,
+)
+from .faulty import Disk
+
+Blocks = dict[tuple[str, str], bytes]
+
+
+def blocks(store: Store) -> Blocks:
+    """(scope, block) → body, of all scopes, as somebody reads them who opens the session now."""
+    reader = store.writer("demo")
+    try:
+        return {(scope, block): body for scope in reader.scopes() for block, body in contents(reader, scope).items()}
+    finally:
+        reader.leave()
+
+
+def as_group(session: Writer, name: str, *ids: str) -> None:
+    rows = [archived(session.ledger()[block], stub="", group=name, level=1) for block in ids]
+    group = Group(id=name, members=ids, stub=f"[archived {name}]", removed_by="user")
+    session.change(subject=f"archive as {name}", op="archive", actor="user", rows=rows, groups=[group])
+
+
+def converse(session: Writer) -> None:
+    """More than twenty records of all kinds, each of which needs some of those before it."""
+    session.append(human("fix the login"))
+    session.append(reply("", "a", "b"))
+    session.append(results(result("a", "out a")))
+    session.append(results(result("b", "out b")))
+    session.append(human("go on"), reply("I look", "c"))
+    archive(session, "B4")
+    session.append(results(result("c", "out c " * 40)))
+    as_group(session, "G1", "B5", "B3")
+    session.note("the token is read twice")
+    session.append(human("and the test?"), reply("", "d"))
+    session.open_scope("fix", "a second line")
+    session.append(results(result("d", "out d")))
+    session.append(human("in here"), reply("", "e"))
+    session.append(results(result("e", "out e")), reply("done"))
+    session.goto("main", "it was the cache")
+    session.append(human("good"), reply("", "show"))
+    session.append(results(picture("show")))
+    as_group(session, "G2", "B1", "B2")
+    session.append(human("what else?"))
+    session.note("nothing else")
+    session.append(reply("", "f", "g"))
+    session.append(results(result("f", "out f")))
+    archive(session, "B8")
+    session.append(results(result("g", "out g")))
+    session.append(human("last word"))
+
+
+class Case:
+    """A store whose journal holds all of it, and what it should say."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        never_due(monkeypatch)
+        self.store = create(path / ".ctxvc")
+        self.store.create_session("demo")
+        with monkeypatch.context() as waiting:
+            waiting.setattr(Writer, "_flush", lambda _: None)
+            with self.store.writer("demo") as session:
+                converse(session)
+                self.numbers = session._known.block, session._known.group
+        self.journal = self.store.journal_path("demo")
+        self.data = self.journal.read_bytes()
+        self.blocks = blocks(self.store)
+
+    def records(self) -> list[Frame]:
+        frames, _ = parse(self.data)
+        assert len(frames) > 21
+        return frames[-20:]
+
+    def places(self) -> list[int]:
+        return [at for found in self.records() for at in range(found.start, found.end)]
+
+    def flipped(self, at: int, bit: int) -> bytes:
+        data = bytearray(self.data)
+        data[at] ^= 1 << bit
+        self.reset()
+        self.journal.write_bytes(data)
+        return bytes(data)
+
+    def reset(self) -> None:
+        for found in self.journal.parent.iterdir():
+            found.unlink()
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+    made = Case(tmp_path, monkeypatch)
+    yield made
+    made.store.close()
+
+
+def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is missing without a word, no number is given out again, and everybody sees the same afterwards."""
+    data = case.flipped(at, bit)
+    _, tail = parse(data)
+    (piece,) = tail.damage
+    assert piece.start <= at < piece.end
+
+    before = blocks(case.store)
+
+    assert {key: body for key, body in case.blocks.items() if key in before} == before, "what is read is what was said"
+    told = aside.notices(case.store, "demo", tail.damage)
+    assert len(told) == 1
+    lost = set(_blocks_at(case, piece.start))
+    for scope, block in case.blocks.keys() - before.keys():
+        # What a scope has from another is lost to it with the record that made it; in the other it still is.
+        assert block in lost or (scope == "fix" and ("main", block) in before)
+    with monkeypatch.context() as waiting:
+        waiting.setattr(Writer, "_flush", lambda _: None)
+        with case.store.writer("demo", "main") as session:
+            (block,) = session.append(human("after it"))
+            assert int(block[1:]) > case.numbers[0]
+            assert int(session.next_group) > case.numbers[1]
+    assert {key: body for key, body in blocks(case.store).items() if key != ("main", block)} == before
+    assert case.store.journal_path(told[0].file).read_bytes() == piece.data
+    assert parse(case.journal.read_bytes())[1].damage == ()
+
+
+def _blocks_at(case: Case, start: int) -> Iterator[str]:
+    """The blocks of the record that stood there."""
+    (hit,) = [found for found in parse(case.data)[0] if found.start == start]
+    for change in msgspec.msgpack.decode(hit.payload, type=Record).changes:
+        yield from (row.id for row in change.rows)
+
+
+def test_one_flipped_bit_costs_what_is_told_and_no_more(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what the campaign does below."""
+    places = case.places()
+    for turn, at in enumerate(places[:: len(places) // 90]):
+        one_bit(case, at, turn % 8, monkeypatch)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1800)
+def test_one_flipped_bit_in_each_byte_of_the_last_twenty_records(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for turn, at in enumerate(case.places()):
+        one_bit(case, at, turn % 8, monkeypatch)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Case, number: int) -> None:
+    hit = case.records()[number]
+    case.flipped(hit.end - 9, 2)
+    before = blocks(case.store)
+    with case.store.writer("demo", "main") as session:
+        session.append(human("after it"))
+        session.append(reply("I see"))
+        session.flush()
+        assert session.flush_failure is None
+        after = blocks(case.store)
+
+    assert before.items() <= after.items()
+    assert complaints(case.store.path) == ""
+    assert littered(case.store.path) == []
+    report = verify(case.store)
+    assert [finding.level for finding in report.findings] == ["damage"], report.findings
+    assert "set aside" in report.findings[0].what
+    (accepted,) = aside.accept(case.store)
+    assert verify(case.store).damaged is False
+    assert aside.notices(case.store, "demo") == []
+    assert case.store.journal_path(f"{accepted.file}.accepted").stat().st_mode & 0o077 == 0
+    assert blocks(case.store) == after
+
+
+# --- several processes, and crashes
+
+
+def test_a_writer_that_read_a_record_before_it_was_hit_commits_it(case: Case) -> None:
+    with case.store.writer("demo", "main") as early:
+        case.journal.write_bytes(b"")  # the same file, spoilt under its hands
+        hit = case.records()[-3]
+        data = bytearray(case.data)
+        data[hit.end - 9] ^= 4
+        case.journal.write_bytes(data)
+
+        early.append(human("after it"), reply("I see"))
+        early.flush()
+
+    after = blocks(case.store)
+    assert case.blocks.items() <= after.items(), "it knew the record, and made a commit of it"
+    assert aside.notices(case.store, "demo") == []
+
+
+def test_a_second_writer_goes_on_from_what_the_first_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the session open; one of them finds the damage, and replaces the journal under the other's hands."""
+    hit = case.records()[-4]
+    with case.store.writer("demo", "main") as second:
+        known = contents(second)
+        case.flipped(hit.end - 9, 4)
+        with monkeypatch.context() as waiting:
+            waiting.setattr(Writer, "_flush", lambda _: None)
+            with case.store.writer("demo", "main") as first:
+                (one,) = first.append(human("the first's"))
+                (two,) = second.append(human("the second's"))
+                (three,) = first.append(human("the first's again"))
+                assert len({one, two, three, *known}) == len(known) + 3
+                first.refresh()
+                second.refresh()
+                assert contents(first) == contents(second)
+    assert [contents_[block] for contents_ in [afresh(case.store.path)] for block in (one, two, three)] == [
+        b"the first's",
+        b"the second's",
+        b"the first's again",
+    ]
+
+
+def test_a_reader_sees_the_same_before_and_after_a_writer_set_it_aside(case: Case) -> None:
+    case.flipped(case.records()[5].end - 9, 4)
+    with case.store.writer("demo", "main") as reader:
+        before = contents(reader)
+        assert len(reader.damage) == 1
+        with Store(case.store.path) as other, other.writer("demo", "main") as session:
+            session.append(human("x"))
+        reader.refresh()
+        assert before.items() <= contents(reader).items()
+        assert reader.damage == ()
+        reader.leave()
+
+
+@pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "killed"])
+def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str, error: BaseException) -> None:
+    """At each step: the journal is the old one or the new one, and its bytes are in one file, whole."""
+    hit = case.records()[8]
+    for nth in range(1, 8):
+        data = case.flipped(hit.end - 9, 4)
+        piece = data[hit.start : hit.end]
+        before = blocks(case.store)
+        disk = Disk(call, nth, error)
+        with pytest.MonkeyPatch.context() as failing:
+            failing.setattr(Writer, "_flush", lambda _: None)
+            session = case.store.writer("demo", "main")
+            disk.put_in(failing)
+            try:
+                session.append(human("after it"))
+            except (CtxvcError, KeyboardInterrupt):
+                pass
+        session.leave()
+        now = blocks(case.store)
+        assert before.items() <= now.items() and len(now) - len(before) in (0, 1)
+        with pytest.MonkeyPatch.context() as waiting:
+            waiting.setattr(Writer, "_flush", lambda _: None)
+            with case.store.writer("demo", "main") as again:
+                (block,) = again.append(human("again"))
+                assert int(block[1:]) > case.numbers[0]
+        kept = [path for path in case.journal.parent.iterdir() if ".unreadable-" in path.name and path.name[0] != "."]
+        assert [path.read_bytes() for path in kept] == [piece]
+        assert now.items() <= blocks(case.store).items()
+        if not disk.failed:
+            return
+    raise AssertionError("the fault never came to an end")
+
+
+def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no_number(case: Case) -> None:
+    """A crash between the branches and the journal leaves records that are committed too; the last one is spoilt."""
+    with case.store.writer("demo", "main") as session:
+        session.append(reply("said"))
+        data = case.data + session._known.frames[-1][2] if session._known.frames else case.data
+        session.flush()
+    committed = blocks(case.store)
+    case.reset()
+    spoilt = bytearray(data)
+    spoilt[case.records()[-1].start + 7] ^= 1
+    case.journal.write_bytes(spoilt)
+
+    with case.store.writer("demo", "main") as session:
+        (block,) = session.append(human("new"))
+        assert session.body(session.ledger()[block]) == b"new"
+    after = blocks(case.store)
+    assert ("main", block) not in committed
+    assert committed.items() <= after.items() and after[("main", block)] == b"new"
+
+
+def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
+    case.flipped(case.records()[-1].start + 6, 4)  # the header: the words are whole
+    with case.store.writer("demo", "main") as session:
+        session.append(reply("so be it"))
+    assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+    purge.purge(case.store, purge.Wanted(texts=("last word",)))
+
+    assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+
+def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:
+    case.flipped(case.records()[-1].end - 9, 4)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (case.store.cache_path / "notices").symlink_to(outside)
+    with case.store.writer("demo", "main") as session:
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        session.leave()
+
+    (case.store.cache_path / "notices").unlink()
+    with case.store.writer("demo", "main") as session:
+        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        assert aside.untold(case.store, "demo", session.damage) == []
+
+    assert list(outside.iterdir()) == []
