@@ -6,7 +6,6 @@ All patterns are over bytes and match ASCII only, so that cutting a match out of
 from __future__ import annotations
 
 import math
-import os.path
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -119,7 +118,9 @@ def _rule(
     """A rule for tokens that begin with an anchor, with the `rest` behind it."""
     heads = anchors.split()
     begin = _GLUED_BEGIN if all(map(is_telling, heads)) else _BEGIN
-    common = os.path.commonprefix(heads)
+    # A common beginning is searched for fastest, so it stands before what differs.
+    differing = (place for place, of in enumerate(zip(*heads, strict=False)) if len({*of}) > 1)
+    common = heads[0][: next(differing, min(map(len, heads)))]
     ends = (re.escape(head[len(common) :]) + begin % {b"n": len(head)} for head in heads)
     return Rule(
         kind, tuple(heads), re.compile(re.escape(common) + b"(?:%s)" % b"|".join(ends) + rest, re.DOTALL), check, least
