@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from string import ascii_letters, digits
 
 from ctxvc.core import secret_rules as rules
+from ctxvc.core.alternatives import any_of
 from ctxvc.core.secret_rules import Rule
-from ctxvc.core.secrets import any_of
 
 #: Between which two offsets in bytes a secret stands, and its kind.
 Place = tuple[int, int, str]

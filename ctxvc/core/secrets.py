@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ctxvc.core import text, wire
+from ctxvc.core import alternatives, text, wire
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.core.ledger import Group, Row
 
 #: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
 Mac = Callable[[bytes], str]
+
+#: A pattern that finds each of some words.
+any_of = alternatives.any_of
 
 MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
 
@@ -264,28 +266,6 @@ class Redactor:
     def _string(self, value: bytes, name: bytes) -> bytes:
         clean = redact(value, self._mac, self._criteria, name=name)
         return as_name(clean) if name in IDS and clean is not value else clean
-
-
-def any_of(words: Iterable[bytes]) -> re.Pattern[bytes]:
-    """A pattern that finds each of some words, of which none is empty; the longest where two begin alike.
-
-    What they have in common is factored out, so that a thousand of them cost little more than ten.
-    """
-    return re.compile(_branches(sorted(set(words))))
-
-
-def _branches(words: list[bytes]) -> bytes:
-    """A pattern for sorted words. The empty one among them comes first."""
-    ends = not words[0]
-    branches = []
-    for _, group in groupby(words[ends:], key=lambda word: word[0]):
-        alike = list(group)
-        # Of sorted words, the first and the last have in common what all have.
-        common = next((n for n, (a, b) in enumerate(zip(alike[0], alike[-1], strict=False)) if a != b), len(alike[0]))
-        branches.append(re.escape(alike[0][:common]) + _branches([word[common:] for word in alike]))
-    if not branches:
-        return b""
-    return b"(?:%s)" % b"|".join(branches) + (b"?" if ends else b"")
 
 
 def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple[str, bytes]]:

@@ -227,10 +227,11 @@ class Known:
 
     def _at_tip(self, tip: str, earlier: Scope | None) -> Scope:
         reader = self.store.reader
+        same = earlier is not None and earlier.tip == tip
+        counters = earlier.counters if earlier and same else reader.meta(tip).counters
         newest = covered(self.store.message(tip), self.head.journal if self.head else "")
-        if earlier and earlier.tip == tip:
-            return Scope(tip, reader.ledger, counters=earlier.counters, committed=earlier.known, covered=newest)
-        return Scope(tip, reader.ledger, counters=reader.meta(tip).counters, covered=newest)
+        committed = earlier.known if earlier and same else None
+        return Scope(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
     def _begun(self, change: Change) -> Scope:
         """The scope that `change` begins, as it stands before it."""
