@@ -1,4 +1,4 @@
-"""Values that no recorder writes: nested without end, numbers of thousands of digits. What stands around them is read."""
+"""Values that no recorder writes: nested without end, numbers of thousands of digits. All around them is read."""
 
 from __future__ import annotations
 
