@@ -96,7 +96,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with store.writer("slow") as session:
             session.append(
                 *(
-                    Message(role="user", parts=(text_part(f"{number} needle\n{'a' * 19}", "user", "human"),))
+                    Message(role="user", parts=(text_part(f"{number} needle\n{'a' * 16}", "user", "human"),))
                     for number in range(200)
                 )
             )
@@ -133,7 +133,7 @@ def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> No
     with create(tmp_path / ".ctxvc") as store:
         store.create_session("slow")
         with store.writer("slow") as session:
-            lines = "\n".join("a" * 19 for _ in range(200))
+            lines = "\n".join("a" * 16 for _ in range(200))
             session.append(Message(role="user", parts=(text_part(lines, "user", "human"),)))
 
     done = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
