@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ctxvc.core import secret_rules, secret_search, wire
@@ -52,6 +52,7 @@ JWT_PIECES = st.sampled_from(
 )
 
 
+@example(b"-----BEGIN PRIVATE KEY----------END PRIVATE KEY-----\n" + b"A1b2C3d4" * 10 + b"\n-----END PRIVATE KEY-----")
 @given(st.lists(KEY_PIECES, max_size=12).map(b"".join))
 def test_a_private_key_is_found_as_by_one_pattern(data: bytes) -> None:
     expected = [match.span() for match in PRIVATE_KEY.finditer(data) if secret_rules.is_private(match[0])]
