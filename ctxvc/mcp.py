@@ -108,11 +108,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Searched:
-    """What matches; `further_blocks` counts more of them, up to 1,000."""
+    """What matches; `further_blocks` counts more of them, up to 1,000. `unfinished` says how far the search came where
+    the pattern took too long; empty where it came to the end."""
 
     session: str
     found: list[Found]
     further_blocks: int
+    unfinished: str
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ class _Recorded:
                 )
                 for each in made.found
             ]
-            return Searched(session.name, found, min(made.more, COUNTED))
+            return Searched(session.name, found, min(made.more, COUNTED), made.unfinished)
 
     def status(self, name: str) -> Status:
         with self._session(name, ToolError, reads=True) as session:

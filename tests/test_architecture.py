@@ -60,7 +60,18 @@ LAYERS: dict[str, frozenset[str]] = {
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
 CORE_MAY_IMPORT = frozenset(
-    {"__future__", "base64", "binascii", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib"}
+    {
+        "__future__",
+        "array",
+        "base64",
+        "binascii",
+        "bisect",
+        "collections",
+        "dataclasses",
+        "enum",
+        "functools",
+        "hashlib",
+    }
     | {"heapq", "itertools", "json", "math", "msgspec", "operator", "re", "regex", "string", "textwrap", "types"}
     | {"typing"}
 )

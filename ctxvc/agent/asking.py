@@ -6,6 +6,7 @@ the answer: so the answer can be audited like everything else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from ctxvc.agent.citing import Citation, checksum, cited
 from ctxvc.agent.definitions import Arguments, parsed
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
+from ctxvc.agent.searching import unfinished
 from ctxvc.agent.spending import Spending
 from ctxvc.agent.tools import failed, for_model
 from ctxvc.agent.workspace import Outcome
@@ -29,7 +31,7 @@ from ctxvc.core.numbering import is_human
 from ctxvc.core.text import encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
-from ctxvc.inspection.grep import hits
+from ctxvc.inspection.grep import Search
 from ctxvc.session import Session
 from ctxvc.store import addresses
 
@@ -159,7 +161,7 @@ class Recording:
             return row.kind != "dashboard" and row.state != "deleted"
 
         held = bodies([(writer, writer.scopes())], searched, whole=True)
-        found = hits(read(self._recorded.store, held), wanted)
+        found = Search(read(self._recorded.store, held), wanted.until(patterns.TOOL_SECONDS, time.monotonic))
         shown: list[str] = []
         for place, inside in groupby(found, key=lambda hit: hit.places[0]):
             some = list(islice(inside, HITS_IN_BLOCK + 1))
@@ -170,6 +172,8 @@ class Recording:
             if len(shown) >= HITS:
                 shown.append("(and more blocks: narrow the search)")
                 break
+        if found.slow:
+            shown.append(f"({unfinished(found, len(held))})")
         return Outcome(encode("\n".join(shown)) or b"[no hits]")
 
 

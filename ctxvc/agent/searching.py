@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, islice
 
@@ -11,7 +12,7 @@ from ctxvc.core import patterns, text
 from ctxvc.core.blocks import Kind, State
 from ctxvc.core.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
-from ctxvc.inspection.grep import Hit, hits
+from ctxvc.inspection.grep import Hit, Search
 from ctxvc.store.writer import Writer
 
 #: Lines that are shown, in all and of one block, the characters of each, and how many more blocks are counted.
@@ -36,11 +37,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found among so many `blocks`; `more` counts further blocks that match, up to 1,000."""
+    """What was found among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+
+    `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
+    """
 
     found: tuple[Found, ...]
     blocks: int
     more: int = 0
+    unfinished: str = ""
 
 
 def search(
@@ -54,7 +59,7 @@ def search(
     """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
 
     Dashboards, what was deleted, and calls of the tools `without` with their results are left out.
-    Raises: BadInput for a pattern that is none, or takes too long.
+    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for a pattern that is none.
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
@@ -62,7 +67,8 @@ def search(
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
     held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
-    matching = groupby(hits(read(session.store, held), compiled), key=lambda hit: hit.places[0].address)
+    looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    matching = groupby(looking, key=lambda hit: hit.places[0].address)
     found: list[Found] = []
     shown = 0
     for _, inside in matching:
@@ -70,7 +76,15 @@ def search(
         shown += len(found[-1].lines)
         if shown >= SHOWN:
             break
-    return Searched(found=tuple(found), blocks=len(held), more=sum(1 for _ in islice(matching, COUNTED)))
+    more = sum(1 for _ in islice(matching, COUNTED))
+    return Searched(found=tuple(found), blocks=len(held), more=more, unfinished=unfinished(looking, len(held)))
+
+
+def unfinished(search: Search, blocks: int) -> str:
+    """How far a search of so many blocks came, and what to do, where it did not come to its end; else empty."""
+    if search.slow is None:
+        return ""
+    return f"{search.slow}: {search.searched:,} of {blocks:,} blocks were searched; {search.slow.hint}"
 
 
 def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:

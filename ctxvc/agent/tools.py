@@ -225,6 +225,8 @@ class Tools:
         if searched.more:
             many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
             lines.append(f"({many} further blocks match: search for something narrower)")
+        if searched.unfinished:
+            lines.append(f"({searched.unfinished})")
         return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -262,22 +263,32 @@ class Workspace:
             yield name
 
     def _search(self, pattern: str, path: str = ".", glob: str = "") -> Outcome:
-        wanted = patterns.compiled(pattern)
+        wanted = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
         hits: list[str] = []
-        for name in self._files(path, glob):
-            try:
-                with self._tree.place(name) as place, _opened(place, name) as file:
-                    data = file.read(KEPT)
-            except (OSError, BadInput):
-                continue
-            if b"\0" in data[:8192]:
-                continue
-            text = decode(data).replace("\r\n", "\n")
-            for hit in wanted.lines(text):
-                hits.append(f"{name}:{hit.line}: {text[hit.begin : hit.end][:WIDTH]}")
+        files = 0
+        try:
+            for name in self._files(path, glob):
+                hits += islice(self._hits(name, wanted), HITS - len(hits))
                 if len(hits) == HITS:
                     return _text("\n".join([*hits, f"[the first {HITS} hits; narrow the search]"]))
+                files += 1
+        except patterns.Slow as error:
+            hits.append(f"[{error}: {files:,} files were searched; {error.hint}]")
         return _text("\n".join(hits) or "[no hits]")
+
+    def _hits(self, name: str, wanted: patterns.Pattern) -> Iterator[str]:
+        """The lines of a file that match; none of one that cannot be read, or is no text. Raises: Slow."""
+        wanted.patience()
+        try:
+            with self._tree.place(name) as place, _opened(place, name) as file:
+                data = file.read(KEPT)
+        except (OSError, BadInput):
+            return
+        if b"\0" in data[:8192]:
+            return
+        text = decode(data).replace("\r\n", "\n")
+        for hit in wanted.lines(text):
+            yield f"{name}:{hit.line}: {text[hit.begin : hit.end][:WIDTH]}"
 
     # --- paths
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ctxvc.cli.output import Output
+from ctxvc.core import patterns
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -125,6 +126,12 @@ def json_option(function: _Function) -> _Function:
         callback=_set,
         help="Answer with one JSON object (docs/json.md).",
     )(function)
+
+
+timeout_option = click.option(
+    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=patterns.COMMAND_SECONDS,
+    help=f"End the search after so many seconds ({patterns.COMMAND_SECONDS:g}); 0 for never.",
+)  # fmt: skip
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:

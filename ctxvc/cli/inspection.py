@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import get_args
@@ -9,7 +10,7 @@ from typing import get_args
 import click
 
 from ctxvc.cli import schemas
-from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.app import App, command, json_option, timeout_option
 from ctxvc.cli.history import SHORT, log_item
 from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted
 from ctxvc.cli.progress import Progress
@@ -69,23 +70,25 @@ def writer_of(session: Writer, found: Found) -> Writer:
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Take PATTERN as a text, not a regular expression.")
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=LISTED,
               help=f"List at most N lines ({LISTED:,}); 0 for all.")  # fmt: skip
+@timeout_option
 @json_option
 @click.pass_context
 def grep(
     ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, gone: bool, live: bool,
-    ignore_case: bool, fixed: bool, limit: int,
+    ignore_case: bool, fixed: bool, limit: int, timeout: float,
 ) -> None:  # fmt: skip
     """Search all blocks, and say where each hit is now.
 
     Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
-    as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found.
+    as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found,
+    and where the time is over: what was found until then is listed.
     """
     app = ctx.ensure_object(App)
     if everywhere and scope:
         raise click.UsageError("--scope names a scope of one session: leave out --all")
     if gone and live:
         raise click.UsageError("--archived and --live leave nothing to search")
-    pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case)
+    pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
     states = {True: live, False: gone}
 
     def wanted(row: Row) -> bool:
@@ -94,16 +97,22 @@ def grep(
     with app.reading() as session:
         held = bodies(_sessions(session, scope, everywhere=everywhere), wanted, whole=True)
         with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
-            found = searching.hits(_watched(read(session.store, held), progress), pattern)
+            search = searching.Search(_watched(read(session.store, held), progress), pattern)
+            found = iter(search)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
             more = sum(1 for _ in found) if limit else 0
-    answer = schemas.Grepped(pattern=source, bodies=len(held), more=more, items=listed)
+    answer = schemas.Grepped(pattern=source, bodies=len(held), searched=search.searched, more=more, items=listed)
     if app.output.json:
         app.output.value(answer)
     elif listed:
         app.output.table(_hits_table(answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
+    if search.slow:
+        raise patterns.Slow(
+            f"{search.slow}: {search.searched:,} of {_bodies_words(len(held))} were searched",
+            hint="a simpler pattern, -F for a fixed text, --scope or --kind to search less, --timeout for more time",
+        )
     if not listed:
         app.output.note(f"nothing matches '{text.one_line(source, 60)}' in {_bodies_words(len(held))}")
         ctx.exit(1)

@@ -150,7 +150,7 @@ def _edited(before: str, wanted: dict[str, Any], path: Path) -> str:
     """Raises: BadInput."""
     try:
         return json_text.edited(before if before.strip() else "{}\n", wanted)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
 
 

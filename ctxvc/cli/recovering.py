@@ -10,7 +10,7 @@ import click
 
 from ctxvc.cli import schemas
 from ctxvc.cli.acting import Actor, acting_options
-from ctxvc.cli.app import App, command
+from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout import check_out
 from ctxvc.cli.output import safe
 from ctxvc.core import recovery
@@ -28,6 +28,7 @@ from ctxvc.store import format as fmt
 @click.option("--chars", metavar="A:B", default="", help="Only these characters, counted from 1.")
 @click.option("--grep", "pattern", metavar="RE", default=None, help="Only lines in which this is found.")
 @click.option("-F", "fixed", is_flag=True, help="Take RE as a fixed text.")
+@timeout_option
 @click.option("--max-tokens", "most", metavar="N", type=click.IntRange(1), default=None, help="At most so many tokens.")
 @click.option("--all", "everything", is_flag=True, help="Of a group, the bytes of all its blocks.")
 @click.option("--file", "as_file", is_flag=True, help="Put the exact file at its path in the checkout.")
@@ -41,6 +42,7 @@ def recover(
     chars: str,
     pattern: str | None,
     fixed: bool,
+    timeout: float,
     most: int | None,
     everything: bool,
     as_file: bool,
@@ -67,7 +69,9 @@ def recover(
         if as_file:
             _as_file(app, session, address)
         elif bounded or part or (_is_group(address) and not everything):
-            read = session.recover(address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded)
+            read = session.recover(
+                address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
+            )
             if add:
                 session.add(read.text)
             _tell(app, session, address, read)

@@ -486,7 +486,8 @@ class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
     """`grep`"""
 
     pattern: str
-    bodies: Annotated[int, _field("how many were searched; equal ones count once")]
+    bodies: Annotated[int, _field("how many there are to search; equal ones count once")]
+    searched: Annotated[int, _field("how many were searched; fewer where the pattern took too long")]
     more: Annotated[int, _field("lines that match and are not listed")]
     items: list[Hit]
 

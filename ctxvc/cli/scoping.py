@@ -12,6 +12,7 @@ from ctxvc.cli.app import App, command, complete_revisions, complete_scopes, jso
 from ctxvc.cli.output import Column, Output, Table, counted, safe
 from ctxvc.errors import Refused
 from ctxvc.session import Note, Session
+from ctxvc.store.writer import Writer
 
 interrupt_option = click.option(
     "--interrupt", is_flag=True, help="End a step that is open: its missing results count as interrupted."
@@ -83,11 +84,8 @@ def note(app: App, text: str, fold: bool, actor: Actor) -> None:
 def scopes(app: App) -> None:
     """List the session's scopes; a star stands at the current one."""
     with app.reading() as writer:
-        session = Session(writer)
-        current = session.store.current_scope(session.name)
-        answer = schemas.Scopes(
-            session=session.name, items=[_item(session, name, current) for name in session.scopes()]
-        )
+        current = writer.store.current_scope(writer.name)
+        answer = schemas.Scopes(session=writer.name, items=[_item(writer, name, current) for name in writer.scopes()])
     if app.output.json:
         app.output.value(answer)
     else:
@@ -137,16 +135,16 @@ def _tell_move(app: App, session: Session, origin: str) -> None:
         app.output.say(f"in {answer.session}/{answer.scope}, from {origin}")
 
 
-def _item(session: Session, name: str, current: str) -> schemas.ScopeItem:
-    ledger = session.ledger(name)
+def _item(writer: Writer, name: str, current: str) -> schemas.ScopeItem:
+    meta, blocks, notes = writer.outline(name)
     return schemas.ScopeItem(
         name=name,
         current=name == current,
-        parent=ledger.meta.parent,
-        blocks=len(ledger),
-        steps=ledger.meta.counters.step,
-        notes=len(session.notes(name)),
-        commit=session.writer.tip(name),
+        parent=meta.parent,
+        blocks=blocks,
+        steps=meta.counters.step,
+        notes=notes,
+        commit=writer.tip(name),
     )
 
 

@@ -1,13 +1,14 @@
 """Patterns that people and models search recorded text with: line by line, and none that takes for ever.
 
 `regex` (a dependency of tiktoken, Python's own syntax) stops by itself after a while; Python's `re` cannot be stopped.
+One look is bounded always, and all looks of a search by the deadline that it is handed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ctxvc.errors import BadInput
@@ -19,9 +20,35 @@ WINDOW = 4_000
 OVERLAP = 500
 #: Seconds of processor time that one search in a line or window may take, and one look ahead over many lines.
 PATIENCE = 0.2
+#: Seconds that all of a search may take: one that a person asks for at the command line, and one of an agent's tool.
+COMMAND_SECONDS = 10.0
+TOOL_SECONDS = 2.0
 
 # What matches one line alone, though it would not match there with other lines around it: no looking ahead for these.
 _LINE_ONLY = re.compile(r"\(\?(?!:|P[<=]|[aimsux]+\))|\\[AZzGKR]|[*+?}]\+|\{[^0-9,}]")
+
+
+class Slow(BadInput):
+    """A search took more time than it may; what was found before stands."""
+
+
+class Deadline:
+    """The end of a search: so many seconds from now, on a clock that is handed in and only ever goes forward."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def seconds(self) -> float:
+        """The seconds that remain, more than 0. Raises: Slow where none do."""
+        remaining = self._end - self._clock()
+        if remaining <= 0:
+            raise Slow(
+                f"the search was ended after {self._seconds:g} s",
+                hint="make the pattern simpler, or search less",
+            )
+        return remaining
 
 
 class Match(NamedTuple):
@@ -50,17 +77,26 @@ class Pattern:
     fixed: bool
     ignore_case: bool
     _regex: _Regex | None
+    deadline: Deadline | None = None
 
     @property
     def literal(self) -> str:
         """The text that every match is, to the letter; empty where that cannot be said."""
         return self.source if self._regex is None else ""
 
+    def until(self, seconds: float, clock: Callable[[], float]) -> Pattern:
+        """The same, to search with for so many seconds from now; with 0 for as long as it takes."""
+        return replace(self, deadline=Deadline(seconds, clock) if seconds else None)
+
+    def patience(self) -> float:
+        """The seconds that the next look may take. Raises: Slow where none are left."""
+        return min(PATIENCE, self.deadline.seconds()) if self.deadline else PATIENCE
+
     def lines(self, text: str, begin: int = 0, end: int | None = None) -> Iterator[Match]:
         """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
 
         A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
-        of a window. Raises: BadInput where the pattern takes too long.
+        of a window. Raises: Slow where the pattern takes too long, for one line or in all.
         """
         end = len(text) if end is None else end
         line, at = text.count("\n", 0, begin) + 1, begin
@@ -80,7 +116,7 @@ class Pattern:
             found = text.find(self.source, at, end)
             return None if found < 0 else found
         try:
-            match = self._regex.search(text, at, end, timeout=PATIENCE)
+            match = self._regex.search(text, at, end, timeout=self.patience())
         except TimeoutError:
             return at  # a giant line, or a slow pattern: look into this line alone
         return None if match is None else match.span()[0]
@@ -92,9 +128,10 @@ class Pattern:
         line = text[start:stop]
         for begin in range(0, max(1, len(line) - OVERLAP), WINDOW - OVERLAP):
             try:
-                match = self._regex.search(line, begin, begin + WINDOW, timeout=PATIENCE)
+                match = self._regex.search(line, begin, begin + WINDOW, timeout=self.patience())
             except TimeoutError:
-                raise BadInput(
+                self.patience()
+                raise Slow(
                     f"the pattern {self.source[:80]!r} takes too long",
                     hint="make it simpler: no repeats within repeats, or search for a fixed text",
                 ) from None
@@ -105,7 +142,10 @@ class Pattern:
 
 
 def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> Pattern:
-    """The pattern that `source` is: a regular expression of Python, or with `fixed` a text. Raises: BadInput."""
+    """The pattern that `source` is: a regular expression of Python, or with `fixed` a text. Raises: BadInput.
+
+    Each look at a line is bounded; all of them together are with `until`.
+    """
     if not source:
         raise BadInput("the pattern is empty: every line would match", hint="say what to look for")
     if len(source) > LONGEST:

@@ -78,15 +78,17 @@ def recovered(
     lines: Range | None = None,
     chars: Range | None = None,
     grep: str | None = None,
+    until: Callable[[patterns.Pattern], patterns.Pattern] = lambda pattern: pattern,
     most: int,
     count: Count,
     address: str = "",
 ) -> Recovered:
     """As much of a block as `most` tokens hold, from the beginning of what is asked for on.
 
-    Whole lines; where one alone is too long, characters of it. With `grep` only lines that match, with their numbers.
-    `address` is what the block is called in calls, by default its id.
-    Raises: BadInput for a range or pattern that makes no sense, Refused where `most` leaves no room for anything.
+    Whole lines; where one alone is too long, characters of it. With `grep` only lines that match, with their numbers;
+    `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
+    Raises: BadInput for a range or pattern that makes no sense, Slow where it takes too long, Refused where `most`
+    leaves no room for anything.
     """
     address = address or row.id
     if row.kind in ("image", "document") and row.ext != "json":
@@ -96,7 +98,7 @@ def recovered(
     if grep is not None:
         if chars:
             raise BadInput("a pattern is searched for in lines, not in characters", hint="use --grep with --lines")
-        return reader.matches(grep, lines)
+        return reader.matches(until(patterns.compiled(grep)), lines)
     if lines and chars:
         raise BadInput("lines and characters cannot be asked for together", hint="use one of --lines and --chars")
     return reader.characters(chars) if chars else reader.lines(lines)
@@ -143,9 +145,9 @@ class _Reader(msgspec.Struct, frozen=True):
             end = whole
         return self._as_characters(start, end, stop, open=asked[1] is None)
 
-    def matches(self, source: str, asked: Range | None) -> Recovered:
-        """The lines that match, each with its number, a long one in part."""
-        pattern = patterns.compiled(source)
+    def matches(self, pattern: patterns.Pattern, asked: Range | None) -> Recovered:
+        """The lines that match, each with its number, a long one in part. Raises: Slow."""
+        source = pattern.source
         total = self._lines()
         first, last = _within(asked, total, "line", self.handle)
         found = pattern.lines(self.words, self._offset(first), self._offset(last + 1))

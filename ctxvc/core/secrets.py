@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from bisect import bisect, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ctxvc.core import text, wire
+from ctxvc.core import alternatives, text, wire
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.core.ledger import Group, Row
 
 #: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
 Mac = Callable[[bytes], str]
+
+#: A pattern that finds each of some words.
+any_of = alternatives.any_of
 
 MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
 
@@ -38,7 +40,8 @@ _NAMES = 20
 #: How often a text is gone through: cutting out one secret can bring another to light, though hardly ever.
 _ROUNDS = 4
 
-_STRING = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
+#: A string of JSON whose escapes are covered: its end is the next quote. One that has none goes as far as the text.
+_STRING = re.compile(rb'"[^"]*(?:"(\s*:)?)?')
 _CODE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 #: What an escape stands for; a backslash last, so that it makes no other.
 _ESCAPES = ((b'\\"', b'"'), (b"\\n", b"\n"), (b"\\t", b"\t"), (b"\\r", b"\r"), (b"\\/", b"/"), (b"\0", b"\\"))
@@ -83,24 +86,51 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
     besides = criteria.scan(data) if criteria.scan else ()
     if not found and not besides:
         return []
-    settled = [match.span() for match in MARK.finditer(data)]
+    marks, allowed = _Spans(), _Spans()
+    for match in MARK.finditer(data):
+        marks.add(*match.span())
     kept: list[Finding] = []
+    covered = bytearray(len(data))  # where a finding is kept: one look, however many there are
     for each in found:
-        if any(start <= each.start and each.end <= end for start, end in settled):
+        if marks.hold(each) or allowed.hold(each):
             continue
         if criteria.allow(data[each.start : each.end]):
-            settled.append((each.start, each.end))
-        elif not kept[where := _overlapped(kept, each)]:
-            kept[where] = [each]
+            allowed.add(each.start, each.end)
+        elif covered.find(1, each.start, each.end) < 0:
+            kept.append(each)
+            covered[each.start : each.end] = b"\1" * (each.end - each.start)
+    kept.sort()
     for each in besides:
         # A scanner knows nothing of marks: what it finds around one is the mark.
-        if not criteria.allow(data[each.start : each.end]) and not any(
-            each.start < end and start < each.end for start, end in settled
-        ):
+        if not criteria.allow(data[each.start : each.end]) and not marks.meet(each) and not allowed.meet(each):
             where = _overlapped(kept, each)
             all_of = [*kept[where], each]
             kept[where] = [Finding(min(all_of).start, max(one.end for one in all_of), all_of[0].kind)]
     return kept
+
+
+class _Spans:
+    """Places in a text, by where they begin. To ask costs the same however many there are."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[int, int]] = []
+        self._longest = 0
+
+    def add(self, start: int, end: int) -> None:
+        insort(self._places, (start, end))
+        self._longest = max(self._longest, end - start)
+
+    def hold(self, finding: Finding) -> bool:
+        """Whether all of it is in one of them."""
+        return any(start <= finding.start and finding.end <= end for start, end in self._near(finding))
+
+    def meet(self, finding: Finding) -> bool:
+        """Whether some of it is in one of them."""
+        return any(start < finding.end and finding.start < end for start, end in self._near(finding))
+
+    def _near(self, finding: Finding) -> list[tuple[int, int]]:
+        first = bisect(self._places, (finding.start - self._longest, 0))
+        return self._places[first : bisect(self._places, (finding.end, 0))]
 
 
 def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b"") -> bytes:
@@ -238,28 +268,6 @@ class Redactor:
         return as_name(clean) if name in IDS and clean is not value else clean
 
 
-def any_of(words: Iterable[bytes]) -> re.Pattern[bytes]:
-    """A pattern that finds each of some words, of which none is empty; the longest where two begin alike.
-
-    What they have in common is factored out, so that a thousand of them cost little more than ten.
-    """
-    return re.compile(_branches(sorted(set(words))))
-
-
-def _branches(words: list[bytes]) -> bytes:
-    """A pattern for sorted words. The empty one among them comes first."""
-    ends = not words[0]
-    branches = []
-    for _, group in groupby(words[ends:], key=lambda word: word[0]):
-        alike = list(group)
-        # Of sorted words, the first and the last have in common what all have.
-        common = next((n for n, (a, b) in enumerate(zip(alike[0], alike[-1], strict=False)) if a != b), len(alike[0]))
-        branches.append(re.escape(alike[0][:common]) + _branches([word[common:] for word in alike]))
-    if not branches:
-        return b""
-    return b"(?:%s)" % b"|".join(branches) + (b"?" if ends else b"")
-
-
 def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple[str, bytes]]:
     """Kind and bytes of each secret in a body, in order. Raises: as `criteria.scan`."""
     if ext == "json" and _has_some(data, criteria):
@@ -280,21 +288,26 @@ def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
 
     It is called with what a string says and the key that it is the value of, empty for none.
     """
-    key, behind = b"", -1
-
-    def changed(match: re.Match[bytes]) -> bytes:
-        nonlocal key, behind
-        inside, colon = match.groups()
+    key, behind = b"", 0
+    pieces: list[bytes] = []
+    # A pattern for escapes would need memory for each of them; with them covered a quote is where a string ends.
+    covered = data.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in data else data
+    for match in _STRING.finditer(covered):
+        start, end = match.span()
+        colon = data[slice(*match.span(1))] if match[1] else b""
+        closed = covered.endswith(b'"', start + 1, end - len(colon))
+        inside = data[start + 1 : end - len(colon) - closed]
         value = _said(inside)
         # A name counts for the string right behind it, and not for those of an object or list that it names.
-        name = b"" if data[behind : match.start()].strip() else key
-        key, behind = (value if colon else b""), match.end()
+        name = b"" if data[behind:start].strip() else key
+        pieces.append(data[behind:start])
+        key, behind = (value if colon else b""), end
         new = change(value, name)
         if new == value:
-            return match[0]
-        return wire.compact(text.decode(new)) + (colon or b"")
-
-    return _STRING.sub(changed, data)
+            pieces.append(data[start:end])
+        else:
+            pieces.append(wire.compact(text.decode(new))[: None if closed else -1] + colon)
+    return b"".join((*pieces, data[behind:]))
 
 
 def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:

@@ -24,6 +24,10 @@ _TEXT_KIND: dict[Role, Kind] = {"user": "user", "assistant": "assistant", "syste
 
 T = TypeVar("T")
 
+#: How deep lists and objects may be within each other. A reader's own limit differs from one Python to another, and
+#: whatever walks a value, call within call, must come to its end.
+DEEPEST = 200
+
 
 def compact(value: Any) -> bytes:
     """`value` as JSON: no spaces, keys in the order they came in, lone surrogates escaped."""
@@ -38,17 +42,50 @@ def compact(value: Any) -> bytes:
 def parse(data: bytes | str) -> Any:
     """The value of a JSON text. Accepts lone surrogates and huge numbers, as Python's own reader does.
 
-    Raises: ValueError where it is not JSON.
+    Raises: ValueError where it is not JSON, is nested deeper than `DEEPEST`, or has a number of more than 4,300 digits.
     """
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        import json
+        value = msgspec.json.decode(data)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = _parsed_by_python(data)
+    if _is_deep(data, value):
+        raise ValueError(_TOO_DEEP)
+    return value
 
-        try:
-            return json.loads(data)
-        except RecursionError as error:
-            raise ValueError("JSON is nested too deep") from error
+
+_TOO_DEEP = f"JSON is nested deeper than {DEEPEST} levels"
+
+
+def _parsed_by_python(data: bytes | str) -> Any:
+    import json
+
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError as error:  # of Python's limit it says how to turn it off in a program
+        raise ValueError("a number in it has more digits than Python reads") from error
+
+
+def _is_deep(data: bytes | str, value: Any) -> bool:
+    """Whether a value that was read from `data` is nested deeper than `DEEPEST`."""
+    opened = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
+    level = [value] if opened > DEEPEST else []
+    for _ in range(DEEPEST + 1):
+        inside: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inside += [item for item in each.values() if isinstance(item, (dict, list))]
+            elif isinstance(each, list):
+                inside += [item for item in each if isinstance(item, (dict, list))]
+        if not inside:
+            return False
+        level = inside
+    return True
 
 
 def parsed(data: bytes, kind: type[T]) -> T | None:

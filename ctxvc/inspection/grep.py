@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ctxvc.core import text
-from ctxvc.core.patterns import Match, Pattern
+from ctxvc.core.patterns import Match, Pattern, Slow
 from ctxvc.core.recovery import around
 from ctxvc.inspection.bodies import Held, Place, searchable
 
@@ -23,10 +23,35 @@ class Hit(msgspec.Struct, frozen=True):
     text: str
 
 
+class Search:
+    """The lines that match, body by body, and how far it came where the pattern takes too long.
+
+    `searched` counts the bodies that are done; `slow` says why there are no more, None where all were searched.
+    """
+
+    def __init__(self, bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> None:
+        self.searched = 0
+        self.slow: Slow | None = None
+        self._bodies = bodies
+        self._pattern = pattern
+
+    def __iter__(self) -> Iterator[Hit]:
+        try:
+            yield from hits(self._counted(), self._pattern)
+        except Slow as error:
+            self.slow = error
+
+    def _counted(self) -> Iterator[tuple[Held, bytes]]:
+        for each in self._bodies:
+            yield each
+            self.searched += 1
+
+
 def hits(bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> Iterator[Hit]:
-    """The lines that match, body by body. Raises: BadInput where the pattern takes too long."""
+    """The lines that match, body by body. Raises: Slow where the pattern takes too long."""
     needle = text.encode(pattern.literal)
     for held, body in bodies:
+        pattern.patience()
         if needle and needle not in body and b"\\" not in body:
             continue  # no string of JSON differs from its bytes without a backslash
         for words, match in _first_matching(held, body, pattern):

@@ -111,7 +111,7 @@ def decoded(data: bytes) -> Request | None:
         match json.loads(data):
             case [str(event), str(transcript), str(detail)]:
                 return Request(event, transcript, detail)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return None
 

@@ -60,7 +60,7 @@ def _colored(used: tuple[int, str], *, color: bool) -> str:
 def _recorded(store: Path, transcript: str) -> list[str]:
     try:
         told = json.loads(places.standing(store, transcript).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ["recording"]
     if not isinstance(told, dict):
         return ["recording"]

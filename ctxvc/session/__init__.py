@@ -21,6 +21,7 @@ from ctxvc.core.blocks import Message, Origin
 from ctxvc.core.budget import Budget
 from ctxvc.core.engine import rehearse
 from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core.patterns import TOOL_SECONDS
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.recovery import Recovered
@@ -471,15 +472,19 @@ class Session:
         grep: str | None = None,
         most: int = 0,
         bounded: bool = True,
+        seconds: float = TOOL_SECONDS,
     ) -> Recovered:
         """A part of a block, wherever it stands, for a model to read; of a group, the list of its members.
 
         At most `most` tokens, the offload threshold, and what there is room for: so it is never offloaded itself (a
         person has no such bounds: not `bounded`). It is headed by what it holds and by the call for the next part, and
         counts as an access, which is recorded. `lines` and `chars` are ranges as in `41:80`. A person may read what
-        was deleted, an agent may not. Raises: NotFound, BadInput, Refused, Damaged.
+        was deleted, an agent may not. To look for `grep` may take so many `seconds`, with 0 as long as it takes.
+        Raises: NotFound, BadInput, Refused, Damaged.
         """
-        return recovering.part(self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded)
+        return recovering.part(
+            self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded, seconds=seconds
+        )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
         """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import msgspec
 
-from ctxvc.core import outputs, recovery
+from ctxvc.core import outputs, patterns, recovery
 from ctxvc.core.blocks import Kind
 from ctxvc.core.draft import blocks_of
 from ctxvc.core.ledger import Row
@@ -31,6 +32,7 @@ def part(
     grep: str | None = None,
     most: int = 0,
     bounded: bool = True,
+    seconds: float = patterns.TOOL_SECONDS,
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
     context.writer.refresh()
@@ -53,6 +55,7 @@ def part(
         lines=asked,
         chars=recovery.span(chars) if chars else None,
         grep=grep,
+        until=lambda pattern: pattern.until(seconds, time.monotonic),
         most=room,
         count=context.meter.count,
         # A file that is no text is shown and written with its block.

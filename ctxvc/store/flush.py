@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 
 import msgspec
 
@@ -213,9 +214,14 @@ def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
     segments = {
         key: rows
         for key, held in ledger.segments.items()
-        if (rows := tuple(_alone(row, groups) for row in held if row.id in kept))
+        if (rows := _same(held, tuple(_alone(row, groups) for row in held if row.id in kept)))
     }
     return Ledger(meta=ledger.meta, segments=segments, groups=groups)
+
+
+def _same(held: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """`held` itself where `rows` are all of it: a segment is told by identity to be another."""
+    return held if len(held) == len(rows) and all(map(is_, held, rows)) else rows
 
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:

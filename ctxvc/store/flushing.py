@@ -20,13 +20,12 @@ def flush(known: Known, lock: int) -> None:
     Raises: CtxvcError; then what is not committed is in the journal.
     """
     assert known.head is not None
-    scopes = {name: (held.start or held.committed, held.pending) for name, held in known.scopes.items()}
+    scopes = {name: (held.start or held.committed, held.pending) for name, held in known.scopes.items() if held.pending}
     planned, rest = plan_all(scopes, known.head.journal, known.committed)
     ids = known.store.write(_commits(known, planned), lock) if planned else {}
     for item in planned:  # of each scope, the last one stays
         held = known.scopes[item.scope]
-        held.tip, held.committed, held.covered = ids[ref_of(known.name, item.scope)], item.after, item.seq
-        held.start, held.pending = None, rest[item.scope]
+        held.move(ids[ref_of(known.name, item.scope)], item.after, item.seq, rest[item.scope])
     moved, known.moved_to = known.moved_to, ""
     if moved:
         known.store.set_current_scope(known.name, moved)

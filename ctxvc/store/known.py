@@ -5,8 +5,7 @@ docs/format.md says how the two are put together. Looking needs no lock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,26 +30,75 @@ from ctxvc.store.journal import (
     reference,
 )
 from ctxvc.store.journal_damage import Numbers
+from ctxvc.store.reading import Outline
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
 
 
-@dataclass(slots=True)
 class Scope:
     """A scope as this process knows it: its newest commit, the ledger there, and the ledger with what waits.
 
     One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
-    from.
+    from. A ledger is read when it is first asked for: a session can have thousands of scopes.
     """
 
-    tip: str
-    committed: Ledger
-    current: Ledger
-    covered: int = 0  # the newest change of this journal that the tip covers
-    start: Ledger | None = None
-    pending: list[Pending] = field(default_factory=list)
-    numbering: Numbering | None = None
+    __slots__ = ("_committed", "_current", "_read", "counters", "covered", "numbering", "pending", "start", "tip")
+
+    def __init__(
+        self,
+        tip: str,
+        read: Callable[[str], Ledger],
+        *,
+        counters: Counters,
+        committed: Ledger | None = None,
+        start: Ledger | None = None,
+        current: Ledger | None = None,
+        covered: int = 0,
+    ) -> None:
+        self.tip = tip
+        self.counters = counters  # at the tip
+        self.covered = covered  # the newest change of this journal that the tip covers
+        self.start = start
+        self.pending: list[Pending] = []
+        self.numbering: Numbering | None = None
+        self._read = read
+        self._committed = committed
+        self._current = current
+
+    @property
+    def committed(self) -> Ledger:
+        """The ledger at the tip. Raises: Damaged, Refused."""
+        if self._committed is None:
+            self._committed = self._read(self.tip)
+        return self._committed
+
+    @property
+    def current(self) -> Ledger:
+        """The ledger with what waits. Raises: Damaged, Refused."""
+        if self._current is None:
+            ledger = self.committed
+            for item in self.pending:
+                ledger = apply(ledger, item.change)
+            self._current = ledger
+        return self._current
+
+    @property
+    def known(self) -> Ledger | None:
+        """The ledger at the tip, where it was read already."""
+        return self._committed
+
+    def add(self, item: Pending) -> None:
+        """A change is acknowledged."""
+        if self._current is not None:
+            self._current = apply(self._current, item.change)
+        self.pending.append(item)
+        self.numbering = None
+
+    def move(self, tip: str, committed: Ledger, covered: int, pending: list[Pending]) -> None:
+        """What waited is in commits now, but for `pending`."""
+        self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
+        self.start, self.pending = None, pending
 
     @property
     def open(self) -> bool:
@@ -92,6 +140,14 @@ class Known:
     def names(self) -> list[str]:
         """The names of the scopes, `main` first."""
         return sorted(self.scopes, key=lambda name: (name != "main", name))
+
+    def outline(self, scope: str) -> Outline:
+        """What the scope has, in numbers; its ledger is not kept. Raises: NotFound, Damaged."""
+        held = self.scope(scope)
+        if not held.pending and held.known is None:
+            return self.store.reader.outline(held.tip)
+        ledger = held.current
+        return Outline(ledger.meta, len(ledger), sum(row.kind == "note" for row in ledger.rows()))
 
     def body(self, scope: str, row: Row) -> bytes:
         """The exact bytes of a block, its checksum compared. Raises: Damaged."""
@@ -153,9 +209,8 @@ class Known:
         self.damage = {}
         known, self.scopes = self.scopes, {}
         for scope, tip in tips.items():
-            same = scope in known and known[scope].tip == tip
-            self.scopes[scope] = self._at_tip(tip, known[scope].committed if same else None)
-        counters = [held.committed.meta.counters for held in self.scopes.values()]
+            self.scopes[scope] = self._at_tip(tip, known.get(scope))
+        counters = [held.counters for held in self.scopes.values()]
         self.block = max([counter.block for counter in counters] + [head.block if head else 0])
         self.group = max([counter.group for counter in counters] + [head.group if head else 0])
         # What a record has that cannot be read any more may be committed: its number is not free.
@@ -188,9 +243,7 @@ class Known:
                 held = self.scopes[change.scope] = self._begun(change)
             elif number <= held.covered:
                 continue
-            held.current = apply(held.current, change)
-            held.pending.append(Pending(number, change))
-            held.numbering = None
+            held.add(Pending(number, change))
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
@@ -274,10 +327,13 @@ class Known:
     def _main(self) -> Scope:
         return self.scopes[self.names()[0]]
 
-    def _at_tip(self, tip: str, ledger: Ledger | None = None) -> Scope:
-        ledger = ledger or self.store.reader.ledger(tip)
-        journal = self.head.journal if self.head else ""
-        return Scope(tip=tip, committed=ledger, current=ledger, covered=covered(self.store.message(tip), journal))
+    def _at_tip(self, tip: str, earlier: Scope | None) -> Scope:
+        reader = self.store.reader
+        same = earlier is not None and earlier.tip == tip
+        counters = earlier.counters if earlier and same else reader.meta(tip).counters
+        newest = covered(self.store.message(tip), self.head.journal if self.head else "")
+        committed = earlier.known if earlier and same else None
+        return Scope(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
     def _begun(self, change: Change) -> Scope:
         """The scope that `change` begins, as it stands before it."""
@@ -285,7 +341,7 @@ class Known:
         commit = self.committed(scope, seq) if scope else change.origin
         if commit:
             ledger = self.store.reader.ledger(commit)
-            return Scope(tip=commit, committed=ledger, current=ledger, start=ledger)
+            return self._starting(commit, ledger, ledger)
         held = self.scope(scope)
         ledger = held.start or held.committed
         waiting = [item.change for item in held.pending if item.seq <= seq]
@@ -293,4 +349,8 @@ class Known:
             raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")
         for each in waiting:
             ledger = apply(ledger, each)
-        return Scope(tip=held.tip, committed=held.committed, current=ledger, start=ledger)
+        return self._starting(held.tip, held.committed, ledger)
+
+    def _starting(self, tip: str, committed: Ledger, start: Ledger) -> Scope:
+        counters = committed.meta.counters
+        return Scope(tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start)

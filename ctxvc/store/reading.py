@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
+import msgspec
 import pygit2
 
 from ctxvc.core.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Damaged, NotFound
 from ctxvc.store import format as fmt
+
+
+class Outline(NamedTuple):
+    """A scope at some commit in numbers: its blocks, and how many of them are notes."""
+
+    meta: Meta
+    blocks: int
+    notes: int
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+_kind_decoder = msgspec.json.Decoder(_Kind)
 
 
 class Reader:
@@ -18,6 +35,7 @@ class Reader:
     def __init__(self, repository: pygit2.Repository) -> None:
         self._repository = repository
         self._segments: dict[str, tuple[str, tuple[Row, ...]]] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
 
     def ledger(self, commit: str) -> Ledger:
         """The ledger of the commit with that full id. Raises: Damaged, Refused for a newer format."""
@@ -32,6 +50,37 @@ class Reader:
             else:
                 segments[fmt.segment_number(path)] = self._segment(path, blob, where)
         return Ledger(meta=meta, segments=segments, groups=groups)
+
+    def outline(self, commit: str) -> Outline:
+        """The scope at the commit, in numbers. Of what several commits have in common, each part is read once.
+
+        Raises: Damaged, Refused.
+        """
+        top = self._entry(self.tree(commit), "ledger")
+        blocks, notes = self._count(top, tree=True, where=f"commit {commit[:12]}") if top else (0, 0)
+        return Outline(self.meta(commit), blocks, notes)
+
+    def _count(self, object_id: str, *, tree: bool, where: str) -> tuple[int, int]:
+        """How many rows, and rows of notes, are below a folder or in a file of a ledger."""
+        if object_id in self._counted:
+            return self._counted[object_id]
+        blocks = notes = 0
+        if tree:
+            for child in self._children(object_id):
+                if child.name == "groups.jsonl":
+                    continue
+                folder = child.filemode == pygit2.enums.FileMode.TREE
+                more = self._count(str(child.id), tree=folder, where=where)
+                blocks, notes = blocks + more[0], notes + more[1]
+        else:
+            data = self.blob(object_id, where)
+            try:
+                rows = _kind_decoder.decode_lines(data)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+            blocks, notes = len(rows), sum(row.kind == "note" for row in rows)
+        self._counted[object_id] = blocks, notes
+        return blocks, notes
 
     def meta(self, commit: str) -> Meta:
         """What the commit's `ctxvc.json` says. Raises: NotFound where it has none, Damaged, Refused."""

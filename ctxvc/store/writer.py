@@ -27,6 +27,7 @@ from ctxvc.store.journal import Damage, Record, encode_record
 from ctxvc.store.known import Known
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import PackWriter
+from ctxvc.store.reading import Outline
 from ctxvc.store.scoping import Switch, arrive, branch, check, switch
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class Writer:
     def ledger(self, scope: str = "") -> Ledger:
         """The scope as it is now, with what is acknowledged and not committed yet."""
         return self._known.scope(scope or self.scope).current
+
+    def outline(self, scope: str = "") -> Outline:
+        """The scope as it is now, in numbers; cheaper than its ledger. Raises: NotFound, Damaged."""
+        return self._known.outline(scope or self.scope)
 
     def tip(self, scope: str = "") -> str:
         """The full id of the scope's newest commit; of a scope that has none yet, of one that it comes from."""

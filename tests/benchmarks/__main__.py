@@ -12,7 +12,19 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import agent, appends, commands, engine, growth, inspection, policies, purges, recorded, redaction
+from tests.benchmarks import (
+    agent,
+    appends,
+    commands,
+    engine,
+    growth,
+    inspection,
+    limits,
+    policies,
+    purges,
+    recorded,
+    redaction,
+)
 from tests.benchmarks.measuring import Figure, machine
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
@@ -21,6 +33,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "engine": engine.figures,
     "growth": growth.figures,
     "inspection": inspection.figures,
+    "limits": limits.figures,
     "policies": policies.figures,
     "purges": purges.figures,
     "recorded": recorded.figures,

@@ -1,0 +1,176 @@
+"""Commands on stores that are made to take time: many scopes, a pattern without end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.blocks import Message
+from ctxvc.core.wire import text_part
+from ctxvc.errors import Damaged
+from ctxvc.store.reading import Reader
+from ctxvc.store.store import Store, create
+from tests.benchmarks import limits
+from tests.benchmarks.limits import SESSION, store_of_scopes
+from tests.cli.conftest import Run
+
+SCOPES = 70  # more notes than one segment of the ledger holds
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = tmp_path_factory.mktemp("many")
+    store_of_scopes(project, SCOPES).close()
+    return project
+
+
+def test_scopes_are_listed_without_reading_a_ledger_or_a_body(
+    many: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(many / ".ctxvc") as store, store.writer(SESSION) as session:
+        expected = {
+            name: (
+                len(session.ledger(name)),
+                session.ledger(name).meta.counters.step,
+                sum(row.kind == "note" for row in session.ledger(name).rows()),
+            )
+            for name in session.scopes()
+        }
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("this is read for each scope")
+
+    monkeypatch.setattr(Reader, "ledger", unwanted)
+    monkeypatch.setattr(Reader, "body", unwanted)
+    done = run("scopes", "--json", folder=many)
+
+    items = {item["name"]: item for item in json.loads(done.stdout)["items"]}
+    assert {name: (item["blocks"], item["steps"], item["notes"]) for name, item in items.items()} == expected
+    assert expected["main"] == (2 * SCOPES + 2, 1, 2 * SCOPES)
+    assert [name for name, item in items.items() if item["current"]] == ["main"]
+
+
+def test_opening_a_session_reads_the_ledger_of_one_scope(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    ledger = Reader.ledger
+    monkeypatch.setattr(Reader, "ledger", lambda self, commit: read.append(commit) or ledger(self, commit))
+
+    with Store(many / ".ctxvc") as store, store.writer(SESSION) as session:
+        session.note("found it")
+        session.flush()
+        assert session.ledger("s3").meta.scope == "s3"
+        assert session.next_group == 1
+
+    assert len(read) == 2  # main's, and that of s3
+
+
+def test_a_session_with_a_damaged_scope_is_open_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store_of_scopes(tmp_path, 2).close()
+    ledger = Reader.ledger
+
+    def damaged(self: Reader, commit: str) -> object:
+        if commit == bad:
+            raise Damaged("it is")
+        return ledger(self, commit)
+
+    with Store(tmp_path / ".ctxvc") as store:
+        bad = store.tips(SESSION)["s0"]
+        monkeypatch.setattr(Reader, "ledger", damaged)
+        with store.writer(SESSION) as session:
+            assert len(session.ledger("s1")) == 3
+            with pytest.raises(Damaged):
+                session.ledger("s0")
+
+
+# --- a pattern
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of blocks each of which takes a catastrophic pattern nearly as long as one look may last."""
+    project = tmp_path_factory.mktemp("slow")
+    with create(project / ".ctxvc") as store:
+        store.create_session("slow")
+        with store.writer("slow") as session:
+            session.append(
+                *(
+                    Message(role="user", parts=(text_part(f"{number} needle\n{'a' * 16}", "user", "human"),))
+                    for number in range(200)
+                )
+            )
+    return project
+
+
+CATASTROPHE = r"needle|(?:a|a)+b(?=x)"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_search_that_takes_too_long_lists_what_it_found_and_how_far_it_came(
+    slow: Path, run: Run, as_json: bool
+) -> None:
+    done = run("grep", CATASTROPHE, "--timeout", "0.3", *(["--json"] if as_json else []), folder=slow)
+
+    assert done.exit_code == 1
+    assert "the search was ended after 0.3 s" in done.stderr and "of 200 bodies were searched" in done.stderr
+    if as_json:
+        answer = json.loads(done.stdout)
+        assert answer["bodies"] == 200 and 0 < answer["searched"] < 200
+        assert len(answer["items"]) in (answer["searched"], answer["searched"] + 1)
+    else:
+        assert "needle" in done.stdout
+
+
+def test_a_search_that_has_the_time_comes_to_the_end(slow: Path, run: Run) -> None:
+    done = run("grep", "needle", "--json", folder=slow)
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["searched"] == json.loads(done.stdout)["bodies"] == 200
+
+
+def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        store.create_session("slow")
+        with store.writer("slow") as session:
+            lines = "\n".join("a" * 16 for _ in range(200))
+            session.append(Message(role="user", parts=(text_part(lines, "user", "human"),)))
+
+    done = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
+
+    assert done.exit_code == 1 and "the search was ended after 0.3 s" in done.stderr
+
+
+# --- campaigns: minutes
+
+
+@pytest.mark.faults
+def test_hostile_text_is_searched_for_secrets_at_half_the_speed_of_recordings() -> None:
+    ratios = {figure.what: figure.ratio for figure in limits.scanner_figures() if figure.target and figure.ratio}
+
+    assert len(ratios) >= 6
+    assert not {what: ratio for what, ratio in ratios.items() if ratio < 0.5}
+
+
+@pytest.mark.faults
+def test_a_slow_pattern_over_50000_blocks_ends_in_time(tmp_path: Path) -> None:
+    ten, two = limits.pattern_figures(tmp_path)
+
+    assert ten.value < 10 + 2  # to start, to open the store and to print
+    assert two.value < 2 + 2
+
+
+@pytest.mark.faults
+def test_ten_thousand_scopes_are_listed_within_seconds(tmp_path: Path) -> None:
+    figures = {figure.what: figure.value for figure in limits.scope_figures(tmp_path)}
+
+    assert figures["scopes, 1,000 of them"] < 2
+    assert figures["scopes, 10,000 of them"] < 20
+    assert max(figures.values()) < 20
+
+
+@pytest.mark.faults
+def test_a_million_blocks_and_a_line_of_64_mb_get_their_answers(tmp_path: Path) -> None:
+    figures = list(limits.giant_figures(tmp_path))
+
+    assert len(figures) == 10

@@ -1,0 +1,152 @@
+"""Values that no recorder writes: nested without end, numbers of thousands of digits. All around them is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.cli.demo import SESSION
+from ctxvc.core import wire
+from ctxvc.core.blocks import Message
+from ctxvc.core.events import Said, Warned
+from ctxvc.importers import conversations
+from ctxvc.importers.reading import Recording
+from ctxvc.importing import import_paths
+from ctxvc.store.store import create
+
+DEEP = "[" * 100_000 + "]" * 100_000
+HOSTILE = {
+    "lists": DEEP,
+    "objects": '{"a":' * 100_000 + "1" + "}" * 100_000,
+    "lists, not closed": "[" * 100_000,
+    "just too deep": "[" * (wire.DEEPEST + 1) + "]" * (wire.DEEPEST + 1),
+    "deep, where half a surrogate pair stands": '["\\ud800",' + DEEP + "]",
+    "digits": "1" * 5_000,
+    "digits, below zero": "-" + "9" * 5_000,
+    "digits behind a dot": "0." + "3" * 5_000,
+    "a large exponent": "1e999999999",
+    "2^64": str(2**64),
+}
+
+
+def _claude_code(hostile: str) -> list[str]:
+    lines = gzip.decompress(SESSION.read_bytes()).decode().splitlines()[:40]
+    broken = next(line for line in map(json.loads, reversed(lines)) if "message" in line)
+    return [*lines, hostile, json.dumps({**broken, "uuid": "x", "x": "HERE"}), *_in_message(broken)]
+
+
+def _in_message(line: dict[str, Any]) -> list[str]:
+    blocks = [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"x": "HERE"}}, {"type": "x", "x": "HERE"}]
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": blocks}
+    return [json.dumps({**line, "uuid": "y", "type": "assistant", "message": message})]
+
+
+def _codex(hostile: str) -> list[str]:
+    def item(payload: dict[str, Any], kind: str = "response_item") -> str:
+        return json.dumps({"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload})
+
+    def said(role: str, words: str) -> dict[str, Any]:
+        kind = "input_text" if role == "user" else "output_text"
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+
+    return [
+        item({"id": "s", "cwd": "/project", "timestamp": "2026-01-01T00:00:00Z"}, "session_meta"),
+        item(said("user", "first")),
+        hostile,
+        item({"type": "function_call", "name": "shell", "call_id": "c", "arguments": "HERE"}),
+        item({"type": "x", "x": "HERE"}),
+        item(said("assistant", "last")),
+    ]
+
+
+def _pi(hostile: str) -> list[str]:
+    def entry(role: str, content: list[Any]) -> str:
+        message = {"role": role, "content": content, "timestamp": 1}
+        return json.dumps({"type": "message", "timestamp": "2026-01-01T00:00:00Z", "message": message})
+
+    return [
+        json.dumps({"type": "session", "id": "s", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/project"}),
+        entry("user", [{"type": "text", "text": "first"}]),
+        hostile,
+        entry("assistant", [{"type": "toolCall", "id": "c", "name": "x", "arguments": {"x": "HERE"}}]),
+        entry("user", [{"type": "text", "text": "last"}]),
+    ]
+
+
+def _trajectory(hostile: str) -> list[str]:
+    return [
+        json.dumps({"format": "ctxvc-trajectory/1", "id": "t"}),
+        json.dumps({"role": "user", "content": [{"type": "text", "text": "first"}]}),
+        hostile,
+        json.dumps({"role": "user", "content": [{"type": "x", "x": "HERE"}]}),
+        json.dumps({"role": "assistant", "content": [{"type": "text", "text": "last"}]}),
+    ]
+
+
+def _openai(hostile: str) -> list[str]:
+    return [
+        json.dumps({"messages": [{"role": "system", "content": "be kind"}, {"role": "user", "content": "first"}]}),
+        hostile,
+        json.dumps(
+            {
+                "messages": [
+                    {"role": "system", "content": "be kind"},
+                    {"role": "user", "content": "first"},
+                    {"role": "assistant", "content": "last"},
+                ]
+            }
+        ),
+    ]
+
+
+FORMATS = {
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "pi": _pi,
+    "ctxvc-trajectory": _trajectory,
+    "openai-chat": _openai,
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_value_that_no_recorder_writes_costs_its_line_at_most(format: str, hostile: str, tmp_path: Path) -> None:
+    value = HOSTILE[hostile]
+    path = tmp_path / "it.jsonl"
+    lines = FORMATS[format](value)
+    path.write_text("\n".join(line.replace('"HERE"', value) for line in lines) + "\n")
+
+    events = [event for _, told in conversations(Recording(path), format) for event in told]
+    words = b" ".join(part.body for message in _messages(events) for part in message.parts)
+
+    if format == "claude-code":
+        assert len(_messages(events)) >= 3
+    else:
+        assert b"first" in words and b"last" in words
+    if "deep" in hostile or hostile in ("lists", "objects", "digits"):
+        assert any(isinstance(event, Warned) for event in events) or format == "pi"
+    with create(tmp_path / ".ctxvc") as store:
+        imported = list(import_paths(store, [path], final=True, format=format))
+        assert [outcome.error for outcome in imported] == [None]
+        with store.writer() as session:
+            assert len(session.ledger()) >= 2
+
+
+def _messages(events: list[Any]) -> list[Message]:
+    return [event.message for event in events if isinstance(event, Said)]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_document_of_one_value_is_read_or_refused_with_a_word(hostile: str, tmp_path: Path) -> None:
+    path = tmp_path / "it.json"
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": [{"type": "x", "x": "HERE"}]}]}))
+    path.write_text(path.read_text().replace('"HERE"', HOSTILE[hostile]))
+
+    with create(tmp_path / ".ctxvc") as store:
+        imported = list(import_paths(store, [path], final=True, format="anthropic-messages"))
+
+    assert len(imported) == 1
