@@ -18,7 +18,7 @@ from ctxvc.core.ledger import Row
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
-from ctxvc.store import check, checkout, leaks, plans, purge, purged
+from ctxvc.store import check, checkout, leaks, plans, purge, purged, trust
 from ctxvc.store.purge import Wanted
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
@@ -370,6 +370,9 @@ def test_what_is_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) 
     subprocess.run(["git", "init", "-q", "--bare", str(other)], check=True)
     (filled / "objects" / "info").mkdir(exist_ok=True)
     (filled / "objects" / "info" / "alternates").write_text(f"{other}/objects\n")
+    with pytest.raises(Refused, match="objects/info/alternates borrows objects"):
+        Store(filled)
+    trust.accept(filled, trust.look(filled))
     with Store(filled) as store, pytest.raises(Refused, match="borrows objects"):
         purge.purge(store, Wanted(texts=(SECRET,)))
 
