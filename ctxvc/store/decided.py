@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.core import names
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import cleanup, durable, git, searching, trust
@@ -36,8 +35,8 @@ STATE = "state.json"
 LARGEST = 64 * 1024 * 1024
 _PACK = re.compile(r"pack-[0-9a-f]{40}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock)(?<!\.))+")
-_PLAIN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+_REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock))+(?<!\.)")
+_PLAIN = r"(?!\.{1,2}(?:/|\Z))[^/\x00]+"
 _FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}\.unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
 #: Folders that a purge writes to or clears. None of them may be a link to somewhere else.
 _FOLDERS = (
@@ -89,10 +88,19 @@ def pending(path: Path) -> bool:
 
 
 def write(path: Path, state: Decided) -> None:
-    """The purge is decided from now on, under a seal of this machine where it can remember one. Raises: OSError."""
+    """The purge is decided from now on, under a seal of this machine where it can remember one.
+
+    Raises: Refused, and it is not decided, where a name could not be read back; OSError.
+    """
     staged = [f"objects/pack/{state.pack}.{ext}" for ext in ("pack", "idx")]
     staged += [f"{FOLDER}/journal/{name}" for name in state.journals]
-    _write(path, msgspec.structs.replace(state, format=2, sums={name: _sum(path / name) for name in staged}))
+    state = msgspec.structs.replace(state, format=2, sums={name: _sum(path / name) for name in staged})
+    if strange := next(_strange(state), None):
+        raise Refused(
+            f"a purge cannot name {one_line(strange, 100)}",
+            hint="nothing was changed: give that another name, then again",
+        )
+    _write(path, state)
 
 
 def complete(path: Path) -> None:
@@ -317,8 +325,8 @@ def _strange(state: Decided) -> Iterator[str]:
         if not _REF.fullmatch(ref) or not _COMMIT.fullmatch(tip):
             yield f"{ref!r} at {tip!r}"
     yield from (repr(ref) for ref in state.gone if not _REF.fullmatch(ref) or not ref.startswith("refs/remotes/"))
-    yield from (f"the journal {name!r}" for name in state.journals if names.problem(name))
-    yield from (f"the file {name!r}" for name in state.files if not _FILE.fullmatch(name) or ".." in name)
+    yield from (f"the journal {name!r}" for name in state.journals if not re.fullmatch(_PLAIN, name))
+    yield from (f"the file {name!r}" for name in state.files if not _FILE.fullmatch(name))
     for tips in state.remotes.values():
         yield from (f"the commit {tip!r}" for tip in tips if not _COMMIT.fullmatch(tip))
     staged = {f"objects/pack/{state.pack}.{ext}" for ext in ("pack", "idx")}

@@ -236,6 +236,38 @@ def test_doctor_says_it_as_a_problem(path: Path, program: Path, mark: Path) -> N
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["SessionStart"], 0),
+        (["PreCompact"], 0),
+        (["Stop"], 0),
+        (["post-commit", "1" * 40], 0),
+        (["pre-push", "origin", "x"], 1),
+        (["statusline"], 0),
+    ],
+)
+def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, words: list[str], code: int) -> None:
+    for key, value in (("core.fsmonitor", "MARK"), ("core.hooksPath", "FOLDER"), ("remote.origin.url", "ext::MARK")):
+        poison(path / "config", key, value, program)
+    (path.parent / "transcript.jsonl").write_text("")
+    told = {"cwd": str(path.parent), "transcript_path": str(path.parent / "transcript.jsonl"), "session_id": "s"}
+    told = {**told, "hook_event_name": words[0], "source": "startup", "trigger": "auto"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ctxvc", "hook", *words],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=json.dumps(told) if words[0][0].isupper() or words[0] == "statusline" else "",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("file", ["config.worktree", "worktrees/x/config.worktree"])
 def test_settings_of_worktrees_are_settings(path: Path, program: Path, file: str) -> None:
     (path / file).parent.mkdir(parents=True, exist_ok=True)
