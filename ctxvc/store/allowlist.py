@@ -15,21 +15,22 @@ TEXTCONVS = frozenset(
     {'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'},
 )
 
-_ANY = re.compile(r"[^\x00-\x1f\x7f]*")
-_SWITCH = re.compile(r"(?i)true|false|yes|no|on|off|[0-9]*")
-_NUMBER = re.compile(r"(?i)-?[0-9]+[kmg]?|true|false|yes|no|on|off")
-_WORD = re.compile(r"[A-Za-z0-9,._ -]*")
-_TIME = re.compile(r"[A-Za-z0-9.:/ -]*")
-_NAME = re.compile(r"\.|[A-Za-z0-9_][A-Za-z0-9._/-]*")
-_REFSPEC = re.compile(r"[+^]?[A-Za-z0-9_@*][^\x00-\x20\x7f~?\[\\]*")
-_FLAGS = re.compile(r"--tags|--no-tags")
+#: Patterns as text: each is compiled when a store has such a setting, and most have few.
+_ANY = r"[^\x00-\x1f\x7f]*"
+_SWITCH = r"(?i)true|false|yes|no|on|off|[0-9]*"
+_NUMBER = r"(?i)-?[0-9]+[kmg]?|true|false|yes|no|on|off"
+_WORD = r"[A-Za-z0-9,._ -]*"
+_TIME = r"[A-Za-z0-9.:/ -]*"
+_NAME = r"\.|[A-Za-z0-9_][A-Za-z0-9._/-]*"
+_REFSPEC = r"[+^]?[A-Za-z0-9_@*][^\x00-\x20\x7f~?\[\\]*"
+_FLAGS = r"--tags|--no-tags"
 
 
 def _keys(section: str, names: str) -> list[str]:
     return [f"{section}.{name}" for name in names.split()]
 
 
-_VALUES: dict[str, re.Pattern[str]] = {
+_VALUES: dict[str, str] = {
     **dict.fromkeys(
         _keys(
             "core",
@@ -37,7 +38,7 @@ _VALUES: dict[str, re.Pattern[str]] = {
             "sparsecheckout sparsecheckoutcone untrackedcache preloadindex multipackindex commitgraph trustctime "
             "quotepath fsyncobjectfiles splitindex warnambiguousrefs",
         ),
-        re.compile(rf"{_SWITCH.pattern}|always|keep"),
+        rf"{_SWITCH}|always|keep",
     ),
     **dict.fromkeys(
         _keys(
@@ -56,7 +57,7 @@ _VALUES: dict[str, re.Pattern[str]] = {
             "auto autopacklimit autodetach bigpackthreshold packrefs writecommitgraph aggressivedepth aggressivewindow "
             "cruftpacks",
         ),
-        re.compile(rf"{_NUMBER.pattern}|notbare"),
+        rf"{_NUMBER}|notbare",
     ),
     **dict.fromkeys(
         _keys("gc", "pruneexpire worktreepruneexpire reflogexpire reflogexpireunreachable logexpiry"), _TIME
@@ -68,7 +69,7 @@ _VALUES: dict[str, re.Pattern[str]] = {
             "usesparse usebitmaps usebitmapboundarytraversal writebitmaphashcache writereverseindex readreverseindex "
             "allowpackreuse writebitmaplookuptable",
         ),
-        re.compile(rf"{_NUMBER.pattern}|single|multi"),
+        rf"{_NUMBER}|single|multi",
     ),
     **dict.fromkeys(
         _keys("repack", "usedeltabaseoffset packkeptobjects writebitmaps updateserverinfo usedeltaislands"), _SWITCH
@@ -96,18 +97,18 @@ _VALUES: dict[str, re.Pattern[str]] = {
 }
 
 #: The same for keys with a name between, as in `branch.main.merge`.
-_NAMED: dict[tuple[str, str], re.Pattern[str]] = {
+_NAMED: dict[tuple[str, str], str] = {
     ("branch", "remote"): _NAME,
     ("branch", "pushremote"): _NAME,
     ("branch", "merge"): _REFSPEC,
     ("branch", "rebase"): _WORD,
-    ("branch", "description"): re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*"),
+    ("branch", "description"): r"[^\x00-\x08\x0b-\x1f\x7f]*",
     ("remote", "fetch"): _REFSPEC,
     ("remote", "push"): _REFSPEC,
     ("remote", "tagopt"): _FLAGS,
     ("remote", "prune"): _SWITCH,
     ("remote", "prunetags"): _SWITCH,
-    ("remote", "mirror"): re.compile(rf"{_SWITCH.pattern}|fetch|push"),
+    ("remote", "mirror"): rf"{_SWITCH}|fetch|push",
     ("remote", "skipdefaultupdate"): _SWITCH,
     ("remote", "skipfetchall"): _SWITCH,
 }
@@ -126,16 +127,16 @@ def is_harmless(setting: Setting) -> bool:
     section, _, rest = key.partition(".")
     name, _, last = rest.rpartition(".")
     if section == "ctxvc" and not name:
-        return _ANY.fullmatch(value) is not None
+        return re.fullmatch(_ANY, value) is not None
     if key == TEXTCONV:
         return value in TEXTCONVS
     if not name:
         pattern = _VALUES.get(key)
-        return pattern is not None and pattern.fullmatch(value) is not None
+        return pattern is not None and re.fullmatch(pattern, value) is not None
     if section == "remote" and last in _ADDRESSES:
         return is_address(value) and not name.startswith("-")
     pattern = _NAMED.get((section, last))
-    return pattern is not None and pattern.fullmatch(value) is not None
+    return pattern is not None and re.fullmatch(pattern, value) is not None
 
 
 def is_acceptable(setting: Setting) -> bool:
@@ -145,7 +146,7 @@ def is_acceptable(setting: Setting) -> bool:
 
 def is_address(value: str) -> bool:
     """Whether git reaches that address by https, ssh, a file's path or its own protocol, and by no program it names."""
-    if not value or value.startswith("-") or not _ANY.fullmatch(value):
+    if not value or value.startswith("-") or not re.fullmatch(_ANY, value):
         return False
     scheme, colons, rest = value.partition("://")
     if colons and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):

@@ -18,7 +18,7 @@ import msgspec
 
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, durable, git, searching, trust
+from ctxvc.store import cleanup, durable, git, trust
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -355,6 +355,8 @@ def _check_staged(path: Path, state: Decided) -> None:
             )
     if not (path / "objects" / "pack" / f"{state.pack}.idx").is_file():
         raise Refused(f"the pack of the purge, {state.pack}, is not there", hint="`ctxvc purge --discard` drops it")
+    from ctxvc.store import searching  # with all that a purge needs, which whoever opens a store does not
+
     kept = frozenset(searching.packed(path, state.pack))
     listed = git.run(path, "for-each-ref", "--format=%(refname) %(objectname) %(symref)").decode("utf-8", "replace")
     tips = dict(line.split(" ")[:2] for line in listed.splitlines() if line.endswith(" "))  # a symbolic one follows
