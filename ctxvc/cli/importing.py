@@ -16,6 +16,7 @@ from ctxvc.core import names
 from ctxvc.errors import NotFound
 from ctxvc.importing import Outcome, files_below, import_paths
 from ctxvc.store import git
+from ctxvc.store import store as stores
 from ctxvc.store.store import FOLDER, Store, create
 
 #: How much longer a gzipped transcript is unpacked: for the progress bar only.
@@ -93,7 +94,11 @@ def project_root(folder: Path) -> Path:
     common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
     if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
         return folder  # a work tree elsewhere is what the project's settings say, not where it is
-    return Path(common).parent if Path(common).name == ".git" else Path(top)
+    main = Path(common).parent
+    if Path(common).name != ".git":
+        return Path(top)
+    linked = not folder.resolve().is_relative_to(main.resolve())
+    return main if not linked or stores._main_worktree(folder.resolve()) == main.resolve() else Path(top)
 
 
 def _store(app: App) -> tuple[Store, bool]:

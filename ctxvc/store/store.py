@@ -379,11 +379,21 @@ def _main_worktree(start: Path) -> Path | None:
         dot_git = folder / ".git"
         if dot_git.is_file():
             pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            common = Path(folder, pointer).resolve().parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" else None
+            linked = Path(folder, pointer).resolve()
+            common = linked.parent.parent  # <main>/.git/worktrees/<name>
+            return common.parent if common.name == ".git" and _points_back(linked, dot_git) else None
         if dot_git.is_dir():
             return None
     return None
+
+
+def _points_back(linked: Path, dot_git: Path) -> bool:
+    """Whether git's registration agrees: a folder alone could name anybody's repository as its own."""
+    try:
+        pointer = (linked / "gitdir").read_text(errors="replace").strip()
+    except OSError:
+        return False
+    return bool(pointer) and Path(linked, pointer).resolve() == dot_git.resolve()
 
 
 def _exclude(path: Path) -> None:

@@ -15,9 +15,12 @@ from click.testing import CliRunner, Result
 
 from ctxvc.agent import listing
 from ctxvc.cli import githooks
+from ctxvc.cli.importing import project_root
 from ctxvc.cli.main import cli
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.recording import places
 from ctxvc.store import allowlist, checkout, git, links, trust
+from ctxvc.store import store as stores
 from ctxvc.store.gitconfig import Setting
 from ctxvc.store.store import Store, create
 
@@ -481,6 +484,20 @@ def test_a_work_tree_elsewhere_gets_no_store(tmp_path: Path) -> None:
     assert not (other / ".ctxvc").exists()
 
 
+def test_a_folder_cannot_name_the_repository_of_somebody_else_as_its_own(tmp_path: Path) -> None:
+    """A linked worktree counts where git's registration leads back to it."""
+    mine, folder = tmp_path / "mine", tmp_path / "folder"
+    subprocess.run(["git", "init", "-q", mine], check=True)
+    create(mine / ".ctxvc").close()
+    folder.mkdir()
+    for pointer in (mine / ".git", mine / ".git" / "worktrees" / "x"):
+        (folder / ".git").write_text(f"gitdir: {pointer}\n")
+        with pytest.raises(NotFound):
+            stores.find(folder)
+        assert places.find(folder) is None
+        assert project_root(folder) == folder
+
+
 # --- what a person accepts
 
 
@@ -517,6 +534,14 @@ def test_what_was_accepted_counts_until_a_file_changes(foreign: Path) -> None:
     (foreign / "config").write_bytes(accepted)
     assert not is_open(foreign), "it was forgotten"
     assert json.loads(run("trust", "--list", "--json", folder=foreign.parent).stdout)["items"] == []
+
+
+def test_doctor_remembers_what_was_accepted(foreign: Path) -> None:
+    trust.accept(foreign, trust.look(foreign))
+
+    told = json.loads(run("doctor", "--json", folder=foreign.parent).stdout)["items"]
+
+    assert [item["found"] for item in told if item["check"] == "settings"] == ["you accepted core.sshcommand in config"]
 
 
 def test_what_was_accepted_can_be_revoked(foreign: Path) -> None:
