@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -269,6 +271,27 @@ def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, 
 
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert not mark.exists()
+
+
+def test_hooks_are_not_put_where_a_link_leads(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (path / "hooks").symlink_to(tmp_path / "elsewhere")
+    assert run("install", "git-hooks", folder=path.parent).exit_code == 1
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_git_is_started_and_a_repository_opened_in_one_place() -> None:
+    package = Path(git.__file__).parents[1]
+    others = {file: ast.parse(file.read_text()) for file in package.rglob("*.py") if file != Path(git.__file__)}
+    opening = re.compile(r"(git\.)?program|pygit2\.(Repository|init_repository|clone_repository)")
+    calls = [
+        f"{file}: {ast.unparse(node.func)}"
+        for file, tree in others.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and opening.fullmatch(ast.unparse(node.func))
+    ]
+
+    assert calls == []
 
 
 @pytest.mark.parametrize("file", ["config.worktree", "worktrees/x/config.worktree"])
