@@ -41,7 +41,7 @@ def test_git_shows_a_call_readably(store: Store) -> None:
         )
         session.finish()
     plain = git.run(store.path, "log", "-p", "--format=", "demo/main").decode()
-    git.run(store.path, "config", "diff.ctxvc.textconv", str(HOOKS / "git" / "textconv"))
+    githooks.in_store(store.path, "ctxvc", uninstall=False, dry_run=False)
     shown = git.run(store.path, "log", "-p", "--format=", "demo/main").decode()
 
     assert '+{"command":"ls ä","limit":3}' in plain

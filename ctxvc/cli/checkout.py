@@ -77,7 +77,7 @@ def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
     commit = checkouts.person_changes(store, folder).base
     durable.replace(folder / checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
     meta = store.reader.meta(commit)
-    listed = git.run(None, "ls-files", "-t", "-z", cwd=folder).split(b"\0")
+    listed = git.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
     return checkouts.CheckedOut(
         path=str(folder),
         session=meta.session,

@@ -24,7 +24,7 @@ from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import aside, check, checkout, committed, git, plans, purged, redaction, scanner, upkeep
+from ctxvc.store import aside, check, checkout, committed, git, plans, purged, redaction, scanner, trust, upkeep
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
@@ -218,6 +218,8 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
             near = difflib.get_close_matches(name, _SETTINGS, 1)
             told = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
             yield _note("settings", told, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
+    for setting in trust.look(store.path).settings[:_MOST]:
+        yield _note("settings", f"you accepted {setting.key} in {setting.file}", "ctxvc trust --revoke")
 
 
 def _secrets(store: Store) -> DoctorItem:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxvc.cli.project import git_says
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import check, durable, git, leaks
+from ctxvc.store import check, durable, git, leaks, trust
 from ctxvc.store.exposure import REMOTES
 from ctxvc.store.store import Store
 
@@ -56,8 +56,13 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
     """The store's hooks and its textconv are in place, or are gone; gives each path and whether that is a change.
 
-    Raises: Refused where a hook of somebody else's is there.
+    Raises: Refused where a hook of somebody else's is there, or the store is one to which nothing may be added.
     """
+    trust.check(path)
+    if (path / "hooks").is_symlink():
+        raise Refused(
+            f"{path / 'hooks'} is a link: none is followed in a store", hint="put what it leads to in its place"
+        )
     done = []
     for name in HOOKS:
         script = None if uninstall else _script(name, program)

@@ -16,6 +16,7 @@ from ctxvc.core import names
 from ctxvc.errors import NotFound
 from ctxvc.importing import Outcome, files_below, import_paths
 from ctxvc.store import git
+from ctxvc.store import store as stores
 from ctxvc.store.store import FOLDER, Store, create
 
 #: How much longer a gzipped transcript is unpacked: for the progress bar only.
@@ -91,13 +92,15 @@ def project_root(folder: Path) -> Path:
 
     A submodule is a project of its own.
     """
-    told = git.run(
-        None, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel", cwd=folder, check=False
-    )
+    told = git.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
     common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
-    if not top:
-        return folder
-    return Path(common).parent if Path(common).name == ".git" else Path(top)
+    if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
+        return folder  # a work tree elsewhere is what the project's settings say, not where it is
+    main = Path(common).parent
+    if Path(common).name != ".git":
+        return Path(top)
+    linked = not folder.resolve().is_relative_to(main.resolve())
+    return main if not linked or stores._main_worktree(folder.resolve()) == main.resolve() else Path(top)
 
 
 def _store(app: App) -> tuple[Store, bool]:

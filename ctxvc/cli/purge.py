@@ -12,6 +12,7 @@ from ctxvc.cli import schemas, transcripts
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.core.encodings import SHORTEST
+from ctxvc.store import decided
 from ctxvc.store.exposure import Report
 from ctxvc.store.purge import Wanted, survey
 from ctxvc.store.purge import purge as erase
@@ -25,16 +26,34 @@ _MOST = 12
 @click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
 @click.option("--text", "texts", metavar="TEXT", multiple=True, help="This text, wherever it stands; - reads stdin.")
 @click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
+@click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
+@click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
 @click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")
 @json_option
 @click.pass_context
-def purge(ctx: click.Context, blocks: tuple[str, ...], texts: tuple[str, ...], secrets: bool, yes: bool) -> None:
+def purge(
+    ctx: click.Context,
+    blocks: tuple[str, ...],
+    texts: tuple[str, ...],
+    secrets: bool,
+    finish: bool,
+    discard: bool,
+    yes: bool,
+) -> None:
     """Erase blocks, a text or all secrets, from all of the history.
 
     Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
     and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.
+
+    Killed, it is finished by whatever command comes next on this machine. A store from elsewhere with a purge that
+    waits is refused, until --finish or --discard says what is to become of that.
     """
     app = ctx.ensure_object(App)
+    if finish or discard:
+        if blocks or texts or secrets or (finish and discard):
+            raise click.UsageError("--finish and --discard go with nothing but --yes", ctx)
+        _settle(ctx, app, discard=discard, yes=yes)
+        return
     if not (blocks or texts or secrets):
         raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
     with app.store() as store:
@@ -54,6 +73,51 @@ def purge(ctx: click.Context, blocks: tuple[str, ...], texts: tuple[str, ...], s
     if not answer.done:
         app.output.note("nothing was done: --yes does it")
         ctx.exit(1)
+
+
+def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
+    """What becomes of a purge that waits is what the person says."""
+    path = app.store_path()
+    waiting = decided.look(path)
+    if discard and yes:
+        decided.discard(path)
+    elif yes:
+        waiting = decided.finish(path)
+    answer = schemas.PendingPurge(
+        done="" if not yes else "discarded" if discard else "finished",
+        sealed=waiting.sealed,
+        begun=waiting.begun,
+        pack=waiting.pack,
+        refs=list(waiting.refs),
+        gone=list(waiting.gone),
+        journals=list(waiting.journals),
+        files=list(waiting.files),
+        checkouts=list(waiting.checkouts),
+        problem=waiting.problem,
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_pending_lines(app.output, answer))
+    if not yes:
+        app.output.note("nothing was done: --yes does it")
+        ctx.exit(1)
+
+
+def _pending_lines(output: Output, answer: schemas.PendingPurge) -> Iterator[str]:
+    ours = "this machine" if answer.sealed else "nobody that this machine knows"
+    stay = "" if answer.sealed else " (stays: delete it yourself)"
+    yield from output.facts(
+        [
+            ("purge", answer.done or ("begun" if answer.begun else "waits")),
+            ("decided by", Styled(ours, "green" if answer.sealed else "yellow")),
+            *([("problem", answer.problem)] if answer.problem else []),
+            *([("moves", _named(answer.refs))] if answer.refs else []),
+            *([("removes", _named(answer.gone + answer.files))] if answer.gone + answer.files else []),
+            *([("journals", _named(answer.journals))] if answer.journals else []),
+            *[("checkout", f"{folder}{stay}") for folder in answer.checkouts],
+        ]
+    )
 
 
 def _answer(report: Report) -> schemas.Purged:

@@ -73,6 +73,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "verify": Entry("upkeep:verify", "Check that every block is what was recorded."),
         "gc": Entry("upkeep:gc", "Pack the store tightly."),
         "purge": Entry("purge:purge", "Erase blocks, a text or all secrets, from all of the history."),
+        "trust": Entry("trust:trust", "Accept the git settings of a store that came from elsewhere."),
         "doctor": Entry("doctor:doctor", "Look for what is wrong, and say what mends it."),
         "completion": Entry("setup:completion", "Print the script that completes commands in a shell."),
     },

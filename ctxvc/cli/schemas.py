@@ -619,6 +619,21 @@ class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
     copies: list[PurgedCopy]
 
 
+class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1"):
+    """`purge --finish`, `purge --discard`: a purge that was decided and waits"""
+
+    done: Annotated[str, _field("`finished` or `discarded`; empty where nothing was done")]
+    sealed: Annotated[bool, _field("whether this machine decided it: then it is finished by itself")]
+    begun: Annotated[bool, _field("whether some of it had been done")]
+    pack: Annotated[str, _field("the pack that stays of all objects")]
+    refs: Annotated[list[str], _field("refs that move")]
+    gone: Annotated[list[str], _field("refs that go")]
+    journals: Annotated[list[str], _field("sessions whose journal is replaced")]
+    files: Annotated[list[str], _field("files that go, as paths in the store")]
+    checkouts: Annotated[list[str], _field("folders that it names; only where it is sealed they go")]
+    problem: Annotated[str, _field("why it can only be discarded; empty where it can be finished")]
+
+
 class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     """`gc`"""
 
@@ -870,6 +885,39 @@ class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks
     """`install post-commit`, `install git-hooks`"""
 
     items: list[InstalledHook]
+
+
+class TrustSetting(Item, frozen=True, kw_only=True):
+    """A setting of a store that not every store may have."""
+
+    file: Annotated[str, _field("the file that has it, as a path in the store")]
+    key: str
+    value: str
+    acceptable: Annotated[bool, _field("whether a person may accept it")]
+
+
+class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
+    """`trust`, `trust --revoke`"""
+
+    store: Annotated[str, _field("path of the store")]
+    accepted: Annotated[bool, _field("whether all that it sets counts now")]
+    changed: Annotated[bool, _field("whether that is so, or not so any more, by this command")]
+    items: list[TrustSetting]
+
+
+class TrustedStore(Item, frozen=True, kw_only=True):
+    """A store of which something is accepted."""
+
+    store: Annotated[str, _field("where it was last")]
+    time: Annotated[str, _field("when it was accepted")]
+    made: Annotated[bool, _field("whether this machine made the store")]
+    items: list[TrustSetting]
+
+
+class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
+    """`trust --list`"""
+
+    items: list[TrustedStore]
 
 
 class DoctorItem(Item, frozen=True, kw_only=True):

@@ -32,11 +32,20 @@ def _main_worktree(folder: Path) -> Path | None:
         dot_git = parent / ".git"
         if dot_git.is_file():
             pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            common = Path(parent, pointer).resolve().parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" else None
+            linked = Path(parent, pointer).resolve()
+            common = linked.parent.parent  # <main>/.git/worktrees/<name>
+            return common.parent if common.name == ".git" and _points_back(linked, dot_git) else None
         if dot_git.is_dir():
             return None
     return None
+
+
+def _points_back(linked: Path, dot_git: Path) -> bool:
+    try:
+        pointer = (linked / "gitdir").read_text(errors="replace").strip()
+    except OSError:
+        return False
+    return bool(pointer) and Path(linked, pointer).resolve() == dot_git.resolve()
 
 
 def home(store: Path) -> Path:

@@ -30,6 +30,8 @@ DASHBOARD = "DASHBOARD.md"
 FOLDER = "checkout"
 
 _ALWAYS = ("/ctxvc.json", "/.gitattributes", "/ledger/", "/request/", "/blocks/")
+#: What lies further inside is not looked into: it could be a repository with settings of its own.
+_CHANGED = ("diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all", "--abbrev=40")
 #: What a sparse pattern may hold without meaning something else.
 _PLAIN = re.compile(r"[A-Za-z0-9/.-]+")
 _SWAPPED = {"blocks": "archive", "archive": "blocks"}
@@ -202,20 +204,20 @@ def _add(store: Store, folder: Path, commit: str) -> None:
         raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
     # Forced, since a folder that somebody deleted is still on git's list.
     git.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
-    git.run(None, "sparse-checkout", "set", "--no-cone", *_ALWAYS, cwd=folder)
+    git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
     # A scope that somebody else wrote could have links to anywhere in it.
-    git.run(None, "config", "--worktree", "core.symlinks", "false", cwd=folder)
+    git.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
     """The folder shows the commit. What is in it has been looked at: nothing of a person's is lost."""
-    git.run(None, "checkout", "--quiet", "--force", "--detach", commit, cwd=folder)
+    git.in_checkout(folder, "checkout", "--quiet", "--force", "--detach", commit)
     patterns = "\n".join((*_ALWAYS, *_recovered(store.reader.ledger(commit)))) + "\n"
-    git.run(None, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode(), cwd=folder)
+    git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
     if dashboard:
         _ignore_dashboard(store)
         durable.replace(folder / DASHBOARD, dashboard.encode("utf-8", "replace"))
-    listed = git.run(None, "ls-files", "-t", "-z", cwd=folder).split(b"\0")
+    listed = git.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
     return CheckedOut(
         path=str(folder),
         session=session,
@@ -254,7 +256,7 @@ def _is_checkout(store: Store, folder: Path) -> bool:
 
 def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
     """The newest commit of ours under the folder's HEAD, and those on top of it."""
-    head = git.run(None, "rev-parse", "HEAD", cwd=folder).decode().strip()
+    head = git.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
     foreign: list[str] = []
     for commit in store.first_parents(head):
         found = store.repository[commit]
@@ -268,7 +270,7 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
-    words = git.run(None, "diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--abbrev=40", base, cwd=folder)
+    words = git.in_checkout(folder, *_CHANGED, base)
     fields = [os.fsdecode(field) for field in words.split(b"\0")]
     gone: dict[str, str] = {}
     came: dict[str, str] = {}
@@ -287,7 +289,7 @@ def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str
 
 
 def _untracked(folder: Path) -> list[str]:
-    listed = git.run(None, "ls-files", "--others", "--exclude-standard", "-z", cwd=folder)
+    listed = git.in_checkout(folder, "ls-files", "--others", "--exclude-standard", "-z")
     return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
 

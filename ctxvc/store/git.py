@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -14,33 +16,80 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.store import trust
+
+#: Settings that hold for every call of ours on a repository, whoever made it: git starts no program, reaches no other
+#: machine, and looks into no repository further inside. What a store may set besides is for `trust` to say.
+_ALONE = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.askPass=false",
+    "core.sshCommand=false",
+    "core.gitProxy=false",
+    "core.alternateRefsCommand=false",
+    "credential.helper=",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "log.showSignature=false",
+    "commit.gpgSign=false",
+    "gpg.program=false",
+    "maintenance.auto=false",
+    "gc.auto=0",
+)
+#: Verbs that turn no file of a folder into what git would store. Any other starts what `filter.*` names for that.
+_WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file"})
+#: verb → what keeps it from the programs that show a difference.
+_PLAIN = {
+    **dict.fromkeys(("log", "show", "diff", "diff-tree"), ("--no-ext-diff", "--no-textconv")),
+    "blame": ("--no-textconv",),
+}
+_FILTER = re.compile(r"(?i)(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
+#: More filters than this do not fit into a child's environment.
+_MOST_FILTERS = 200
+#: Seconds for a question about the project: a pipe in the place of a file must not keep us waiting.
+PATIENCE = 60.0
 
 #: Configuration that holds for every call of ours, whatever the user's own says.
 _CONFIG = (
-    "core.hooksPath=/dev/null",
+    *_ALONE,
+    "pack.packSizeLimit=0",
     "core.autocrlf=false",
     "core.fsync=all",
     "core.fsyncMethod=fsync",
     "fastimport.unpackLimit=1",
     "pack.writeReverseIndex=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
     "safe.directory=*",  # libgit2 has checked the owner when the store was opened
 )
 OLDEST = (2, 36)
 
+#: That folder and no other: libgit2 would look for a `.git` in it first.
+_EXACTLY = pygit2.enums.RepositoryOpenFlag.NO_SEARCH | pygit2.enums.RepositoryOpenFlag.NO_DOTGIT
 _LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2.enums.ConfigLevel.GLOBAL)
 _settings_lock = threading.Lock()
 
 
 def environment() -> dict[str, str]:
     """The process environment without anything that could send git elsewhere or change what it writes."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
-        **kept,
+        **_surroundings(),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_GRAFT_FILE": "/dev/null/none",  # what is no file at all is passed over without a word
+    }
+
+
+def _surroundings() -> dict[str, str]:
+    """What every child of ours gets: no repository of whoever started us, no network, nobody who could answer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {
+        **kept,
+        "GIT_ALLOW_PROTOCOL": "",  # comes before any `protocol.*` of the repository
+        "GIT_NO_LAZY_FETCH": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
         "LC_ALL": "C",
@@ -63,7 +112,12 @@ def version() -> str:
 
 
 def command(git_dir: Path | None, *arguments: str, config: Sequence[str] = ()) -> list[str]:
-    """The command line for a call of ours on the store at `git_dir`."""
+    """The command line for a call of ours on the store at `git_dir`.
+
+    Raises: Refused where the store's settings could run or redirect something (`trust.check`), Damaged.
+    """
+    if git_dir is not None:
+        trust.check(git_dir)
     settings = [word for item in (*_CONFIG, *config) for word in ("-c", item)]
     where = [f"--git-dir={git_dir}"] if git_dir is not None else []
     return [program(), *settings, *where, *arguments]
@@ -96,6 +150,88 @@ def run(
         words = answer.stderr.decode("utf-8", "replace").strip()
         raise CtxvcError(f"git {arguments[0]} failed: {words[-2000:]}")
     return answer.stdout
+
+
+def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
+    """What git prints in a checkout of a store.
+
+    Which store that is, is read from the folder once and then held to: nothing in the store can lead git to another.
+    Raises: Refused where the folder is no checkout of a store; CtxvcError with git's own words where it fails.
+    """
+    git_dir = _linked(folder)
+    store = git_dir.parent.parent
+    trust.check(store)
+    answer = subprocess.run(
+        command(None, *arguments),
+        input=data,
+        capture_output=True,
+        env={
+            **environment(),
+            "GIT_DIR": str(git_dir),
+            "GIT_COMMON_DIR": str(store),
+            "GIT_WORK_TREE": str(folder.absolute()),
+        },
+        cwd=folder,
+        check=False,
+    )
+    if answer.returncode:
+        words = answer.stderr.decode("utf-8", "replace").strip()
+        raise CtxvcError(f"git {arguments[0]} failed: {words[-2000:]}")
+    return answer.stdout
+
+
+def _linked(folder: Path) -> Path:
+    """What a store keeps of the checkout in `folder`. Raises: Refused, CtxvcError."""
+    data = trust.read_plain(folder / ".git", trust.LARGEST) or b""
+    pointer = os.fsdecode(data).removeprefix("gitdir:").strip()
+    git_dir = Path(folder, pointer).resolve()
+    if not pointer or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
+        raise Refused(f"{folder} is no checkout of a store", hint="`ctxvc checkout` makes one")
+    return git_dir
+
+
+def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (), personal: bool = True) -> bytes | None:
+    """What git prints of the repository around `folder`, which may be anybody's; None where it fails.
+
+    No program that its settings name is run, and nothing is fetched. Of the person's own settings those count that say
+    whose repositories they trust; without `personal` none does, and everybody's are. `at` are options of git itself
+    that say where the repository is.
+    """
+    env = _surroundings() if personal else environment()
+    # To be told where hooks are starts none.
+    alone = [each for each in _ALONE if verb != "rev-parse" or not each.startswith("core.hooksPath")]
+    settings = ["core.quotePath=false", *alone, *([] if personal else ["safe.directory=*"])]
+    before = [program(), "--no-pager", *(word for item in settings for word in ("-c", item)), *at]
+    try:
+        if verb not in _WITHOUT_FILTERS:
+            env |= _without_filters(folder, before, env)
+        return _asked([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _asked(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:
+    answer = subprocess.run(
+        words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE
+    )
+    return None if answer.returncode else answer.stdout
+
+
+def _without_filters(folder: Path, before: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which no filter that any settings name does anything: an empty command is none to git.
+
+    Raises: OSError where there are too many; then git is not asked.
+    """
+    listed = _asked([*before, "config", "--includes", "--list", "--name-only", "-z"], folder, env) or b""
+    filters = {name[1] for key in os.fsdecode(listed).split("\0") if (name := _FILTER.fullmatch(key))}
+    if len(filters) > _MOST_FILTERS:
+        raise OSError(errno.E2BIG, "too many filters", str(folder))
+    empty = [(f"{name}.{what}", "") for name in sorted(filters) for what in ("clean", "smudge", "process")]
+    overrides = [*empty, *((f"{name}.required", "false") for name in sorted(filters))]
+    env = {"GIT_CONFIG_COUNT": str(len(overrides))}
+    for number, (key, value) in enumerate(overrides):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env
 
 
 def open_repository(path: Path) -> pygit2.Repository:
@@ -136,8 +272,9 @@ def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:
 
     Raises: pygit2.GitError.
     """
+    trust.check(path)
     with _own_settings_only(trusted):
-        repository = pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+        repository = pygit2.Repository(str(path), _EXACTLY)
         _ = repository.config  # loaded now, while the others are out of sight, and kept
     return repository
 
@@ -167,7 +304,7 @@ def _is_safe(path: Path) -> bool:
     """Whether the user's own settings (`safe.directory`) allow a repository that another user owns."""
     try:
         with _settings_lock:
-            pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+            pygit2.Repository(str(path), _EXACTLY)
     except pygit2.GitError:
         return False
     return True

@@ -175,7 +175,7 @@ def _changed(folder: Path, commit: str) -> list[str]:
     if not folder.is_dir():
         return []
     words = ("diff-tree", "-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
-    told = git.run(None, *words, cwd=folder, check=False)
+    told = git.of_project(folder, *words) or b""
     paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in told.split(b"\0") if path)
     return [path for path in paths if len(path) <= _LONGEST]
 

@@ -373,7 +373,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
             for name, tips in exposure.tracked(store).items()
         },
     )
-    durable.replace(folder / decided.STATE, msgspec.json.encode(state))
+    decided.write(store.path, state)
     return named
 
 

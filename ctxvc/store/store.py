@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import subprocess
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import pygit2
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, decided, durable, git, scanner
+from ctxvc.store import cleanup, decided, durable, git, scanner, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -56,6 +55,7 @@ class Store:
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
+        trust.check(path)
         if decided.pending(path):
             decided.complete(path)  # a purge was killed: what it erases must not be read any more
         self.repository = git.open_repository(path)
@@ -385,6 +385,7 @@ def create(path: Path) -> Store:
         (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
         for name in ("config", ".gitignore", "info/attributes"):
             (path / name).chmod(0o600)
+        trust.remember_made(path)
         _exclude(path)
         return Store(path)
     except (OSError, CtxvcError):
@@ -418,27 +419,30 @@ def _main_worktree(start: Path) -> Path | None:
         dot_git = folder / ".git"
         if dot_git.is_file():
             pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            common = Path(folder, pointer).resolve().parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" else None
+            linked = Path(folder, pointer).resolve()
+            common = linked.parent.parent  # <main>/.git/worktrees/<name>
+            return common.parent if common.name == ".git" and _points_back(linked, dot_git) else None
         if dot_git.is_dir():
             return None
     return None
 
 
+def _points_back(linked: Path, dot_git: Path) -> bool:
+    """Whether git's registration agrees: a folder alone could name anybody's repository as its own."""
+    try:
+        pointer = (linked / "gitdir").read_text(errors="replace").strip()
+    except OSError:
+        return False
+    return bool(pointer) and Path(linked, pointer).resolve() == dot_git.resolve()
+
+
 def _exclude(path: Path) -> None:
     """Keeps the store out of the project's `git status` without touching a tracked file."""
     try:
-        answer = subprocess.run(
-            [git.program(), "rev-parse", "--git-common-dir"],
-            cwd=path.parent,
-            capture_output=True,
-            text=True,
-            env=git.environment(),
-            check=False,
-        )
-        if answer.returncode:
+        answer = git.of_project(path.parent, "rev-parse", "--git-common-dir")
+        if answer is None:
             return  # no project repository around it
-        exclude = Path(path.parent, answer.stdout.strip()) / "info" / "exclude"
+        exclude = Path(path.parent, os.fsdecode(answer).strip()) / "info" / "exclude"
         line = f"{path.name}/"
         held = exclude.read_text() if exclude.exists() else ""
         if line not in held.splitlines():

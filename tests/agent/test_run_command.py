@@ -166,7 +166,11 @@ def test_in_a_part_of_a_repository_the_store_is_the_repositorys(folder: Path) ->
     code, _, err = ran(folder / "part", "do it", script=[*asks, {"content": "Done."}])
     assert code == 0
     assert f"made a store at {folder.resolve() / '.ctxvc'}" in err
-    assert sorted(each.name for each in (folder / "part").iterdir()) == ["script.json", "y"]
+    assert sorted(each.name for each in (folder / "part").iterdir()) == [
+        ".local",
+        "script.json",
+        "y",
+    ]  # HOME is here: what this machine remembers
     assert not (folder / "x").exists()
     assert ran(folder / "part", "--resume", "run-1", script=[])[:2] == (0, "Done.\n")
 

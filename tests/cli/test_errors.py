@@ -86,8 +86,8 @@ def _newer(path: Path) -> None:
 
 
 def _extension(path: Path) -> None:
-    git.run(path, "config", "extensions.ctxvcFuture", "true")
     git.run(path, "config", "core.repositoryformatversion", "1")
+    git.run(path, "config", "extensions.ctxvcFuture", "true")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ctxvc.store.committed import Told
 from ctxvc.store.store import FOLDER, Store
 from tests.cli.building import time
 from tests.cli.conftest import Run
+from tests.store.building import decide
 
 ROOT = Path(reference.__file__).parents[2]
 TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}
@@ -62,6 +63,9 @@ ASKED = {
     "ctxvc.verify/1": ["verify"],
     "ctxvc.gc/1": ["gc"],
     "ctxvc.purge/1": ["purge", "--text", "careful engineer", "--yes"],
+    "ctxvc.purge_pending/1": ["purge", "--finish", "--yes"],
+    "ctxvc.trust/1": ["trust"],
+    "ctxvc.trusted/1": ["trust", "--list"],
     "ctxvc.compact/1": ["compact"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
     "ctxvc.install_hooks/1": ["install", "git-hooks"],
@@ -85,6 +89,8 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
         committed.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+    if "--finish" in words:
+        decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.count("\n") == 1

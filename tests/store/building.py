@@ -15,6 +15,7 @@ import ctxvc
 from ctxvc.core.blocks import Message, Part
 from ctxvc.core.ledger import Counters, Ledger, Row
 from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.store import decided, purge
 from ctxvc.store import writer as writers
 from ctxvc.store.flush import message
 from ctxvc.store.journal import Journal, Record, encode_record
@@ -177,3 +178,17 @@ def acknowledge(store: Store, record: Record, session: str = "demo") -> None:
     newest = max([head.base, *(seq for seq, _ in records)])
     journal.append([encode_record(newest + len(record.changes), record)])
     journal.close()
+
+
+def decide(path: Path, text: str) -> None:
+    """A purge of the text is decided, and was killed before anything of it was done."""
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with Store(path) as store, pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(decided, "apply", killed)
+        purge.purge(store, purge.Wanted(texts=(text,)))

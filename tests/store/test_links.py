@@ -134,7 +134,7 @@ def test_a_plain_clone_has_the_links_and_git_and_verify_have_nothing_against_the
     committed.post(store.path, told(store, NAMES[0]))
     links.take(store)
 
-    git.run(None, "clone", "--quiet", "--bare", str(store.path), str(tmp_path / "clone"))
+    subprocess.run(["git", "clone", "--quiet", "--bare", store.path, tmp_path / "clone"], check=True)
 
     assert NAMES[0][2:] in git.run(tmp_path / "clone", "ls-tree", "-r", "--name-only", links.REF).decode()
     assert not check.verify(store).findings

@@ -1,0 +1,104 @@
+"""`trust`: what a store sets beyond what every store may, and whether the person accepts it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import safe
+from ctxvc.store import trust as decisions
+from ctxvc.store.trust import Setting
+
+
+@command("trust", "ctxvc trust")
+@click.option("--list", "listed", is_flag=True, help="List the stores of which you accepted something.")
+@click.option("--revoke", is_flag=True, help="Accept nothing of this store any more.")
+@click.option("--yes", is_flag=True, help="Accept without being asked.")
+@json_option
+@click.pass_context
+def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
+    """Accept the git settings of a store that came from elsewhere.
+
+    A store is only data: where it sets what could run a program or lead git to another place, it is refused. This shows
+    those settings, and accepts them if you say so. That is remembered on this machine, for this store and these files
+    as they are: where one of them changes it is forgotten. Where something is still to accept it exits with 1.
+    """
+    app = ctx.ensure_object(App)
+    if listed + revoke + yes > 1:
+        raise click.UsageError("--list, --revoke and --yes do not go together", ctx)
+    if listed:
+        _list(app)
+    elif revoke:
+        _revoke(app)
+    elif not _accept(app, yes=yes):
+        app.output.note("nothing was accepted: --yes accepts it")
+        ctx.exit(1)
+
+
+def _list(app: App) -> None:
+    known = decisions.accepted()
+    if app.output.json:
+        items = [
+            schemas.TrustedStore(store=each.path, time=each.time, made=each.made, items=_items(each.settings))
+            for each in known
+        ]
+        app.output.value(schemas.Trusted(items=items))
+        return
+    for each in known:
+        app.output.lines([f"{safe(each.path)}  {each.time}", *(f"  {line}" for line in _lines(each.settings))])
+
+
+def _revoke(app: App) -> None:
+    path = app.store_path()
+    changed = decisions.revoke(path)
+    if app.output.json:
+        app.output.value(schemas.Trust(store=str(path), accepted=False, changed=changed, items=[]))
+    else:
+        what = "nothing is accepted any more" if changed else "nothing was accepted"
+        app.output.say(f"{what}: {safe(str(path))}")
+
+
+def _accept(app: App, *, yes: bool) -> bool:
+    """Whether nothing is left to accept."""
+    path = app.store_path()
+    survey = decisions.look(path)
+    was = not survey.settings or decisions.is_accepted(path, survey)
+    if not app.output.json:
+        told = "accepted" if was and survey.settings else "sets what could run a program or lead git elsewhere"
+        told = told if survey.settings else "sets nothing but what every store may"
+        app.output.say(f"{safe(str(path))} {told}")
+        app.output.lines(_lines(survey.settings))
+    now = False
+    if not was and (yes or _agreed(app)):
+        decisions.accept(path, survey)
+        now = True
+    if app.output.json:
+        items = _items(survey.settings)
+        app.output.value(schemas.Trust(store=str(path), accepted=was or now, changed=now, items=items))
+    elif now:
+        app.output.say("accepted, until one of these files changes")
+    return was or now
+
+
+def _agreed(app: App) -> bool:
+    if app.output.json or not app.output.terminal or not sys.stdin.isatty():
+        return False
+    return click.confirm("accept these settings?", default=False, err=True)
+
+
+def _items(settings: Iterable[Setting]) -> list[schemas.TrustSetting]:
+    return [
+        schemas.TrustSetting(file=each.file, key=each.key, value=each.value, acceptable=each.acceptable)
+        for each in settings
+    ]
+
+
+def _lines(settings: Iterable[Setting]) -> Iterator[str]:
+    """Each setting on a line, whole: what is accepted must have been seen."""
+    for each in settings:
+        barred = "" if each.acceptable else "  (cannot be accepted)"
+        yield "\\n".join(safe(f"{each.file}: {each.key} = {each.value}{barred}").split("\n"))
