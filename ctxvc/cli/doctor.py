@@ -24,7 +24,7 @@ from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import check, checkout, committed, git, plans, purged, redaction, scanner, upkeep
+from ctxvc.store import check, checkout, committed, git, plans, purged, redaction, scanner, upkeep, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
@@ -276,11 +276,10 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
     """Folders with a scope's files that are gone, or in which a person changed something."""
-    folders = [Path(at.read_text().strip()).parent for at in sorted((store.path / "worktrees").glob("*/gitdir"))]
-    here = [folder for folder in folders if folder.is_dir()]
-    if gone := len(folders) - len(here):
+    here = [worktree.folder for worktree in worktrees.listed(store.path)]
+    if gone := len(worktrees.missing(store.path)):
         mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
-        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone", mend)
+        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
     for folder in here[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):
             what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")

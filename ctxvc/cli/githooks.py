@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxvc.cli.project import git_says
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import check, durable, git, leaks
+from ctxvc.store import check, contained, durable, git, leaks
 from ctxvc.store.exposure import REMOTES
 from ctxvc.store.store import Store
 
@@ -77,10 +77,7 @@ def scripts() -> Path:
 
 def is_ours(path: Path) -> bool:
     """Whether a hook is one of these scripts."""
-    try:
-        return _MARK in path.read_text("utf-8", "replace")
-    except OSError:
-        return False
+    return _MARK in contained.glance(path).decode("utf-8", "replace")
 
 
 def _script(name: str, program: str) -> bytes:

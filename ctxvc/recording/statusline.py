@@ -59,8 +59,8 @@ def _colored(used: tuple[int, str], *, color: bool) -> str:
 
 def _recorded(store: Path, transcript: str) -> list[str]:
     try:
-        told = json.loads(places.standing(store, transcript).read_bytes())
-    except (OSError, ValueError):
+        told = json.loads(places.sealed(store, places.standing(store, transcript)))
+    except (OSError, ValueError, RecursionError):
         return ["recording"]
     if not isinstance(told, dict):
         return ["recording"]

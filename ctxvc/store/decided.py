@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import cleanup, durable, git
+from ctxvc.store import cleanup, durable, git, worktrees
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -71,7 +71,7 @@ def apply(path: Path, lock: int) -> None:
         (path / REMOTES).parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(path / REMOTES, msgspec.json.encode(state.remotes))
     for checked_out in state.checkouts:
-        shutil.rmtree(checked_out, ignore_errors=True)
+        worktrees.remove(path, Path(checked_out))  # only what ctxvc made here, whatever the list says
     # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
     hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):

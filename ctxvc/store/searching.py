@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ctxvc.core import secrets
 from ctxvc.errors import Refused
-from ctxvc.store import git
+from ctxvc.store import contained, git
 from ctxvc.store.rewrite import names as names_in
 from ctxvc.store.scrub import Scrub, forms_of
 
@@ -86,7 +86,6 @@ def _hint(path: Path, where: Path) -> str:
 
 def files(path: Path) -> Iterator[Path]:
     """The files of a store but for its objects."""
-    for folder, folders, names in os.walk(path):
-        if Path(folder) == path:
-            folders.remove("objects")
-        yield from (Path(folder, name) for name in names)
+    for name in sorted(os.listdir(path)):
+        if name != "objects":
+            yield from contained.files(path / name)

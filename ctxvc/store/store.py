@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ import pygit2
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, decided, durable, git, scanner
+from ctxvc.store import cleanup, contained, decided, git, scanner
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -54,6 +55,7 @@ class Store:
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
+        contained.examine(path)
         if decided.pending(path):
             decided.complete(path)  # a purge was killed: what it erases must not be read any more
         self.repository = git.open_repository(path)
@@ -147,10 +149,10 @@ class Store:
 
     def _set_symbolic(self, name: str, target: str) -> None:
         # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
-        path = self.path / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            durable.replace(path, f"ref: {target}\n".encode())
+            if "/" in name:
+                contained.make_folder(self.path, name.rpartition("/")[0])
+            contained.replace(self.path, name, f"ref: {target}\n".encode())
         except OSError as error:
             raise CtxvcError(
                 f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
@@ -324,6 +326,7 @@ def create(path: Path) -> Store:
 
     Raises: Refused where something else is there, CtxvcError where it cannot be written.
     """
+    contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
         raise Refused(
             f"{path} exists and is not empty", hint="`ctxvc status` if it is a store; else choose another place"
@@ -355,34 +358,23 @@ def create(path: Path) -> Store:
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound.
+    Raises: NotFound; Refused where what is there is a link.
     """
     for folder in (start, *start.parents):
         if _is_store(folder / FOLDER):
+            contained.refuse_link(folder / FOLDER)
             return folder / FOLDER
         if folder.name == FOLDER and _is_store(folder):
             return folder
-    main = _main_worktree(start)
+    main = contained.main_worktree(start)
     if main and _is_store(main / FOLDER):
+        contained.refuse_link(main / FOLDER)
         return main / FOLDER
     raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
 
 
 def _is_store(path: Path) -> bool:
     return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
-
-
-def _main_worktree(start: Path) -> Path | None:
-    """The main worktree's root, where `start` lies in a linked one."""
-    for folder in (start, *start.parents):
-        dot_git = folder / ".git"
-        if dot_git.is_file():
-            pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            common = Path(folder, pointer).resolve().parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" else None
-        if dot_git.is_dir():
-            return None
-    return None
 
 
 def _exclude(path: Path) -> None:
@@ -398,13 +390,15 @@ def _exclude(path: Path) -> None:
         )
         if answer.returncode:
             return  # no project repository around it
-        exclude = Path(path.parent, answer.stdout.strip()) / "info" / "exclude"
-        line = f"{path.name}/"
-        held = exclude.read_text() if exclude.exists() else ""
-        if line not in held.splitlines():
-            exclude.parent.mkdir(exist_ok=True)
-            exclude.write_text(held + ("" if not held or held.endswith("\n") else "\n") + line + "\n")
-    except OSError:
+        common, line = Path(path.parent, answer.stdout.strip()), f"{path.name}/"
+        contained.make_folder(common, "info")
+        # A project from elsewhere may have a link there, or a second name of another file.
+        handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(handle, "r+b") as exclude:
+            held = exclude.read(contained.LARGEST)
+            if line.encode() not in held.splitlines():
+                exclude.write((b"" if not held or held.endswith(b"\n") else b"\n") + line.encode() + b"\n")
+    except (OSError, Refused):
         return  # the .gitignore inside does the same
 
 
@@ -412,8 +406,11 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
     found = settings.get("ctxvc.format")
     if found is None:
         raise Refused(f"{path} is a git repository, but no ctxvc store", hint="run `ctxvc init` elsewhere")
-    if not found.isdigit() or int(found) > fmt.FORMAT:
-        raise Refused(f"the store {path} has format {found}; this ctxvc reads up to {fmt.FORMAT}", hint="update ctxvc")
+    if not re.fullmatch("[0-9]{1,9}", found) or int(found) > fmt.FORMAT:
+        raise Refused(
+            f"the store {path} has format {text.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",
+            hint="update ctxvc",
+        )
     for name in settings:
         if name.startswith("extensions.") and name != "extensions.worktreeconfig":
             raise Refused(
