@@ -26,8 +26,8 @@ from ctxvc.store import durable
 DEEPEST = 64
 #: Bytes of a file that is read whole, where the caller names no other limit.
 LARGEST = 64 * 1024 * 1024
-#: Bytes of a ref, a lock or HEAD; of git's configuration; of a journal, which is read whole.
-_SMALL, _CONFIGURATION, _JOURNAL = 8192, 1 << 20, 1 << 30
+#: Bytes of a ref, a lock or HEAD; of git's configuration; of a journal or anything else that may be read whole.
+_SMALL, _CONFIGURATION, _WHOLE = 8192, 1 << 20, 1 << 30
 #: Files by which git would take objects, refs or settings from another repository.
 _ELSEWHERE = {
     "commondir": "another repository's refs and objects",
@@ -81,7 +81,7 @@ def _limit(name: str) -> int:
         return _SMALL
     if name in ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts"):
         return _CONFIGURATION
-    return _JOURNAL if name.startswith("ctxvc/journal/") or name == "packed-refs" else 0
+    return 0 if name.startswith("objects/") else _WHOLE
 
 
 def plain(name: str) -> bool:
@@ -238,10 +238,13 @@ def files(top: Path) -> Iterator[Path]:
                 yield path
 
 
-def glance(file: Path, most: int = LARGEST) -> bytes:
-    """The first `most` bytes of a plain file, wherever it lies, links followed; none of anything else."""
+def glance(file: Path, most: int = LARGEST, *, flags: int = 0) -> bytes:
+    """The first `most` bytes of a plain file, wherever it lies; none of anything else.
+
+    Links are followed, unless `flags` has `O_NOFOLLOW`.
+    """
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
     except (OSError, ValueError):
         return b""
     with os.fdopen(handle, "rb") as stream:
@@ -319,7 +322,7 @@ def main_worktree(start: Path) -> Path | None:
 def pointer(file: Path, base: Path) -> Path | None:
     """The path that a small file of git's names, as seen from `base`, without links; None where it names none."""
     try:
-        data = glance(file, _SMALL + 1)
+        data = glance(file, _SMALL + 1, flags=os.O_NOFOLLOW)
         path = os.fsdecode(data).removeprefix("gitdir:").strip()
         return Path(base, path).resolve() if path and len(data) <= _SMALL else None
     except (OSError, ValueError, RuntimeError):  # not there, a NUL in it, links that go round in a circle

@@ -25,8 +25,8 @@ def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterat
     Raises: Conflict after `timeout` seconds; Refused on a file system without locks, and where something else is there.
     """
     try:
-        opened = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        handle = os.open(path, opened | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+        opened = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+        handle = os.open(path, opened | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as error:
         raise CtxvcError(
             f"cannot open the lock {path}: {error.strerror}", hint="check who owns the store and its permissions"

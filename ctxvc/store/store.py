@@ -310,15 +310,22 @@ class Store:
         at: str | None = commit
         while at is not None:
             yield at
-            found = self.repository[at]
-            assert isinstance(found, pygit2.Commit)
+            found = self.commit(at)
             at = str(found.parent_ids[0]) if found.parent_ids else None
 
     def message(self, commit: str) -> str:
         """The message of a commit."""
-        found = self.repository[commit]
-        assert isinstance(found, pygit2.Commit)
-        return found.message
+        return self.commit(commit).message
+
+    def commit(self, id: str) -> pygit2.Commit:
+        """The commit with that full id. Raises: Damaged where there is none that can be read."""
+        try:
+            found = self.repository[id]
+        except (KeyError, ValueError, pygit2.GitError) as error:
+            raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+        if not isinstance(found, pygit2.Commit):
+            raise Damaged(f"{id[:12]} is no commit", hint="run `ctxvc verify`")
+        return found
 
 
 def create(path: Path) -> Store:
