@@ -76,8 +76,13 @@ def scripts() -> Path:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a hook is one of these scripts."""
-    return _MARK in contained.glance(path).decode("utf-8", "replace")
+    """Whether a hook is one of these scripts, or a link to one of them. Other links are not followed."""
+    try:
+        if path.is_symlink():
+            return path.resolve() == (scripts() / path.name).resolve()
+    except (OSError, RuntimeError):  # links that go round in a circle
+        return False
+    return _MARK in contained.glance(path, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
 
 
 def _script(name: str, program: str) -> bytes:

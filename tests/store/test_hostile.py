@@ -79,22 +79,27 @@ def test_no_hostile_store_touches_anything_outside(place: Path) -> None:
 # --- real processes, with every system call that counts
 
 _CALLS = "execve,open,openat,creat,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,\
-symlinkat,truncate,chmod,fchmodat,mknod,mknodat"
+symlinkat,truncate,chmod,fchmodat,mknod,mknodat,chdir"
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
 _PATH = re.compile(r'(?:AT_FDCWD(?:<([^>]*)>)?|\d+<([^>]*)>)?(?:, )?"((?:[^"\\]|\\.)*)"')
 
 
-def _touched(trace: str) -> Iterator[tuple[str, str]]:
+def _touched(trace: str, start: str) -> Iterator[tuple[str, str]]:
     """Call and full path of what a process started, or changed or made by name."""
+    here: dict[str, str] = {}
+    last = start
     for line in trace.splitlines():
         found = _LINE.match(line)
         if not found or found[3].startswith("-"):
             continue
-        call, words = found[1], found[2]
+        call, words, process = found[1], found[2], line.split(" ")[0]
+        if call == "chdir":
+            last = here[process] = os.path.normpath(os.path.join(here.get(process, last), words.strip('"')))
+            continue
         if call in ("open", "openat") and not re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC", words):
             continue
         for at in _PATH.finditer(words.split("[")[0] if call == "execve" else words):
-            yield call, os.path.normpath(os.path.join(at[1] or at[2] or "/", at[3]))
+            yield call, os.path.normpath(os.path.join(at[1] or at[2] or here.get(process, last), at[3]))
 
 
 @pytest.mark.faults
@@ -125,7 +130,7 @@ def test_real_processes_touch_nothing_outside_by_their_system_calls(place: Path,
             trace = log.read_text(errors="replace")
             assert "execve(" in trace
             assert done.returncode in (0, 1, 2, 3, 4) and b"Traceback" not in done.stderr, (case, words, done.stderr)
-            for call, path in _touched(trace):
+            for call, path in _touched(trace, str(world.project)):
                 if call == "execve":
                     assert _OWN_PROGRAMS.fullmatch(path), (case, words, path)
                 else:
