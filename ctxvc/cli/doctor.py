@@ -276,7 +276,10 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
     """Folders with a scope's files that are gone, or in which a person changed something."""
-    here = [worktree.folder for worktree in worktrees.listed(store.path)]
+    known = list(worktrees.listed(store.path))
+    here = [worktree.folder for worktree in known if worktrees.is_made_here(store.path, worktree)]
+    if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
+        yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
     if gone := len(worktrees.missing(store.path)):
         mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
         yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)

@@ -252,8 +252,9 @@ def _ignore_dashboard(store: Store) -> None:
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:
-    """Whether the folder is a linked worktree of this store."""
-    return worktrees.at(store.path, folder) is not None
+    """Whether the folder is a linked worktree of this store that ctxvc made here: files in no other are touched."""
+    worktree = worktrees.at(store.path, folder)
+    return worktree is not None and worktrees.is_made_here(store.path, worktree)
 
 
 # --- what a person did

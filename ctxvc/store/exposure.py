@@ -115,9 +115,11 @@ def checkouts(store: Store) -> Iterator[str]:
     for worktree in worktrees.listed(store.path):
         folder = worktree.folder
         if not worktrees.is_made_here(store.path, worktree):
-            away = f"git --git-dir={shlex.quote(str(store.path))} worktree remove {shlex.quote(str(folder))}"
-            raise Refused(f"{folder} is a worktree of this store that ctxvc did not make on this machine",
-                          hint=f"what is in it stays where it is: if you do not need it, `{away}`")  # fmt: skip
+            away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
+            raise Refused(
+                f"{folder} is a worktree of this store that ctxvc did not make on this machine",
+                hint=f"look what of it is in that folder; `{away}` takes it off the store's list, and leaves the folder",
+            )
         if checkout.person_changes(store, folder):
             raise Refused(
                 f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"

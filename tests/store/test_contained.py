@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from ctxvc.cli import doctor
 from ctxvc.errors import Refused
 from ctxvc.recording import places, requests
 from ctxvc.recording.requests import Request
-from ctxvc.store import contained, seals, worktrees
+from ctxvc.store import contained, exposure, seals, worktrees
 from ctxvc.store import store as stores
 from ctxvc.store.checkout import checkout, place
 from ctxvc.store.store import Store
+from ctxvc.tokens import CountCache
+from tests.store import hostile
 from tests.store.building import exchange
 
 
@@ -239,3 +244,52 @@ def test_the_projects_list_of_what_git_leaves_out_is_not_written_through_a_link(
     stores.create(tmp_path / "project" / ".ctxvc").close()
 
     assert (outside / "folder" / "file").read_text() == "theirs"
+
+
+# --- the cache, and what a person is advised
+
+
+def test_a_cache_of_counts_leads_sqlite_to_no_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the look at what stands beside it, SQLite removes the file that its journal names."""
+    world = hostile.World(tmp_path)
+    for unguarded in (False, True):
+        (world.store / "ctxvc" / "cache").mkdir(parents=True, exist_ok=True)
+        world.outside.mkdir(exist_ok=True)
+        (world.outside / "victim").write_text("theirs")
+        hostile._hot_journal(world)
+        cache = CountCache(world.store / "ctxvc" / "cache" / "tokens.sqlite")
+        if unguarded:
+            monkeypatch.setattr(cache, "_check", lambda: None)
+        cache.put_many("o200k_base", {b"0" * 32: 3})
+        cache.get_many("o200k_base", [b"0" * 32])
+
+        assert (world.outside / "victim").exists() is not unguarded
+
+
+def test_a_cache_answers_with_counts_only(tmp_path: Path) -> None:
+    cache = CountCache(tmp_path / "tokens.sqlite")
+    cache.put_many("t", {b"a" * 32: 7})
+    assert cache.get_many("t", [b"a" * 32]) == {b"a" * 32: 7}
+    with closing(sqlite3.connect(tmp_path / "tokens.sqlite")) as db:
+        db.execute("INSERT INTO counts VALUES (?, 't', 'many'), (?, 't', -3)", (b"b" * 32, b"c" * 32))
+        db.commit()
+    assert cache.get_many("t", [b"a" * 32, b"b" * 32, b"c" * 32]) == {b"a" * 32: 7}
+    with closing(sqlite3.connect(tmp_path / "tokens.sqlite")) as db:
+        db.execute("CREATE VIEW other AS SELECT 1")
+    assert cache.get_many("t", [b"a" * 32]) == {} and not (tmp_path / "tokens.sqlite").exists()
+
+
+def test_a_folder_that_the_store_claims_is_not_written_to_nor_advised_to_be_cleaned(
+    store: Store, out: Path, tmp_path: Path
+) -> None:
+    (store.path / "worktrees" / "out" / "ctxvc-seal").write_text("0" * 64)  # as in a project that came as an archive
+    before = {found: found.lstat().st_mtime_ns for found in out.rglob("*")}
+    with pytest.raises(Refused, match="no checkout of this store"):
+        checkout(store, "demo", "main", out)
+    with pytest.raises(Refused, match="did not make on this machine") as refused:
+        list(exposure.checkouts(store))
+    told = [(item.found, item.mend) for item in doctor._checkouts(store)]
+
+    assert told == [("1 worktree that ctxvc did not make on this machine", "")]
+    assert "worktrees/out" in refused.value.hint
+    assert {found: found.lstat().st_mtime_ns for found in out.rglob("*")} == before
