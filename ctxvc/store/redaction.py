@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from pathlib import Path
 
@@ -28,8 +29,9 @@ EXACT = "exact"
 SETTING = "ctxvc.redact"
 
 _DIGEST = "sha256:"
-#: Bytes of a key, at most; ours have 32.
+#: Bytes of a key, at most; ours have 32. Bytes of the store's settings.
 _LONGEST = 4096
+_CONFIG = 1 << 20
 
 
 class Redaction:
@@ -130,8 +132,12 @@ def is_wanted(store: Path) -> bool:
     """Whether the store's settings want secrets taken out: any word by which git means false says no."""
     path = store / "config"
     try:
-        return pygit2.Config(str(path)).get_bool(SETTING) if path.exists() else True
-    except (KeyError, ValueError):  # not set, or to what is neither
+        data = contained.read(store, "config", _CONFIG)
+        # A hook asks before anybody has looked at the settings, and libgit2 reads what they include, a pipe too.
+        if re.search(rb"\[\s*include", data, re.IGNORECASE):
+            return True
+        return pygit2.Config(str(path)).get_bool(SETTING)
+    except (KeyError, ValueError, OSError, Refused):  # not set, or to what is neither, or not there
         return True
 
 
