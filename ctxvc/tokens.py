@@ -11,7 +11,9 @@ import functools
 import hashlib
 import os
 import re
+import stat
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -173,6 +175,9 @@ class CountCache:
 
     _WAIT = 2.0  # seconds for another writer
     _AT_ONCE = 500  # parameters of a query: old SQLite takes 999
+    _LONGEST = 5.0  # seconds of a query
+    _LARGEST = 1 << 32  # bytes
+    _OLD = 60.0  # seconds after which nobody is making it any more
     _making = threading.Lock()
 
     def __init__(self, path: Path) -> None:
@@ -189,7 +194,8 @@ class CountCache:
                     some = digests[start : start + self._AT_ONCE]
                     marks = ",".join("?" * len(some))
                     query = f"SELECT digest, tokens FROM counts WHERE tokenizer = ? AND digest IN ({marks})"  # noqa: S608
-                    found.update(db.execute(query, (tokenizer, *some)))
+                    rows = db.execute(query, (tokenizer, *some))
+                    found.update((digest, count) for digest, count in rows if _is_count(digest, count))
         except sqlite3.DatabaseError as error:
             self._bear(error)
         return found
@@ -218,21 +224,52 @@ class CountCache:
     def _connect(self) -> sqlite3.Connection:
         import sqlite3
 
+        self._check()
         uri = f"{self._path.absolute().as_uri()}?mode=rw"
         db = sqlite3.connect(uri, uri=True, timeout=self._WAIT, isolation_level=None)
         try:
+            deadline = time.monotonic() + self._LONGEST
+            db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
             # What a power cut may damage is dropped and counted anew: no reason to wait for the disk.
             db.execute("PRAGMA synchronous = OFF")
-        except sqlite3.Error:
+            # What came with a store from elsewhere may be a view that never ends, or have triggers.
+            db.execute("PRAGMA trusted_schema = OFF")
+            kinds = db.execute("SELECT type, name FROM sqlite_master LIMIT 3").fetchall()
+            if not {*kinds} <= {("table", "counts")}:
+                raise sqlite3.DatabaseError("it is no cache of counts")
+        except BaseException:
             db.close()
             raise
         return db
+
+    def _check(self) -> None:
+        """Raises: sqlite3.OperationalError where SQLite would be led elsewhere by what stands at the cache's place.
+
+        A rollback journal names a file that SQLite removes once it has rolled back: ours has none but for the moment in
+        which the cache is made.
+        """
+        import sqlite3
+
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path = f"{self._path}{suffix}"
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise sqlite3.OperationalError(str(error)) from error
+            whole = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= self._LARGEST
+            if not whole or (suffix == "-journal" and abs(time.time() - status.st_mtime) > self._OLD):
+                with suppress(OSError):
+                    Path(path).unlink()
+            elif suffix == "-journal":
+                raise sqlite3.OperationalError("somebody makes it at this moment")
 
     def _make(self) -> None:
         # Under a lock, since closing any handle on a file drops the locks that SQLite holds on it in this process.
         with self._making:
             if not self._path.exists():
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
 
     def _bear(self, error: sqlite3.DatabaseError) -> None:
         import sqlite3
@@ -242,6 +279,11 @@ class CountCache:
         for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
                 Path(f"{self._path}{suffix}").unlink()
+
+
+def _is_count(digest: object, count: object) -> bool:
+    """Whether a row of the cache is one: SQLite keeps any value in any column."""
+    return isinstance(digest, bytes) and type(count) is int and 0 <= count < 1 << 40
 
 
 class Tokens:

@@ -140,7 +140,7 @@ def unnamed(path: Path) -> Iterator[str]:
 def _make(path: Path) -> None:
     """The store is there; of several runs that begin together one makes it, and the others wait."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(path):
+    with locked(path.resolve()):  # it may be reached through a link: the person named it
         if not (path / "HEAD").exists():
             create(path).close()
 

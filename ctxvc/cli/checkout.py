@@ -15,7 +15,7 @@ from ctxvc.core.text import one_line
 from ctxvc.core.view import folded
 from ctxvc.measure import Meter
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import durable, git, revisions
+from ctxvc.store import contained, git, revisions
 from ctxvc.store.store import Store
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
@@ -75,7 +75,7 @@ def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts
 def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
     """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
     commit = checkouts.person_changes(store, folder).base
-    durable.replace(folder / checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
+    contained.replace(folder, checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
     meta = store.reader.meta(commit)
     listed = git.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
     return checkouts.CheckedOut(

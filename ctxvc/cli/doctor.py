@@ -24,7 +24,20 @@ from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
-from ctxvc.store import aside, check, checkout, committed, git, plans, purged, redaction, scanner, trust, upkeep
+from ctxvc.store import (
+    aside,
+    check,
+    checkout,
+    committed,
+    git,
+    plans,
+    purged,
+    redaction,
+    scanner,
+    trust,
+    upkeep,
+    worktrees,
+)
 from ctxvc.store import format as fmt
 from ctxvc.store.store import MOST_PACKS, Store
 
@@ -292,11 +305,13 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
     """Folders with a scope's files that are gone, or in which a person changed something."""
-    folders = [Path(at.read_text().strip()).parent for at in sorted((store.path / "worktrees").glob("*/gitdir"))]
-    here = [folder for folder in folders if folder.is_dir()]
-    if gone := len(folders) - len(here):
+    known = list(worktrees.listed(store.path))
+    here = [worktree.folder for worktree in known if worktrees.is_made_here(store.path, worktree)]
+    if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
+        yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
+    if gone := len(worktrees.missing(store.path)):
         mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
-        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone", mend)
+        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
     for folder in here[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):
             what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxvc.cli.project import git_says
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import check, durable, git, leaks, trust
+from ctxvc.store import check, contained, durable, git, leaks, trust
 from ctxvc.store.exposure import REMOTES
 from ctxvc.store.store import Store
 
@@ -81,11 +81,13 @@ def scripts() -> Path:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a hook is one of these scripts."""
+    """Whether a hook is one of these scripts, or a link to one of them. Other links are not followed."""
     try:
-        return _MARK in path.read_text("utf-8", "replace")
-    except OSError:
+        if path.is_symlink():
+            return path.resolve() == (scripts() / path.name).resolve()
+    except (OSError, RuntimeError):  # links that go round in a circle
         return False
+    return _MARK in contained.glance(path, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
 
 
 def _script(name: str, program: str) -> bytes:

@@ -15,8 +15,7 @@ from ctxvc.cli.progress import Progress
 from ctxvc.core import names
 from ctxvc.errors import NotFound
 from ctxvc.importing import Outcome, files_below, import_paths
-from ctxvc.store import git
-from ctxvc.store import store as stores
+from ctxvc.store import contained, git
 from ctxvc.store.store import FOLDER, Store, create
 
 #: How much longer a gzipped transcript is unpacked: for the progress bar only.
@@ -100,7 +99,7 @@ def project_root(folder: Path) -> Path:
     if Path(common).name != ".git":
         return Path(top)
     linked = not folder.resolve().is_relative_to(main.resolve())
-    return main if not linked or stores._main_worktree(folder.resolve()) == main.resolve() else Path(top)
+    return main if not linked or contained.main_worktree(folder.resolve()) == main.resolve() else Path(top)
 
 
 def _store(app: App) -> tuple[Store, bool]:

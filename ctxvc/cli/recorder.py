@@ -46,5 +46,5 @@ def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
     try:
         create(path).close()
     except Refused:  # another hook has made it meanwhile
-        return path if places.is_store(path) else None
+        return path if places.is_store(path) and (named or not path.is_symlink()) else None
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from ctxvc.core import recovery
 from ctxvc.core.ledger import Row
 from ctxvc.errors import Refused
 from ctxvc.session import Session
-from ctxvc.store import addresses
+from ctxvc.store import addresses, contained
 from ctxvc.store import checkout as checkouts
 from ctxvc.store import format as fmt
 
@@ -96,11 +97,13 @@ def _as_file(app: App, session: Session, address: str) -> None:
         committed = ledger.get(block)
         if committed is None:
             raise _uncommitted(block)
-        path = folder / (fmt.file_path(committed, beside) if beside else fmt.body_path(committed))
-        if not path.exists():  # that it was read is not committed yet, or not in the scope that it stands in
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_bytes(body)
-        paths.append(str(path))
+        name = fmt.file_path(committed, beside) if beside else fmt.body_path(committed)
+        try:
+            os.close(contained.opened(folder, name, os.O_RDONLY))
+        except FileNotFoundError:  # that it was read is not committed yet, or not in the scope that it stands in
+            contained.make_folder(folder, name.rpartition("/")[0])
+            contained.replace(folder, name, body)
+        paths.append(str(folder / name))
     _tell_bytes(app, session, address, held, paths)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from ctxvc.errors import Conflict
 from ctxvc.recording import hooks, log, places, requests, settings
 from ctxvc.recording.hooks import Told
+from ctxvc.store import contained
 from ctxvc.store.locks import locked
 
 #: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
@@ -71,7 +72,7 @@ def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]
         return hooks.context(said.event, "", lacking)
     told = ""
     if request.event == "PreCompact":
-        places.handoff(store, request.transcript).unlink(missing_ok=True)  # of a compaction that never came
+        places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
     if request.resumes and (told := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # what was to be made is made
     requests.post(store, request)
@@ -101,13 +102,14 @@ def _lacking(env: Mapping[str, str]) -> str:
 
 def _offer(store: Path) -> str:
     try:
-        return places.offer(store).read_text("utf-8", "replace")[: hooks.OFFERED]
+        return places.sealed(store, places.offer(store)).decode("utf-8", "replace")[: hooks.OFFERED]
     except FileNotFoundError:
         return ""
 
 
 def _runs(store: Path) -> bool:
     """Whether a recorder does what is asked of the store."""
+    contained.make_folder(store, "ctxvc/hooks")  # through no link
     try:
         with locked(places.lock(store), timeout=0):
             return False

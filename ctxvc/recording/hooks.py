@@ -80,20 +80,20 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
     until = time.monotonic() + seconds
     while True:
         try:
-            words = path.read_text("utf-8", "replace")
+            words = places.sealed(store, path).decode("utf-8", "replace")
         except FileNotFoundError:
             if time.monotonic() >= until:
                 return ""
             time.sleep(0.01)
         else:
-            path.unlink(missing_ok=True)
+            places.remove(store, path)
             return words
 
 
 def so_far(store: Path, transcript: str) -> str:
     """What the model can be told after a compaction while the recorder is still at work."""
     try:
-        words = places.so_far(store, transcript).read_text("utf-8", "replace")
+        words = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
     except FileNotFoundError:
         words = ""
     return (words or "[ctxvc] This conversation is recorded.") + UNFINISHED

@@ -7,28 +7,30 @@ import time
 from pathlib import Path
 
 from ctxvc.core.text import one_line
-from ctxvc.errors import CtxvcError
-from ctxvc.recording import places
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import contained
 
 #: Bytes of the log after which it begins anew; the one before it is kept.
 LONGEST = 128 * 1024
 _WIDTH = 1000
+_FILE = "ctxvc/hooks/log"
 
 
 def note(store: Path, what: str, words: str) -> None:
     """Adds a line: when, in what (an event), and what was wrong. Never fails: there is nobody left to tell."""
-    path = file(store)
     line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(what, 40)}: {one_line(words, _WIDTH)}\n"
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if path.exists() and path.stat().st_size > LONGEST:
-            os.replace(path, path.with_name("log.1"))
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        contained.make_folder(store, "ctxvc/hooks")
+        handle = contained.opened(store, _FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if os.fstat(handle).st_size > LONGEST:
+            os.close(handle)
+            contained.move(store, _FILE, f"{_FILE}.1")
+            handle = contained.opened(store, _FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(handle, line.encode("utf-8", "replace"))
         finally:
             os.close(handle)
-    except OSError:
+    except (OSError, Refused):
         return
 
 
@@ -46,10 +48,10 @@ def words(error: Exception) -> str:
 def entries(store: Path, most: int = 5) -> list[str]:
     """The newest lines, oldest first."""
     try:
-        return file(store).read_text("utf-8", "replace").splitlines()[-most:]
-    except OSError:
+        return contained.read(store, _FILE).decode("utf-8", "replace").splitlines()[-most:]
+    except (OSError, Refused):
         return []
 
 
 def file(store: Path) -> Path:
-    return places.home(store) / "log"
+    return store / _FILE

@@ -14,6 +14,7 @@ from typing import Any
 from ctxvc.core import outputs
 from ctxvc.core.outputs import Cut
 from ctxvc.recording import places
+from ctxvc.store import contained
 from ctxvc.store.outputs import folder
 
 #: Of the characters that are allowed, what is shown of the beginning; the rest is of the end.
@@ -77,7 +78,7 @@ class _Cutter:
         self._count += 1
         cut = Cut(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
         path = folder(self._store) / cut.file
-        places.write(path, data)
+        places.put(self._store, path, data)
         head = int(self._longest * _HEAD)
         tail = self._longest - head
         between = outputs.words(cut, len(words) - self._longest, len(words), str(path))
@@ -87,6 +88,8 @@ class _Cutter:
         """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
-        scanner = re.search(rb"^\s*scanner\s*=\s*\"?([^\s\"]+)", (self._store / "config").read_bytes(), re.MULTILINE)
+        scanner = re.search(
+            rb"^\s*scanner\s*=\s*\"?([^\s\"]+)", contained.read(self._store, "config", 1 << 20), re.MULTILINE
+        )
         redactor = Redaction(self._store, scanner=scanner[1].decode("utf-8", "replace") if scanner else "").of("")
         return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
+
+from ctxvc.errors import Refused
+from ctxvc.store import contained, seals
 
 FOLDER = ".ctxvc"
 #: What the name of a request begins with that waits for a person.
 ASIDE = "aside-"
+#: Bytes of a file that hooks and the recorder leave for each other, at most.
+LONGEST = 1 << 20
 
 
 def find(folder: Path) -> Path | None:
     """The store of the project that `folder` is in, as `store.find` finds it; None where there is none."""
     for parent in (folder, *folder.parents):
         if is_store(parent / FOLDER):
-            return parent / FOLDER
+            return None if (parent / FOLDER).is_symlink() else parent / FOLDER
         if parent.name == FOLDER and is_store(parent):
             return parent
-    main = _main_worktree(folder)
-    return main / FOLDER if main and is_store(main / FOLDER) else None
+    main = contained.main_worktree(folder)
+    return main / FOLDER if main and is_store(main / FOLDER) and not (main / FOLDER).is_symlink() else None
 
 
 def is_store(path: Path) -> bool:
     """Whether a store lies at `path`."""
     return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
-
-
-def _main_worktree(folder: Path) -> Path | None:
-    for parent in (folder, *folder.parents):
-        dot_git = parent / ".git"
-        if dot_git.is_file():
-            pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            linked = Path(parent, pointer).resolve()
-            common = linked.parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" and _points_back(linked, dot_git) else None
-        if dot_git.is_dir():
-            return None
-    return None
-
-
-def _points_back(linked: Path, dot_git: Path) -> bool:
-    try:
-        pointer = (linked / "gitdir").read_text(errors="replace").strip()
-    except OSError:
-        return False
-    return bool(pointer) and Path(linked, pointer).resolve() == dot_git.resolve()
 
 
 def home(store: Path) -> Path:
@@ -91,13 +74,34 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     """The file at `path` holds `data`, whole, with that mode; readers see the old or the new one. Raises: OSError."""
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    contained.replace(path.parent, path.name, data, mode, durably=False)
+
+
+def put(store: Path, path: Path, data: bytes) -> None:
+    """The same for a file in a store, in which no link is followed. Raises: OSError, Refused."""
+    name = path.relative_to(store).as_posix()
+    contained.make_folder(store, name.rpartition("/")[0])
+    contained.replace(store, name, data, durably=False)
+
+
+def write_sealed(store: Path, path: Path, data: bytes) -> None:
+    """The file holds `data` under this machine's seal, for `sealed`. Raises: OSError, Refused."""
+    what = path.relative_to(store).as_posix().encode()
+    put(store, path, seals.seal(store, what + b"\n" + data).encode() + b"\n" + data)
+
+
+def sealed(store: Path, path: Path) -> bytes:
+    """What this machine wrote there. Raises: FileNotFoundError where nothing is there, or somebody else's."""
+    name = path.relative_to(store).as_posix()
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, mode)
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+        seal, _, data = contained.read(store, name, LONGEST).partition(b"\n")
+    except Refused as error:
+        raise FileNotFoundError(str(error)) from error
+    if not seals.is_sealed_here(store, name.encode() + b"\n" + data, seal.decode("ascii", "replace")):
+        raise FileNotFoundError(f"{path} is not of this machine")
+    return data
+
+
+def remove(store: Path, path: Path) -> None:
+    """The file is gone. Raises: OSError, Refused."""
+    contained.remove(store, path.relative_to(store).as_posix())

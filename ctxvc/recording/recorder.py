@@ -18,6 +18,7 @@ from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.importing import Follower, Outcome
 from ctxvc.recording import handoff, hooks, log, places, requests
 from ctxvc.recording.requests import Request
+from ctxvc.store import contained
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
@@ -44,7 +45,7 @@ def work(path: Path, *, linger: float = LINGER) -> None:
     Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
     the store is opened anew.
     """
-    places.home(path).mkdir(mode=0o700, exist_ok=True)
+    contained.make_folder(path, "ctxvc/hooks")
     while requests.pending(path):
         try:
             with locked(places.lock(path), timeout=_PATIENCE):
@@ -117,7 +118,7 @@ class _Recorder:
             self.surprised = True
         followed.tries = 0
         if done:
-            places.aside(self.store.path, transcript).unlink(missing_ok=True)
+            places.remove(self.store.path, places.aside(self.store.path, transcript))
         else:
             requests.set_aside(self.store.path, asked[-1])
         took = clock.monotonic() - began
@@ -125,7 +126,7 @@ class _Recorder:
         if any(request.last for request in asked):
             del self.held[transcript]
         for path, _ in group:
-            path.unlink(missing_ok=True)
+            places.remove(self.store.path, path)
 
     def _record(self, follower: Follower, transcript: str, asked: Sequence[Request]) -> bool:
         """Whether all of it could be recorded. Raises: CtxvcError, OSError."""
@@ -148,13 +149,13 @@ class _Recorder:
     def _tell(self, writer: Writer, transcript: str, asked: Sequence[Request]) -> None:
         """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, writer.ledger()
-        places.write(places.standing(path, transcript), _standing(ledger, writer))
+        places.write_sealed(path, places.standing(path, transcript), _standing(ledger, writer))
         gone = handoff.after_compaction(ledger, writer.body, hooks.MOST - len(hooks.UNFINISHED)).encode()
-        places.write(places.so_far(path, transcript), gone)
+        places.write_sealed(path, places.so_far(path, transcript), gone)
         if any(request.compacts for request in asked):
-            places.write(places.handoff(path, transcript), gone)
+            places.write_sealed(path, places.handoff(path, transcript), gone)
         if any(request.last for request in asked):
-            places.write(places.offer(path), handoff.at_startup(ledger, writer.body).encode())
+            places.write_sealed(path, places.offer(path), handoff.at_startup(ledger, writer.body).encode())
 
     def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
         where = outcome.path if outcome else asked[-1].transcript

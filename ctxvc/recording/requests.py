@@ -13,10 +13,14 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ctxvc.recording import places
+from ctxvc.store import contained
+
+FOLDER = "ctxvc/hooks/requests"
 
 
 class Request(NamedTuple):
@@ -48,8 +52,8 @@ class Request(NamedTuple):
 
 
 def post(store: Path, request: Request) -> None:
-    """Leaves a request. Raises: OSError."""
-    places.write(_folder(store) / _name(), encoded(request))
+    """Leaves a request, sealed: nobody else's is obeyed. Raises: OSError, Refused."""
+    places.write_sealed(store, _folder(store) / _name(), encoded(request))
 
 
 def _name() -> str:
@@ -59,22 +63,21 @@ def _name() -> str:
 
 def pending(store: Path) -> list[tuple[Path, Request]]:
     """The requests that are not done, oldest first. What is none is removed."""
-    try:
-        names = sorted(os.listdir(_folder(store)))
-    except FileNotFoundError:
-        return []
-    return _read(_folder(store) / name for name in names if not name.startswith((".", places.ASIDE)))
+    names = contained.names(store, FOLDER)
+    return _read(store, (name for name in names if not name.startswith((".", places.ASIDE))))
 
 
-def _read(paths: Iterable[Path]) -> list[tuple[Path, Request]]:
+def _read(store: Path, names: Iterable[str]) -> list[tuple[Path, Request]]:
     found = []
-    for path in paths:
+    for name in names:
+        path = _folder(store) / name
         try:
-            request = decoded(path.read_bytes())
+            request = decoded(places.sealed(store, path))
         except FileNotFoundError:
-            continue  # it was done meanwhile
+            request = None  # it was done meanwhile, or is somebody else's
         if request is None:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder; nobody needs it gone
+                places.remove(store, path)
         else:
             found.append((path, request))
     return found
@@ -82,18 +85,19 @@ def _read(paths: Iterable[Path]) -> list[tuple[Path, Request]]:
 
 def set_aside(store: Path, request: Request) -> None:
     """Keeps what could not be done; of several about one transcript the newest. Raises: OSError."""
-    places.write(places.aside(store, request.transcript), encoded(request))
+    places.write_sealed(store, places.aside(store, request.transcript), encoded(request))
 
 
 def aside(store: Path) -> list[tuple[Path, Request]]:
     """The requests that could not be done."""
-    return _read(sorted(_folder(store).glob(f"{places.ASIDE}*")))
+    return _read(store, (name for name in contained.names(store, FOLDER) if name.startswith(places.ASIDE)))
 
 
 def ask_again(store: Path) -> None:
     """What was set aside is asked for once more. Raises: OSError."""
-    for path, _ in aside(store):
-        os.replace(path, _folder(store) / _name())
+    for path, request in aside(store):
+        post(store, request)
+        places.remove(store, path)
 
 
 def waiting(store: Path, transcript: str) -> bool:
@@ -117,4 +121,4 @@ def decoded(data: bytes) -> Request | None:
 
 
 def _folder(store: Path) -> Path:
-    return places.home(store) / "requests"
+    return store / FOLDER

@@ -59,7 +59,7 @@ def _colored(used: tuple[int, str], *, color: bool) -> str:
 
 def _recorded(store: Path, transcript: str) -> list[str]:
     try:
-        told = json.loads(places.standing(store, transcript).read_bytes())
+        told = json.loads(places.sealed(store, places.standing(store, transcript)))
     except (OSError, ValueError, RecursionError):
         return ["recording"]
     if not isinstance(told, dict):

@@ -19,14 +19,16 @@ import pygit2
 from ctxvc.core import actions, stubs
 from ctxvc.core.ledger import Ledger, Row
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import durable, git
+from ctxvc.store import contained, git, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.check_history import COMMITTER
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.store import Store
 from ctxvc.store.writer import Writer
 
-DASHBOARD = "DASHBOARD.md"
+DASHBOARD = worktrees.DASHBOARD
+#: Bytes of a body that is compared.
+_LARGEST = 1 << 30
 FOLDER = "checkout"
 
 _ALWAYS = ("/ctxvc.json", "/.gitattributes", "/ledger/", "/request/", "/blocks/")
@@ -74,7 +76,12 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(store: Store, session: str, scope: str) -> Path:
-    """Where a checkout goes if nobody says where: in the store, which is private and which no project's git sees."""
+    """Where a checkout goes if nobody says where: in the store, which is private and which no project's git sees.
+
+    Raises: Refused where the names, which a store may say itself, would lead out of it.
+    """
+    if not all(map(contained.plain, (session, *scope.split("/")))):
+        raise Refused(f"{f'{session}/{scope}'[:100]!r} cannot be the name of a folder", hint="name one: checkout … DIR")
     return store.path / FOLDER / session / scope
 
 
@@ -185,8 +192,8 @@ def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
     """
     tree = store.reader.tree(base)
     for path in fmt.paths(row):
-        if _blob(folder / path) == str(tree[_swapped(path)].id):
-            (folder / path).unlink()
+        if _blob(folder, path) == str(tree[_swapped(path)].id):
+            contained.remove(folder, path)
 
 
 # --- making and moving
@@ -207,6 +214,7 @@ def _add(store: Store, folder: Path, commit: str) -> None:
     git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
     # A scope that somebody else wrote could have links to anywhere in it.
     git.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
+    worktrees.remember(store.path, folder)
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
@@ -216,7 +224,7 @@ def _show(store: Store, folder: Path, session: str, scope: str, commit: str, das
     git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
     if dashboard:
         _ignore_dashboard(store)
-        durable.replace(folder / DASHBOARD, dashboard.encode("utf-8", "replace"))
+        contained.replace(folder, DASHBOARD, dashboard.encode("utf-8", "replace"))
     listed = git.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
     return CheckedOut(
         path=str(folder),
@@ -235,20 +243,20 @@ def _recovered(ledger: Ledger) -> Iterator[str]:
 
 
 def _ignore_dashboard(store: Store) -> None:
-    exclude = store.path / "info" / "exclude"
-    held = exclude.read_text().splitlines() if exclude.exists() else []
+    try:
+        held = contained.read(store.path, "info/exclude").decode("utf-8", "surrogateescape").splitlines()
+    except FileNotFoundError:
+        held = []
     if f"/{DASHBOARD}" not in held:
-        durable.replace(exclude, "\n".join([*held, f"/{DASHBOARD}", ""]).encode())
+        contained.make_folder(store.path, "info")
+        lines = "\n".join([*held, f"/{DASHBOARD}", ""])
+        contained.replace(store.path, "info/exclude", lines.encode("utf-8", "surrogateescape"))
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:
-    """Whether the folder is a linked worktree of this store."""
-    try:
-        pointer = (folder / ".git").read_text().removeprefix("gitdir:").strip()
-    except (OSError, UnicodeDecodeError):
-        return False
-    linked = Path(folder, pointer)
-    return linked.is_dir() and linked.resolve().parent == (store.path / "worktrees").resolve()
+    """Whether the folder is a linked worktree of this store that ctxvc made here: files in no other are touched."""
+    worktree = worktrees.at(store.path, folder)
+    return worktree is not None and worktrees.is_made_here(store.path, worktree)
 
 
 # --- what a person did
@@ -277,14 +285,14 @@ def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str
     others: list[str] = []
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, kind = about.removeprefix(":").split(" ")
-        blob = new if new.strip("0") else _blob(folder / path)  # zeros: not what the index has
+        blob = new if new.strip("0") else _blob(folder, path)  # zeros: not what the index has
         if kind == "D":
             gone[path] = old
         elif kind == "A":
             came[path] = blob
         elif old_mode != new_mode or blob != old:
             others.append(f"{path}: edited")
-    came.update({path: _blob(folder / path) for path in _untracked(folder)})
+    came.update({path: _blob(folder, path) for path in _untracked(folder)})
     return gone, came, others
 
 
@@ -293,11 +301,11 @@ def _untracked(folder: Path) -> list[str]:
     return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
 
-def _blob(path: Path) -> str:
-    """The id that git would give the file; empty where it is no plain file."""
+def _blob(folder: Path, path: str) -> str:
+    """The id that git would give the file; empty where it is no plain file, or is reached through a link."""
     try:
-        return str(pygit2.hash(path.read_bytes())) if path.is_file() and not path.is_symlink() else ""
-    except OSError:
+        return str(pygit2.hash(contained.read(folder, path, _LARGEST)))
+    except (OSError, Refused):
         return ""
 
 

@@ -6,14 +6,18 @@ They wait in the store until somebody makes links of them (`links.take`), mostly
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ctxvc.store import durable
+from ctxvc.errors import Refused
+from ctxvc.store import contained, seals
+
+FOLDER = "ctxvc/committed"
+#: Bytes of a file here, and of HEAD, at most.
+_MOST = 65536
 
 #: The id of a commit, of either object format of git.
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -36,44 +40,42 @@ class Told(NamedTuple):
 
 def post(store: Path, told: Told) -> None:
     """Leaves a commit for `links.take`; it is on the disk when this returns. Raises: OSError."""
-    folder = _folder(store)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    # Names in the order of time.
-    durable.replace(folder / f"{time.time_ns():020}-{secrets.token_hex(4)}", json.dumps(told).encode())
+    contained.make_folder(store, FOLDER)
+    name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # in the order of time
+    contained.replace(store, name, json.dumps([*told, seals.seal(store, _sealed(told))]).encode())
 
 
 def pending(store: Path) -> list[tuple[Path, Told | None]]:
-    """What waits, oldest first; None for a file that is none of ours. Raises: OSError."""
-    try:
-        names = sorted(name for name in os.listdir(_folder(store)) if not name.startswith("."))
-    except FileNotFoundError:
-        return []
-    return [(path, _decoded(path)) for path in (_folder(store) / name for name in names)]
+    """What waits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
+    names = [name for name in contained.names(store, FOLDER) if not name.startswith(".")]
+    return [(store / FOLDER / name, _decoded(store, name)) for name in names]
 
 
 def head(store: Path) -> str:
     """The ref of the current scope; empty where there is none."""
     try:
-        words = (store / "HEAD").read_text("utf-8", "replace")
-    except OSError:
+        words = contained.read(store, "HEAD", _MOST).decode("utf-8", "replace")
+    except (OSError, Refused):
         return ""
     return words.removeprefix("ref: ").strip() if words.startswith("ref: ") else ""
 
 
-def _decoded(path: Path) -> Told | None:
+def _decoded(store: Path, name: str) -> Told | None:
     try:
-        words = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        words = json.loads(contained.read(store, f"{FOLDER}/{name}", _MOST))
+    except (OSError, ValueError, RecursionError, Refused):
         return None
     if (
         not isinstance(words, list)
-        or len(words) != len(Told._fields)
+        or len(words) != len(Told._fields) + 1
         or not all(isinstance(each, str) for each in words)
     ):
         return None
-    told = Told(*words)
-    return told if COMMIT.fullmatch(told.commit) else None
+    *fields, seal = words
+    told = Told(*fields)
+    # It names a folder in which git is run: that of somebody else's store is not.
+    return told if COMMIT.fullmatch(told.commit) and seals.is_sealed_here(store, _sealed(told), seal) else None
 
 
-def _folder(store: Path) -> Path:
-    return store / "ctxvc" / "committed"
+def _sealed(told: Told) -> bytes:
+    return b"committed\n" + json.dumps(told).encode()

@@ -18,7 +18,7 @@ import msgspec
 
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, durable, git, trust
+from ctxvc.store import cleanup, durable, git, trust, worktrees
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -193,7 +193,7 @@ def apply(path: Path, lock: int) -> None:
         (path / REMOTES).parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(path / REMOTES, msgspec.json.encode(state.remotes))
     for checked_out in state.checkouts:
-        shutil.rmtree(checked_out, ignore_errors=True)
+        worktrees.remove(path, Path(checked_out))  # only what ctxvc made here, whatever the list says
     # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
     hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 import msgspec
 import pygit2
@@ -12,7 +12,7 @@ import pygit2
 from ctxvc.core import wire
 from ctxvc.core.ledger import Row
 from ctxvc.errors import Refused
-from ctxvc.store import checkout, decided, git
+from ctxvc.store import checkout, contained, decided, git, worktrees
 from ctxvc.store.copies import Copy
 from ctxvc.store.flush import trailers_of
 from ctxvc.store.refs import scope_of
@@ -83,8 +83,10 @@ def seen(
 
 def tracked(store: Store) -> dict[str, list[str]]:
     """What remotes have, as far as this store knows: their names, with commits that they had."""
-    noted = store.path / decided.REMOTES
-    had = wire.parsed(noted.read_bytes(), dict) if noted.exists() else None
+    try:
+        had = wire.parsed(contained.read(store.path, decided.REMOTES.as_posix()), dict)
+    except (OSError, Refused):
+        had = None
     found = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
     for reference in store.repository.references.iterator():
         if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
@@ -111,12 +113,20 @@ def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]
 
 
 def checkouts(store: Store) -> Iterator[str]:
-    """The folders that are worktrees of the store. Raises: Refused where a person changed something in one."""
-    for pointer in sorted((store.path / "worktrees").glob("*/gitdir")):
-        folder = Path(pointer.read_text().strip()).parent
-        if folder.exists():
-            if checkout.person_changes(store, folder):
-                raise Refused(
-                    f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
-                )
-            yield str(folder)
+    """The folders that are checkouts of the store.
+
+    Raises: Refused where a person changed something in one, or ctxvc does not know that it made it.
+    """
+    for worktree in worktrees.listed(store.path):
+        folder = worktree.folder
+        if not worktrees.is_made_here(store.path, worktree):
+            away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
+            raise Refused(
+                f"{folder} is a worktree of this store that ctxvc did not make on this machine",
+                hint=f"look what of it is there; `{away}` takes it off the store's list, and leaves the folder",
+            )
+        if checkout.person_changes(store, folder):
+            raise Refused(
+                f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
+            )
+        yield str(folder)

@@ -18,7 +18,7 @@ import msgspec
 from ctxvc.core.ledger import Counters, Group, Row, Source
 from ctxvc.core.numbering import Body
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
-from ctxvc.store import durable
+from ctxvc.store import contained, durable
 from ctxvc.store import format as fmt
 
 MAGIC = b"CXJ1"
@@ -380,13 +380,16 @@ class Journal:
     def _hold(self) -> None:
         """The file is open: as long as it is, the system gives its inode's number to no other, and `moved` can tell."""
         self.close()
-        self._reading = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._reading = self._opened(os.O_RDONLY)
         self._inode = os.fstat(self._reading).st_ino
 
     def _open(self) -> int:
         if self._writing is None:
-            self._writing = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._writing = self._opened(os.O_WRONLY | os.O_APPEND)
         return self._writing
+
+    def _opened(self, flags: int) -> int:
+        return contained.opened(self.path.parent, self.path.name, flags)
 
 
 def raw(found: Frame) -> bytes:

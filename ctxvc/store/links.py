@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import pygit2
 from ctxvc.core import text
 from ctxvc.core.ledger import Ledger, Meta
 from ctxvc.errors import Conflict
-from ctxvc.store import committed, git, revisions
+from ctxvc.store import committed, contained, git, revisions
 from ctxvc.store.committed import Told
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -77,7 +78,8 @@ def take(store: Store) -> int:
         found = [link for _, told in waiting if told and (link := _link(store, told))]
         made = _write(store, lock, found)
         for path, _ in waiting:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder is none of ours
+                contained.remove(store.path, f"{committed.FOLDER}/{path.name}")
     return made
 
 

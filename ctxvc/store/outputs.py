@@ -6,12 +6,12 @@ What is asked for may come from a recording: no other file is ever read, whateve
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import stat
 from pathlib import Path
 
 from ctxvc.core.outputs import Cut
+from ctxvc.errors import Refused
+from ctxvc.store import contained
 
 FOLDER = Path("ctxvc", "hooks", "outputs")
 
@@ -47,12 +47,6 @@ def _read(store: Path, name: str) -> bytes | None:
     if "/" in name:
         return None
     try:
-        with open(folder(store) / name, "rb", opener=_as_it_is) as file:
-            status = os.fstat(file.fileno())
-            return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _LONGEST else None
-    except (OSError, ValueError):
+        return contained.read(store, f"{FOLDER.as_posix()}/{name}", _LONGEST)
+    except (OSError, ValueError, Refused):
         return None
-
-
-def _as_it_is(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

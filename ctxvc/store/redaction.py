@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from pathlib import Path
 
 import pygit2
 
 from ctxvc.core.secrets import Criteria, Redactor
-from ctxvc.errors import CtxvcError
-from ctxvc.store import durable
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import contained, durable
 from ctxvc.store.scanner import Scanner
 
 FOLDER = Path("ctxvc", "secrets")
@@ -28,6 +29,9 @@ EXACT = "exact"
 SETTING = "ctxvc.redact"
 
 _DIGEST = "sha256:"
+#: Bytes of a key, at most; ours have 32. Bytes of the store's settings.
+_LONGEST = 4096
+_CONFIG = 1 << 20
 
 
 class Redaction:
@@ -35,6 +39,7 @@ class Redaction:
 
     def __init__(self, store: Path, *, on: bool = True, scanner: str = "") -> None:
         """`scanner` names one that looks beside our rules; empty for none. It is loaded when a text is looked at."""
+        self._store = store
         self._folder = store / FOLDER
         self._on = on and is_wanted(store)
         self._scan = Scanner(scanner, store) if scanner else None
@@ -81,16 +86,16 @@ class Redaction:
     def _own_key(self) -> bytes:
         path = self._folder / KEY
         try:
-            if not self._key and not path.exists():
+            if not self._key and not os.path.lexists(path):
                 self._make_key(path)
-            self._key = self._key or path.read_bytes()
-        except OSError as error:
+            self._key = self._key or contained.read(self._store, f"{FOLDER.as_posix()}/{KEY}", _LONGEST)
+        except (OSError, Refused) as error:
             raise self._unusable(KEY, error) from error
         return self._key
 
     def _make_key(self, path: Path) -> None:
         """A new key, by a hard link: of two processes that make one at the same moment, both use the first."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        contained.make_folder(self._store, FOLDER.as_posix())
         own = path.with_name(f".{KEY}.{secrets.token_hex(4)}.new")
         durable.replace(own, secrets.token_bytes(32))
         try:
@@ -103,17 +108,18 @@ class Redaction:
 
     def _lines(self, name: str) -> list[str]:
         try:
-            return [line for line in (self._folder / name).read_text("utf-8").split("\n") if line.strip()]
+            held = contained.read(self._store, f"{FOLDER.as_posix()}/{name}").decode("utf-8")
+            return [line for line in held.split("\n") if line.strip()]
         except FileNotFoundError:
             return []
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeDecodeError, Refused) as error:
             raise self._unusable(name, error) from error
 
     def _write(self, name: str, data: bytes) -> None:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            durable.replace(self._folder / name, data)
-        except OSError as error:
+            contained.make_folder(self._store, FOLDER.as_posix())
+            contained.replace(self._store, f"{FOLDER.as_posix()}/{name}", data)
+        except (OSError, Refused) as error:
             raise self._unusable(name, error) from error
 
     def _unusable(self, name: str, error: Exception) -> CtxvcError:
@@ -126,12 +132,12 @@ def is_wanted(store: Path) -> bool:
     """Whether the store's settings want secrets taken out: any word by which git means false says no."""
     path = store / "config"
     try:
-        return pygit2.Config(str(path)).get_bool(SETTING) if path.exists() else True
-    except (
-        KeyError,
-        ValueError,
-        pygit2.GitError,
-    ):  # not set, or to what is neither: versions differ in how they say it
+        data = contained.read(store, "config", _CONFIG)
+        # A hook asks before anybody has looked at the settings, and libgit2 reads what they include, a pipe too.
+        if re.search(rb"\[\s*include", data, re.IGNORECASE):
+            return True
+        return pygit2.Config(str(path)).get_bool(SETTING)
+    except (KeyError, ValueError, OSError, Refused, pygit2.GitError):  # not set, or to what is neither, or not there
         return True
 
 

@@ -138,8 +138,7 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
 
 def entry(store: Store, commit: str) -> Entry:
     """One commit, as `log` shows it."""
-    found = store.repository[commit]
-    assert isinstance(found, pygit2.Commit)
+    found = store.commit(commit)
     subject, _, rest = found.message.partition("\n")
     trailers = trailers_of(found.message)
     body = rest.strip()

@@ -91,8 +91,8 @@ class Scanner:
                         f"this store has {KINGFISHER} look for secrets, and it is not installed; nothing was stored",
                         hint=f"`pip install 'ctxvc[secrets]'`, or do without it: `{self._setting()}`",
                     ) from error
-                rules = package.Rules(cache_dir=str(self._store / "ctxvc" / "cache" / KINGFISHER))
-                _loaded.append(package.Scanner(rules))
+                # Its cache of compiled rules is the person's: a store from elsewhere could bring one of its own.
+                _loaded.append(package.Scanner(package.Rules()))
             return _loaded[0]
 
     def _failed(self, why: str) -> CtxvcError:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.errors import Refused
-from ctxvc.store import git
+from ctxvc.store import contained, git
 from ctxvc.store.rewrite import names as names_in
 from ctxvc.store.scrub import Scrub
 
@@ -85,7 +85,6 @@ def _hint(path: Path, where: Path) -> str:
 
 def files(path: Path) -> Iterator[Path]:
     """The files of a store but for its objects."""
-    for folder, folders, names in os.walk(path):
-        if Path(folder) == path:
-            folders.remove("objects")
-        yield from (Path(folder, name) for name in names)
+    for name in sorted(os.listdir(path)):
+        if name != "objects":
+            yield from contained.files(path / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import time as clock
@@ -17,7 +18,7 @@ import pygit2
 from ctxvc.core import names, text, wire
 from ctxvc.core.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, decided, durable, git, scanner, trust
+from ctxvc.store import cleanup, contained, decided, git, scanner, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
@@ -55,6 +56,7 @@ class Store:
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
+        contained.examine(path)
         trust.check(path)
         if decided.pending(path):
             decided.complete(path)  # a purge was killed: what it erases must not be read any more
@@ -165,10 +167,10 @@ class Store:
 
     def _set_symbolic(self, name: str, target: str) -> None:
         # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
-        path = self.path / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            durable.replace(path, f"ref: {target}\n".encode())
+            if "/" in name:
+                contained.make_folder(self.path, name.rpartition("/")[0])
+            contained.replace(self.path, name, f"ref: {target}\n".encode())
         except OSError as error:
             raise CtxvcError(
                 f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
@@ -348,15 +350,22 @@ class Store:
         at: str | None = commit
         while at is not None:
             yield at
-            found = self.repository[at]
-            assert isinstance(found, pygit2.Commit)
+            found = self.commit(at)
             at = str(found.parent_ids[0]) if found.parent_ids else None
 
     def message(self, commit: str) -> str:
         """The message of a commit."""
-        found = self.repository[commit]
-        assert isinstance(found, pygit2.Commit)
-        return found.message
+        return self.commit(commit).message
+
+    def commit(self, id: str) -> pygit2.Commit:
+        """The commit with that full id. Raises: Damaged where there is none that can be read."""
+        try:
+            found = self.repository[id]
+        except (KeyError, ValueError, pygit2.GitError) as error:
+            raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+        if not isinstance(found, pygit2.Commit):
+            raise Damaged(f"{id[:12]} is no commit", hint="run `ctxvc verify`")
+        return found
 
 
 def create(path: Path) -> Store:
@@ -364,6 +373,7 @@ def create(path: Path) -> Store:
 
     Raises: Refused where something else is there, CtxvcError where it cannot be written.
     """
+    contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
         raise Refused(
             f"{path} exists and is not empty", hint="`ctxvc status` if it is a store; else choose another place"
@@ -396,15 +406,17 @@ def create(path: Path) -> Store:
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound.
+    Raises: NotFound; Refused where what is there is a link.
     """
     for folder in (start, *start.parents):
         if _is_store(folder / FOLDER):
+            contained.refuse_link(folder / FOLDER)
             return folder / FOLDER
         if folder.name == FOLDER and _is_store(folder):
             return folder
-    main = _main_worktree(start)
+    main = contained.main_worktree(start)
     if main and _is_store(main / FOLDER):
+        contained.refuse_link(main / FOLDER)
         return main / FOLDER
     raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
 
@@ -413,42 +425,21 @@ def _is_store(path: Path) -> bool:
     return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
 
 
-def _main_worktree(start: Path) -> Path | None:
-    """The main worktree's root, where `start` lies in a linked one."""
-    for folder in (start, *start.parents):
-        dot_git = folder / ".git"
-        if dot_git.is_file():
-            pointer = dot_git.read_text(errors="replace").removeprefix("gitdir:").strip()
-            linked = Path(folder, pointer).resolve()
-            common = linked.parent.parent  # <main>/.git/worktrees/<name>
-            return common.parent if common.name == ".git" and _points_back(linked, dot_git) else None
-        if dot_git.is_dir():
-            return None
-    return None
-
-
-def _points_back(linked: Path, dot_git: Path) -> bool:
-    """Whether git's registration agrees: a folder alone could name anybody's repository as its own."""
-    try:
-        pointer = (linked / "gitdir").read_text(errors="replace").strip()
-    except OSError:
-        return False
-    return bool(pointer) and Path(linked, pointer).resolve() == dot_git.resolve()
-
-
 def _exclude(path: Path) -> None:
     """Keeps the store out of the project's `git status` without touching a tracked file."""
     try:
         answer = git.of_project(path.parent, "rev-parse", "--git-common-dir")
         if answer is None:
             return  # no project repository around it
-        exclude = Path(path.parent, os.fsdecode(answer).strip()) / "info" / "exclude"
-        line = f"{path.name}/"
-        held = exclude.read_text() if exclude.exists() else ""
-        if line not in held.splitlines():
-            exclude.parent.mkdir(exist_ok=True)
-            exclude.write_text(held + ("" if not held or held.endswith("\n") else "\n") + line + "\n")
-    except OSError:
+        common, line = Path(path.parent, os.fsdecode(answer).strip()), f"{path.name}/"
+        contained.make_folder(common, "info")
+        # A project from elsewhere may have a link there, or a second name of another file.
+        handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(handle, "r+b") as exclude:
+            held = exclude.read(contained.LARGEST)
+            if line.encode() not in held.splitlines():
+                exclude.write((b"" if not held or held.endswith(b"\n") else b"\n") + line.encode() + b"\n")
+    except (OSError, Refused):
         return  # the .gitignore inside does the same
 
 
@@ -456,8 +447,11 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
     found = settings.get("ctxvc.format")
     if found is None:
         raise Refused(f"{path} is a git repository, but no ctxvc store", hint="run `ctxvc init` elsewhere")
-    if not found.isdigit() or int(found) > fmt.FORMAT:
-        raise Refused(f"the store {path} has format {found}; this ctxvc reads up to {fmt.FORMAT}", hint="update ctxvc")
+    if not re.fullmatch("[0-9]{1,9}", found) or int(found) > fmt.FORMAT:
+        raise Refused(
+            f"the store {path} has format {text.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",
+            hint="update ctxvc",
+        )
     for name in settings:
         if name.startswith("extensions.") and name != "extensions.worktreeconfig":
             raise Refused(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError
-from ctxvc.store import cleanup, durable, git
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import cleanup, contained, git
 from ctxvc.store.journal import Journal
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
@@ -24,6 +24,8 @@ GRACE = timedelta(days=14)
 # bodies of many megabytes.
 _COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
 _REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
+
+_MARKER = "ctxvc/cache/compact"
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +78,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     start = time.perf_counter()
     before = sizes(store)
     flush(store)
-    marker = store.cache_path / "compact"
-    if _packs(store) != _marked(marker):
+    if _packs(store) != _marked(store):
         # Under the shared lock nobody takes our temporary files for a killed writer's.
         with locked(store._store_lock, shared=True) as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
@@ -89,8 +90,8 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
         _git(store, lock, *_REPACK, *kept, "-d")
         _git(store, lock, "prune", f"--expire={expiry}")
         _git(store, lock, "pack-refs", "--all")
-        marker.parent.mkdir(mode=0o700, exist_ok=True)
-        durable.replace(marker, "\n".join(_packs(store)).encode())
+        contained.make_folder(store.path, "ctxvc/cache")
+        contained.replace(store.path, _MARKER, "\n".join(_packs(store)).encode())
     after = sizes(store)
     return GcReport(
         before_bytes=before.total,
@@ -125,22 +126,18 @@ def _git(store: Store, lock: int, *arguments: str) -> None:
 
 def _stale_packed_refs(path: Path) -> list[str]:
     """Removes the half-written list of refs that a killed `git pack-refs` leaves, and no later one gets past."""
-    stale = path / "packed-refs.new"
-    if not stale.exists():
-        return []
-    stale.unlink()
-    return [stale.name]
+    return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
 
 
 def _packs(store: Store) -> list[str]:
     return sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
 
 
-def _marked(marker: Path) -> list[str]:
+def _marked(store: Store) -> list[str]:
     """The packs that the last gc left; while they are the only ones there is nothing to compress."""
     try:
-        return marker.read_text().split("\n")
-    except OSError:
+        return contained.read(store.path, _MARKER).decode("utf-8", "replace").split("\n")
+    except (OSError, Refused):
         return []
 
 

@@ -84,7 +84,7 @@ def finding(start: int, end: int, secret: str, *, rule: str = "some.rule", visib
 
 
 @needs_it
-def test_its_rules_are_kept_in_the_store_and_many_threads_load_them_once(
+def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
     asked: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scanner._loaded.clear()
@@ -95,8 +95,8 @@ def test_its_rules_are_kept_in_the_store_and_many_threads_load_them_once(
 
     assert [each[0].kind for each in found] == [KIND] * 40
     assert len(scanner._loaded) == 1
-    assert list((asked.cache_path / "kingfisher").iterdir())
-    assert [file for file in Path.home().rglob("*") if file.is_file() and "ctxvc" not in file.parts] == []
+    assert not (asked.cache_path / "kingfisher").exists()  # a store from elsewhere could bring compiled rules
+    assert {path.name for path in Path.home().iterdir()} <= {".cache", ".local"}
 
 
 @needs_it

@@ -1,0 +1,98 @@
+"""Seals on what this machine leaves in a store for itself: a request, words for a model, a checkout.
+
+A store that came from elsewhere can hold files that look the same. Only what is sealed with a key outside the store is
+obeyed. The key is the person's, or, where they have no data folder (no home, a read-only one), one that lasts until the
+temporary folder is cleared: recording works there too. A seal is bound to the store's place: in a copy it says nothing.
+Hooks make several a second, so nothing is written down for one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+#: In the folder: the one secret of this person's machine, of 32 bytes.
+KEY = "key"
+_BYTES = 32
+
+
+def seal(store: Path, payload: bytes) -> str:
+    """The seal of this machine on `payload` in the store at `store`. Raises: OSError where no key can be kept."""
+    for folder in _folders():
+        with suppress(OSError):
+            return _mac(_key(folder, make=True), store, payload)
+    raise OSError("no place for a key: neither the data folder nor the temporary one can be written to")
+
+
+def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
+    """Whether this machine has sealed `payload` for this store."""
+    for folder in _folders():
+        with suppress(OSError):
+            if hmac.compare_digest(_mac(_key(folder, make=False), store, payload).encode(), seal.encode()):
+                return True
+    return False
+
+
+def _mac(key: bytes, store: Path, payload: bytes) -> str:
+    place = os.fsencode(os.path.realpath(store))
+    return hmac.new(key, b"ctxvc place 1\0%d:%s%s" % (len(place), place, payload), hashlib.sha256).hexdigest()
+
+
+def _folders() -> Iterator[Path]:
+    import platformdirs
+
+    data = platformdirs.user_data_path("ctxvc", appauthor=False)
+    if data.is_absolute():
+        yield data
+    import tempfile
+
+    yield Path(tempfile.gettempdir(), f"ctxvc-{os.getuid()}")
+
+
+def _key(folder: Path, *, make: bool) -> bytes:
+    """The key in a folder that only this user may write to. Raises: OSError."""
+    if make:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{folder} is open to others")
+    return _read(folder / KEY, status.st_ino, make)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, inode: int, make: bool) -> bytes:  # noqa: ARG001 - another folder in its place has another key
+    try:
+        return _stored(path)
+    except FileNotFoundError:
+        if not make:
+            raise
+    own = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(handle, os.urandom(_BYTES))
+        os.fsync(handle)
+        with suppress(FileExistsError):  # of two processes that make one at the same moment, the first's counts
+            os.link(own, path)
+    finally:
+        os.close(handle)
+        own.unlink()
+    return _stored(path)
+
+
+def _stored(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        key = os.read(handle, _BYTES + 1)
+        if os.fstat(handle).st_uid != os.getuid() or len(key) != _BYTES:
+            raise PermissionError(f"{path} is no key of this user")
+        return key
+    finally:
+        os.close(handle)

@@ -1,0 +1,295 @@
+"""Files in a store are reached through no link, seals hold for one place and machine, and worktrees on two words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli import doctor
+from ctxvc.errors import Refused
+from ctxvc.recording import places, requests
+from ctxvc.recording.requests import Request
+from ctxvc.store import contained, exposure, seals, worktrees
+from ctxvc.store import store as stores
+from ctxvc.store.checkout import checkout, place
+from ctxvc.store.store import Store
+from ctxvc.tokens import CountCache
+from tests.store import hostile
+from tests.store.building import exchange
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    (tmp_path / "outside" / "folder").mkdir(parents=True)
+    (tmp_path / "outside" / "folder" / "file").write_text("theirs")
+    return tmp_path / "outside"
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "a//b", "a/./b", "a\0b", "a\nb", "x" * 300])
+def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    for use in (contained.read, contained.remove, contained.remove_tree):
+        with pytest.raises(Refused):
+            use(tmp_path, name)
+    with pytest.raises(Refused):
+        contained.replace(tmp_path, name, b"x")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda top: contained.read(top, "way/file"),
+        lambda top: contained.replace(top, "way/file", b"ours"),
+        lambda top: contained.remove(top, "way/file"),
+        lambda top: contained.remove_tree(top, "way/file"),
+        lambda top: contained.make_folder(top, "way/new"),
+        lambda top: contained.names(top, "way"),
+        lambda top: contained.move(top, "own", "way/file"),
+        lambda top: contained.opened(top, "link", os.O_WRONLY | os.O_CREAT),
+        contained.examine,
+    ],
+)
+def test_no_link_is_followed(tmp_path: Path, outside: Path, use: Callable[[Path], object]) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "own").write_text("ours")
+    (top / "way").symlink_to(outside / "folder")
+    (top / "link").symlink_to(outside / "new")
+    with pytest.raises(Refused, match="is a link"):
+        use(top)
+
+    assert (outside / "folder" / "file").read_text() == "theirs" and len(list(outside.rglob("*"))) == 2
+
+
+def test_what_is_removed_is_a_link_and_not_what_it_leads_to(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "top" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "top" / "a" / "b" / "way").symlink_to(outside / "folder")
+    (tmp_path / "top" / "link").symlink_to(outside / "folder")
+    contained.remove_tree(tmp_path, "top/a")
+    contained.remove_tree(tmp_path, "top/link")
+    contained.remove_tree(tmp_path, "top/not there")
+
+    assert list((tmp_path / "top").iterdir()) == [] and (outside / "folder" / "file").exists()
+
+
+def test_a_pipe_is_not_waited_for_and_a_second_name_not_written_to(tmp_path: Path, outside: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "second").hardlink_to(outside / "folder" / "file")
+    with pytest.raises(Refused, match="pipe"):
+        contained.read(tmp_path, "pipe")
+    with pytest.raises(Refused, match="second name"):
+        contained.opened(tmp_path, "second", os.O_WRONLY | os.O_APPEND)
+
+    assert contained.read(tmp_path, "second") == b"theirs" and contained.glance(tmp_path / "pipe") == b""
+
+
+def test_a_store_that_takes_another_repositorys_place_is_refused(path: Path, outside: Path) -> None:
+    (path / "commondir").write_text(f"{outside}\n")
+    with pytest.raises(Refused, match="commondir"):
+        Store(path)
+
+
+# --- seals
+
+
+def test_a_seal_holds_for_its_words_its_place_and_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = seals.seal(tmp_path / "a", b"words")
+    (tmp_path / "way").symlink_to(tmp_path)
+
+    assert seals.is_sealed_here(tmp_path / "way" / "a", b"words", made)
+    assert not seals.is_sealed_here(tmp_path / "a", b"other words", made)
+    assert not seals.is_sealed_here(tmp_path / "b", b"words", made)
+    assert not seals.is_sealed_here(tmp_path / "a", b"words", "é")
+    monkeypatch.setenv("HOME", str(tmp_path / "another"))
+    assert not seals.is_sealed_here(tmp_path / "a", b"words", made)
+
+
+def test_without_a_data_folder_a_seal_holds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("no folder can be made below this")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = seals.seal(tmp_path, b"words")
+
+    assert seals.is_sealed_here(tmp_path, b"words", made)
+    (tmp_path / f"ctxvc-{os.getuid()}").chmod(0o777)  # somebody else may have put a key there
+    assert not seals.is_sealed_here(tmp_path, b"words", made)
+
+
+def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests.post(path, Request("Stop", "/t/mine.jsonl"))
+    for number, data in enumerate(
+        (requests.encoded(Request("Stop", "/t/theirs.jsonl")), b"0" * 64 + b'\n["Stop","/t",""]')
+    ):
+        places.put(path, path / "ctxvc" / "hooks" / "requests" / f"{number}", data)
+
+    assert [request.transcript for _, request in requests.pending(path)] == ["/t/mine.jsonl"]
+    assert len(contained.names(path, requests.FOLDER)) == 1
+    monkeypatch.setenv("HOME", str(tmp_path / "another"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert requests.pending(path) == []
+
+
+# --- worktrees
+
+
+@pytest.fixture
+def out(store: Store, tmp_path: Path) -> Path:
+    with store.writer("demo") as session:
+        session.append(*exchange(1))
+        session.append(*exchange(2))
+    return Path(checkout(store, "demo", "main", tmp_path / "out", dashboard="# now\n").path)
+
+
+def test_a_checkout_is_removed_file_by_file_and_what_is_a_persons_stays(store: Store, out: Path) -> None:
+    (out / "thesis.txt").write_text("years of work")
+    assert not worktrees.remove(store.path, out)
+    assert [found.name for found in out.iterdir()] == ["thesis.txt"]
+
+
+def test_a_checkout_with_nothing_else_in_it_goes(store: Store, out: Path) -> None:
+    assert [worktree.folder for worktree in worktrees.listed(store.path)] == [out]
+    assert worktrees.remove(store.path, out) and not out.exists()
+    assert worktrees.missing(store.path) == ["out"] and worktrees.remove(store.path, out)
+
+
+@pytest.mark.parametrize("other", ["gitdir", "commondir", "config.worktree", "ctxvc-seal", ".git", "a link"])
+def test_a_checkout_of_which_a_side_says_otherwise_stays(store: Store, out: Path, outside: Path, other: str) -> None:
+    linked = store.path / "worktrees" / "out"
+    match other:
+        case "gitdir":
+            (linked / other).write_text(f"{outside}/.git\n")
+        case "commondir":
+            (linked / other).write_text(f"{outside}\n")
+        case "config.worktree":
+            (linked / other).write_text(f"[core]\n\tworktree = {outside}\n")
+        case "ctxvc-seal":
+            (linked / other).write_text("0" * 64)
+        case ".git":
+            (out / other).write_text(f"gitdir: {outside}\n")
+        case _:
+            linked.rename(linked.with_name("elsewhere"))
+            linked.symlink_to("elsewhere")
+    before = sorted(out.rglob("*"))
+
+    assert not worktrees.remove(store.path, out) and sorted(out.rglob("*")) == before
+
+
+def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path, tmp_path: Path) -> None:
+    words = [
+        "git",
+        f"--git-dir={store.path}",
+        "worktree",
+        "add",
+        "-q",
+        "--detach",
+        str(tmp_path / "by-hand"),
+        "demo/main",
+    ]
+    subprocess.run(words, check=True)
+    by_hand = worktrees.at(store.path, tmp_path / "by-hand")
+
+    assert by_hand and not worktrees.is_made_here(store.path, by_hand)
+    assert not worktrees.remove(store.path, by_hand.folder) and (by_hand.folder / "ctxvc.json").exists()
+
+
+@pytest.mark.parametrize(("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c")])
+def test_a_store_cannot_say_where_its_checkouts_go(store: Store, session: str, scope: str) -> None:
+    with pytest.raises(Refused):
+        place(store, session, scope)
+
+
+# --- which store is found
+
+
+def test_a_store_that_a_project_only_links_to_is_not_taken(path: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".ctxvc").symlink_to(path)
+    with pytest.raises(Refused, match="is a link") as refused:
+        stores.find(project)
+    assert f"CTXVC_STORE={path}" in refused.value.hint
+    with pytest.raises(Refused, match="is a link"):
+        stores.create(project / ".ctxvc")
+
+    assert places.find(project) is None
+
+
+def test_a_folder_that_only_claims_to_be_a_worktree_has_not_that_projects_store(path: Path, tmp_path: Path) -> None:
+    main, claims = tmp_path, tmp_path / "claims"
+    linked = main / ".git" / "worktrees" / "w"
+    linked.mkdir(parents=True)
+    path.rename(tmp_path.parent / "store")
+    (tmp_path.parent / "store").rename(main / ".ctxvc")
+    far = tmp_path.parent / "far"
+    far.mkdir()
+    (far / ".git").write_text(f"gitdir: {linked}\n")
+    assert contained.main_worktree(far) is None
+    (linked / "gitdir").write_text(f"{far}/.git\n")
+    assert contained.main_worktree(far) == main and places.find(far) == main / ".ctxvc"
+    assert not claims.exists()
+    (far / ".git").unlink()
+    far.rmdir()
+
+
+def test_the_projects_list_of_what_git_leaves_out_is_not_written_through_a_link(tmp_path: Path, outside: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "project")], check=True)
+    exclude = tmp_path / "project" / ".git" / "info" / "exclude"
+    exclude.unlink()
+    exclude.symlink_to(outside / "folder" / "file")
+    stores.create(tmp_path / "project" / ".ctxvc").close()
+
+    assert (outside / "folder" / "file").read_text() == "theirs"
+
+
+# --- the cache, and what a person is advised
+
+
+def test_a_cache_of_counts_leads_sqlite_to_no_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the look at what stands beside it, SQLite removes the file that its journal names."""
+    world = hostile.World(tmp_path)
+    for unguarded in (False, True):
+        (world.store / "ctxvc" / "cache").mkdir(parents=True, exist_ok=True)
+        world.outside.mkdir(exist_ok=True)
+        (world.outside / "victim").write_text("theirs")
+        hostile._hot_journal(world)
+        cache = CountCache(world.store / "ctxvc" / "cache" / "tokens.sqlite")
+        if unguarded:
+            monkeypatch.setattr(cache, "_check", lambda: None)
+        cache.put_many("o200k_base", {b"0" * 32: 3})
+        cache.get_many("o200k_base", [b"0" * 32])
+
+        assert (world.outside / "victim").exists() is not unguarded
+
+
+def test_a_cache_answers_with_counts_only(tmp_path: Path) -> None:
+    cache = CountCache(tmp_path / "tokens.sqlite")
+    cache.put_many("t", {b"a" * 32: 7})
+    assert cache.get_many("t", [b"a" * 32]) == {b"a" * 32: 7}
+    with closing(sqlite3.connect(tmp_path / "tokens.sqlite")) as db:
+        db.execute("INSERT INTO counts VALUES (?, 't', 'many'), (?, 't', -3)", (b"b" * 32, b"c" * 32))
+        db.commit()
+    assert cache.get_many("t", [b"a" * 32, b"b" * 32, b"c" * 32]) == {b"a" * 32: 7}
+    with closing(sqlite3.connect(tmp_path / "tokens.sqlite")) as db:
+        db.execute("CREATE VIEW other AS SELECT 1")
+    assert cache.get_many("t", [b"a" * 32]) == {} and not (tmp_path / "tokens.sqlite").exists()
+
+
+def test_a_folder_that_the_store_claims_is_not_written_to_nor_advised_to_be_cleaned(
+    store: Store, out: Path, tmp_path: Path
+) -> None:
+    (store.path / "worktrees" / "out" / "ctxvc-seal").write_text("0" * 64)  # as in a project that came as an archive
+    before = {found: found.lstat().st_mtime_ns for found in out.rglob("*")}
+    with pytest.raises(Refused, match="no checkout of this store"):
+        checkout(store, "demo", "main", out)
+    with pytest.raises(Refused, match="did not make on this machine") as refused:
+        list(exposure.checkouts(store))
+    told = [(item.found, item.mend) for item in doctor._checkouts(store)]
+
+    assert told == [("1 worktree that ctxvc did not make on this machine", "")]
+    assert "worktrees/out" in refused.value.hint
+    assert {found: found.lstat().st_mtime_ns for found in out.rglob("*")} == before
