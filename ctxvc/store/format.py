@@ -102,7 +102,7 @@ def plain(value: S) -> S:
     other = {
         name: default
         for name, default in _defaults(type(value))
-        if (held := getattr(value, name)) is not default and type(held) is type(default) and held == default
+        if (held := getattr(value, name)) is not default and isinstance(held, type(default)) and held == default
     }
     return msgspec.structs.replace(value, **other) if other else value
 

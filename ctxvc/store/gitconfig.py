@@ -34,10 +34,8 @@ def settings(data: bytes) -> Iterator[Setting]:
         raise ValueError("it holds a NUL")
     section = ""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        try:
-            line = raw.removesuffix(b"\r").decode("utf-8").strip(_SPACE)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"line {number} is not UTF-8") from error
+        # A byte that is no UTF-8 is U+FFFD here: no harmless key has one, and a name or an address may.
+        line = raw.removesuffix(b"\r").decode("utf-8", "replace").strip(_SPACE)
         if "\r" in line:
             raise ValueError(f"line {number} has a carriage return")
         if header := _HEADER.match(line):

@@ -353,7 +353,7 @@ def test_a_tree_of_another_kind_is_refused(small: Store, path: str, change: Any,
     with pytest.raises((reader.Unreadable, json.JSONDecodeError)):
         reader.ledger(small.path, "demo/main")
     with pytest.raises(CtxvcError, match=what):
-        Store(small.path).writer("demo")
+        Store(small.path).writer("demo").ledger()
 
 
 def frames(journal: Path) -> list[bytes]:

@@ -356,8 +356,9 @@ def test_a_checkout_is_not_led_to_another_repository(path: Path, tmp_path: Path,
         subprocess.run(["git", "status"], cwd=folder, capture_output=True, check=False)
         assert mark.exists(), "git itself was led there"
         mark.unlink()
-        assert not checkout.person_changes(store, folder)
-        checkout.checkout(store, folder=folder)
+        for look in (checkout.person_changes, lambda store, folder: checkout.checkout(store, folder=folder)):
+            with pytest.raises((NotFound, Refused)):
+                look(store, folder)
     assert not mark.exists()
 
 
