@@ -104,10 +104,15 @@ def test_all_ends_when_the_one_who_asked_is_gone(tmp_path: Path) -> None:
     assert process.stdout is not None
     with process.stdout as output:
         assert output.readline() == "up\n"
-    tree = [item.pid for item in mine()]
-    assert {"sleep 81", "sleep 82"} <= {item.command for item in mine()}
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        end = time.monotonic() + 5
+        while not {"sleep 81", "sleep 82"} <= {item.command for item in mine()}:
+            assert time.monotonic() < end, mine()  # the shell that has left takes a moment
+            time.sleep(0.02)
+        tree = [item.pid for item in mine()]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     end = time.monotonic() + 5
     while remaining := [item for item in supervisor.processes() if item.pid in tree]:
         assert time.monotonic() < end, remaining
