@@ -207,8 +207,11 @@ def _remove_tree(folder: int, name: str, depth: int) -> None:
     os.rmdir(name, dir_fd=folder)
 
 
-def make_folder(store: Path, name: str) -> None:
-    """The folder is there with those above it, private to this user where it is new. Raises: OSError, Refused."""
+def make_folder(store: Path, name: str, *, private: bool = False) -> None:
+    """The folder is there with those above it, private to this user where it is new. Raises: OSError, Refused.
+
+    With `private` it is that too where it was there before; those above it stay as they are.
+    """
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
         with _folder(store, "/".join(parts[:count])) as (folder, last):
@@ -218,6 +221,16 @@ def make_folder(store: Path, name: str) -> None:
                 status = os.stat(last, dir_fd=folder, follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     raise _foreign(store, "/".join(parts[:count]), status) from None
+            if private and count == len(parts):
+                _close_to_others(folder, last)
+
+
+def _close_to_others(folder: int, name: str) -> None:
+    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
 
 
 def names(store: Path, folder: str) -> list[str]:

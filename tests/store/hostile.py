@@ -320,6 +320,15 @@ def _forged_worktree(folder: str, *, both: bool = True, settings: str = "") -> C
     return make
 
 
+def _scope_below(world: World, target: Path) -> None:
+    """HEAD is a scope `a/b/c`, and in the place of its checkout `a/b` is a link."""
+    tip = (world.store / "refs/heads/demo/main").read_bytes()
+    _placed(world, "refs/heads/demo/a/b/c").write_bytes(tip)
+    _placed(world, "checkout/demo/a/b").symlink_to(target)
+    for name in ("HEAD", "refs/ctxvc/demo/HEAD"):
+        _placed(world, name).write_text("ref: refs/heads/demo/a/b/c\n")
+
+
 def _state(**fields: Any) -> Callable[[World], None]:
     """A purge that somebody else decided."""
 
@@ -432,6 +441,7 @@ _TRUST = {
     "a purge: nothing but itself": _state(),
 }
 _FORGED: dict[str, Callable[[World], None]] = {
+    "a scope below a link in a checkout": lambda world: _scope_below(world, world.outside / "empty"),
     "a request for a private file": _content(
         "ctxvc/hooks/requests/00000000000000000001-1-a", lambda world: _sealed(_request(world))
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -197,10 +198,28 @@ def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path
     assert not worktrees.remove(store.path, by_hand.folder) and (by_hand.folder / "ctxvc.json").exists()
 
 
-@pytest.mark.parametrize(("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c")])
+@pytest.mark.parametrize(
+    ("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c"), ("demo", "a/b/c")]
+)
 def test_a_store_cannot_say_where_its_checkouts_go(store: Store, session: str, scope: str) -> None:
     with pytest.raises(Refused):
         place(store, session, scope)
+
+
+def test_a_checkout_in_the_store_is_not_made_through_a_link_inside_another(store: Store, outside: Path) -> None:
+    inside = store.path / "checkout" / "demo" / "other"
+    inside.mkdir(parents=True)
+    (inside / "link").symlink_to(outside / "folder")
+    (outside / "folder").chmod(0o755)
+    for folder in (inside / "link" / "new", inside / "link"):
+        with pytest.raises(Refused):
+            checkout(store, "demo", "main", folder)
+
+    assert [found.name for found in (outside / "folder").iterdir()] == ["file"]
+    assert stat.S_IMODE((outside / "folder").stat().st_mode) == 0o755
+    (inside / "own").mkdir(mode=0o755)
+    assert checkout(store, "demo", "main", inside / "own").files
+    assert stat.S_IMODE((inside / "own").stat().st_mode) == 0o700
 
 
 # --- which store is found
