@@ -40,8 +40,9 @@ def examine(store: Path) -> None:
     """Nothing in the store leads out of it, blocks who opens it, or is too large to be read.
 
     Left out are the insides of checkouts, which are a person's to change, and links in `hooks/`, where git looks for
-    programs that ctxvc never runs. What may not be listed is passed over: nothing in it can be opened either.
-    Raises: Refused with the first that is no plain file or folder, or names another repository.
+    programs that ctxvc never runs.
+    Raises: Refused with the first that is no plain file or folder, or names another repository, and for a folder that
+    may not be listed: what is in it could be reached by its name all the same.
     """
     waiting = [("", 0)]
     while waiting:
@@ -56,17 +57,21 @@ def examine(store: Path) -> None:
                         if not (folder.startswith("checkout/") and folder.count("/") == 1):
                             waiting.append((name, depth + 1))
                     elif folder != "hooks":
-                        _check(store, name, entry)
-        except (PermissionError, FileNotFoundError, NotADirectoryError):
-            continue  # closed to this user, or gone meanwhile
+                        with suppress(FileNotFoundError):  # gone meanwhile; the others are there still
+                            _check(store, name, entry)
+        except PermissionError as error:
+            raise Refused(
+                f"cannot read {store / folder}: permission denied",
+                hint="check who owns the store, and its permissions",
+            ) from error
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone meanwhile, or no store at all
 
 
 def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
-    """Raises: Refused for a link, a pipe, a device, and for a file that is longer than its kind ever is."""
+    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, and for a file that is longer than its kind is."""
     if not entry.is_file(follow_symlinks=False):
-        with suppress(FileNotFoundError):
-            raise _foreign(store, name, entry.stat(follow_symlinks=False))
-        return
+        raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
         raise Refused(f"{store} takes {_ELSEWHERE[name]} for its own ({name})", hint=_remedy(store, name))
     most = _limit(name)

@@ -6,7 +6,8 @@ import os
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -87,6 +88,49 @@ def test_a_pipe_is_not_waited_for_and_a_second_name_not_written_to(tmp_path: Pat
         contained.opened(tmp_path, "second", os.O_WRONLY | os.O_APPEND)
 
     assert contained.read(tmp_path, "second") == b"theirs" and contained.glance(tmp_path / "pipe") == b""
+
+
+@pytest.fixture
+def without_rights() -> Iterator[Path]:
+    """A folder that everybody can reach; inside, nobody's permissions are passed over, also where tests run as root."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        was = os.geteuid()
+        (Path(name) / "closed").mkdir()
+        (Path(name) / "closed" / "cache").symlink_to("/etc")
+        (Path(name) / "closed").chmod(0o311)
+        if was == 0:
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(was)
+            (Path(name) / "closed").chmod(0o700)
+
+
+def test_a_folder_that_may_be_entered_and_not_listed_is_refused(without_rights: Path) -> None:
+    assert (without_rights / "closed" / "cache" / "passwd").exists()  # by its name, a link in it leads out
+    with pytest.raises(Refused, match="closed: permission denied"):
+        contained.examine(without_rights)
+
+
+def test_a_file_that_goes_meanwhile_ends_the_look_at_no_other(
+    tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "top").mkdir()
+    for number in range(20):
+        (tmp_path / "top" / f"file{number}").write_text("ours")
+    (tmp_path / "top" / "link").symlink_to(outside)
+    check = contained._check
+
+    def meanwhile(store: Path, name: str, entry: os.DirEntry[str]) -> None:
+        if name != "link":
+            raise FileNotFoundError
+        check(store, name, entry)
+
+    monkeypatch.setattr(contained, "_check", meanwhile)
+    with pytest.raises(Refused, match="is a link"):
+        contained.examine(tmp_path / "top")
 
 
 def test_a_store_that_takes_another_repositorys_place_is_refused(path: Path, outside: Path) -> None:
