@@ -18,7 +18,7 @@ import msgspec
 
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, durable, git, trust, worktrees
+from ctxvc.store import cleanup, contained, durable, git, trust, worktrees
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -124,7 +124,7 @@ def complete(path: Path) -> None:
 
 def look(path: Path) -> Pending:
     """The purge that waits. Nothing of it is done. Raises: NotFound where none does, CtxvcError."""
-    _exists(path)
+    _examine(path)
     try:
         state = _read(path)
         begun = _is_begun(path, state)
@@ -140,7 +140,7 @@ def finish(path: Path) -> Pending:
     Where it was decided elsewhere no folder outside the store is touched, whatever it names. Done again after a kill,
     it goes on. Raises: NotFound where none waits; Refused where it names what is not in the store; CtxvcError.
     """
-    _exists(path)
+    _examine(path)
     with _alone(path) as lock:
         state = _read(path)
         _check_staged(path, state)
@@ -156,8 +156,7 @@ def discard(path: Path) -> None:
 
     Raises: NotFound where none waits; Refused where some of it is done already.
     """
-    _exists(path)
-    _check_folders(path)
+    _examine(path)
     with _alone(path):
         try:
             state = _read(path)
@@ -246,9 +245,15 @@ def _alone(path: Path) -> Iterator[int]:
         yield held.enter_context(locked(path / "ctxvc" / "store.lock"))
 
 
-def _exists(path: Path) -> None:
+def _examine(path: Path) -> None:
+    """A purge waits in a store that git may be started on, and nothing in it leads out: nobody has opened it as yet.
+
+    Raises: NotFound where none waits, CtxvcError.
+    """
     if not pending(path):
         raise NotFound(f"no purge of {path} waits to be finished", hint="`ctxvc purge --help`")
+    contained.examine(path)
+    trust.check(path)
 
 
 def _sealed(path: Path) -> Decided:

@@ -83,9 +83,12 @@ WRITING: tuple[tuple[str, ...], ...] = (
     ("checkout", "--redraw", "SCRATCH/out"), ("run", "say hello", "--yes", "--script", "SCRATCH/script.json"),
     ("ask", "demo", "why?", "--script", "SCRATCH/script.json"), ("demo", "SCRATCH/demo"), ("gc",), ("status",),
     ("purge", "--text", "assert add"), ("purge", "--text", "assert add", "--yes"), ("status",),
+    ("purge", "--finish", "--yes"), ("purge", "--discard", "--yes"),
 )  # fmt: skip
 QUICK: tuple[tuple[str, ...], ...] = (("status",), ("verify", "--quick"), ("doctor",))
-QUICK_WRITING: tuple[tuple[str, ...], ...] = (("note", "-m", "learned"), ("checkout",), ("gc",))
+QUICK_WRITING: tuple[tuple[str, ...], ...] = (
+    ("note", "-m", "learned"), ("checkout",), ("gc",), ("purge", "--finish", "--yes"), ("purge", "--discard", "--yes"),
+)  # fmt: skip
 EVENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SessionStart", {"source": "startup"}), ("UserPromptSubmit", {}),
     ("PostToolUse", {"tool_use_id": "toolu_1", "tool_response": "x" * 5000}), ("PostToolUseFailure", {}),
@@ -122,7 +125,7 @@ class World:
 
         build(self.project)
         for folder in (self.home / ".ssh", self.outside / "folder" / "b", self.outside / "empty", self.temporary):
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         (self.home / ".bashrc").write_text("alias ll='ls -l'\n")
         (self.home / ".ssh" / "id").write_text(f"{PLANTED} a private key\n")
         (self.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@b\n")
@@ -345,6 +348,19 @@ def _state(**fields: Any) -> Callable[[World], None]:
     return make
 
 
+def _waits_with_link(world: World, name: str) -> None:
+    """A purge that keeps all that there is, so that it can be finished; and a link in the place of `name`."""
+    _git(world.store.parent, f"--git-dir={world.store}", "repack", "-q", "-a", "-d")
+    if name == "packed-refs":
+        _git(world.store.parent, f"--git-dir={world.store}", "pack-refs", "--all")
+    _state()(world)
+    # What it leads to is put there anew each time, and must then stay.
+    target = world.outside / "led-to"
+    _clear(target)
+    (world.store / name).rename(target)
+    (world.store / name).symlink_to(target)
+
+
 def _config(words: str, file: str = "config") -> Callable[[World], None]:
     def make(world: World) -> None:
         path = world.store / file
@@ -441,6 +457,8 @@ _TRUST = {
     "a purge: nothing but itself": _state(),
 }
 _FORGED: dict[str, Callable[[World], None]] = {
+    "a purge that waits: refs that lead out": lambda world: _waits_with_link(world, "refs/heads/demo"),
+    "a purge that waits: packed refs that lead out": lambda world: _waits_with_link(world, "packed-refs"),
     "a scope below a link in a checkout": lambda world: _scope_below(world, world.outside / "empty"),
     "a request for a private file": _content(
         "ctxvc/hooks/requests/00000000000000000001-1-a", lambda world: _sealed(_request(world))

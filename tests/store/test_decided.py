@@ -251,9 +251,15 @@ def test_what_cannot_be_read_can_be_discarded(foreign: Path, data: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["ctxvc/purge", "ctxvc/purge/journal", "ctxvc/journal", "ctxvc/cache", "ctxvc/hooks", "objects/pack"]
-)
-def test_no_link_is_followed(own: Path, tmp_path: Path, name: str) -> None:
+    "name",
+    [
+        "ctxvc/purge", "ctxvc/purge/journal", "ctxvc/journal", "ctxvc/cache", "ctxvc/hooks", "objects/pack",
+        "refs/heads", "refs/heads/demo", "refs/ctxvc",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("machine", ["own", "foreign"])
+def test_no_link_is_followed(request: pytest.FixtureRequest, tmp_path: Path, machine: str, name: str) -> None:
+    own: Path = request.getfixturevalue(machine)
     elsewhere = tmp_path / "elsewhere"
     if (own / name).exists():
         shutil.move(own / name, elsewhere)
@@ -266,6 +272,27 @@ def test_no_link_is_followed(own: Path, tmp_path: Path, name: str) -> None:
     for words in (["status"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
         assert run(*words, folder=own.parent).exit_code in (1, 3)
         assert standing(elsewhere) == before
+
+
+def test_packed_refs_are_not_written_through_a_link(foreign: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", f"--git-dir={foreign}", "pack-refs", "--all"], check=True)
+    (foreign / "packed-refs").rename(tmp_path / "packed")
+    (foreign / "packed-refs").symlink_to(tmp_path / "packed")
+    before = (tmp_path / "packed").read_bytes()
+
+    for words in (["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        assert run(*words, folder=foreign.parent).exit_code == 1
+        assert (tmp_path / "packed").read_bytes() == before
+
+
+def test_a_setting_that_could_run_a_program_is_refused_before_a_purge_is_finished(foreign: Path) -> None:
+    with (foreign / "config").open("a") as file:
+        file.write("[core]\n\tfsmonitor = true\n")
+    for words in (["purge", "--finish"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        told = run(*words, folder=foreign.parent)
+        assert told.exit_code == 1
+        assert "core.fsmonitor" in told.stderr
+    assert decided.pending(foreign)
 
 
 def test_a_pipe_as_state_is_not_waited_for(foreign: Path) -> None:
