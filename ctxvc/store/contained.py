@@ -69,7 +69,7 @@ def examine(store: Path) -> None:
 
 
 def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
-    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, and for a file that is longer than its kind is."""
+    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, and a file that is longer than its kind is."""
     if not entry.is_file(follow_symlinks=False):
         raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
@@ -338,10 +338,15 @@ def main_worktree(start: Path) -> Path | None:
 
 
 def pointer(file: Path, base: Path) -> Path | None:
-    """The path that a small file of git's names, as seen from `base`, without links; None where it names none."""
+    """The path that a small file of git's names, as seen from `base`, without links; None where it names none.
+
+    The file is read as git reads it, which takes spaces for a part of the path, and what stands before it only in
+    `.git`: otherwise git could be led where nobody has looked.
+    """
     try:
         data = glance(file, _SMALL + 1, flags=os.O_NOFOLLOW)
-        path = os.fsdecode(data).removeprefix("gitdir:").strip()
+        before = b"gitdir: " if file.name == ".git" else b""
+        path = os.fsdecode(data.removeprefix(before)).rstrip("\r\n") if data.startswith(before) else ""
         return Path(base, path).resolve() if path and len(data) <= _SMALL else None
     except (OSError, ValueError, RuntimeError):  # not there, a NUL in it, links that go round in a circle
         return None

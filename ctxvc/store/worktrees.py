@@ -94,8 +94,7 @@ def remove(store: Path, folder: Path) -> bool:
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
     # Not with the folder's own `.git`: what was looked at is what git is given.
-    where = (f"--git-dir={store / FOLDER / worktree.name}", f"--work-tree={worktree.folder}")
-    known = git.run(None, *where, "ls-files", "-z").split(b"\0")
+    known = git.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
     names = [os.fsdecode(name) for name in known if name]
     folders: set[str] = set()
     for name in (*names, DASHBOARD):

@@ -348,6 +348,19 @@ def _state(**fields: Any) -> Callable[[World], None]:
     return make
 
 
+def _checkout_led_astray(world: World) -> None:
+    """`commondir` leads to the store, but to git, which takes the space for a part of the path, to other settings."""
+    linked = _placed(world, "worktrees/main/ ../x").parent.parent
+    (linked / "gitdir").write_text(f"{world.store}/checkout/demo/main/.git\n")
+    (linked / "commondir").write_text(" ../..\n")
+    (linked / "HEAD").write_text((world.store / "refs/heads/demo/main").read_text())
+    (linked / "config").write_text(f"[core]\n\tworktree = {world.home}\n\texcludesFile = {world.outside}/fifo\n")
+    for name in ("objects", "refs"):
+        shutil.copytree(world.store / name, linked / name)
+    _placed(world, "checkout/demo/main/.git").write_text(f"gitdir: {linked}\n")
+    _state(checkouts=[f"{world.store}/checkout/demo/main"])(world)
+
+
 def _waits_with_link(world: World, name: str) -> None:
     """A purge that keeps all that there is, so that it can be finished; and a link in the place of `name`."""
     _git(world.store.parent, f"--git-dir={world.store}", "repack", "-q", "-a", "-d")
@@ -459,6 +472,7 @@ _TRUST = {
 _FORGED: dict[str, Callable[[World], None]] = {
     "a purge that waits: refs that lead out": lambda world: _waits_with_link(world, "refs/heads/demo"),
     "a purge that waits: packed refs that lead out": lambda world: _waits_with_link(world, "packed-refs"),
+    "a checkout whose repository git reads as another": _checkout_led_astray,
     "a scope below a link in a checkout": lambda world: _scope_below(world, world.outside / "empty"),
     "a request for a private file": _content(
         "ctxvc/hooks/requests/00000000000000000001-1-a", lambda world: _sealed(_request(world))

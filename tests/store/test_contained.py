@@ -224,6 +224,31 @@ def test_a_checkout_of_which_a_side_says_otherwise_stays(store: Store, out: Path
     assert not worktrees.remove(store.path, out) and sorted(out.rglob("*")) == before
 
 
+@pytest.mark.parametrize("before", [" ", "gitdir: ", "gitdir:", "\t"])
+def test_git_reads_of_a_checkout_what_was_looked_at_and_no_other_settings(
+    store: Store, out: Path, outside: Path, before: str
+) -> None:
+    """To git what stands before `../..` is a part of the path: it would take `worktrees/out` for the repository."""
+    linked = store.path / "worktrees" / "out"
+    (linked / "commondir").write_text(f"{before}../..\n")
+    for name in (f"{before}..", "objects", "refs"):
+        (linked / name).mkdir(exist_ok=True)
+    (linked / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\texcludesFile = {outside}\n")
+    words = ["git", f"--git-dir={linked}", "rev-parse", "--git-common-dir"]
+    led = subprocess.run(words, capture_output=True, text=True, check=False).stdout.rstrip("\n")
+    assert Path(led) == linked
+    assert worktrees.at(store.path, out) is None and not worktrees.remove(store.path, out)
+
+
+def test_what_is_removed_is_listed_by_git_with_the_stores_own_settings(
+    store: Store, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.path / "worktrees" / "out" / "commondir").write_text("elsewhere\n")
+    worktree = worktrees.Worktree("out", out)
+    monkeypatch.setattr(worktrees, "at", lambda *_: worktree)  # as if it had been changed after the look
+    assert worktrees.remove(store.path, out) and not out.exists()
+
+
 def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path, tmp_path: Path) -> None:
     words = [
         "git",
