@@ -197,10 +197,8 @@ def apply(path: Path, lock: int) -> None:
     hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
-    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks):
-        (path / name).unlink(missing_ok=True)
-    for name in state.files:
-        (path / name).unlink(missing_ok=True)
+    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks, *state.files):
+        _clear(path / name)
     (path / "ctxvc" / "cache").mkdir(mode=0o700, exist_ok=True)
     (path / "objects" / "info").mkdir(exist_ok=True)
     git.run(path, "pack-refs", "--all", inherit=(lock,))
@@ -214,14 +212,20 @@ def _only(objects: Path, pack: str) -> None:
     """One pack is left of all objects."""
     if not (objects / "pack" / f"{pack}.pack").exists():
         raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
-    for found in (objects / "pack").iterdir():
-        if not found.name.startswith(f"{pack}."):
-            found.unlink()
+    for file in list((objects / "pack").iterdir()):
+        # A folder is no pack, and somebody else's; what is in it was searched (`searching.files`).
+        if not file.name.startswith(f"{pack}.") and (file.is_symlink() or not file.is_dir()):
+            file.unlink()
     for loose in objects.glob("[0-9a-f][0-9a-f]"):
-        if loose.is_symlink():
-            loose.unlink()
-        else:
-            shutil.rmtree(loose)
+        _clear(loose)
+
+
+def _clear(file: Path) -> None:
+    """The file is gone; so is a folder in its place, or a link."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def _remove_state(path: Path) -> None:
