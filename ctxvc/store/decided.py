@@ -67,7 +67,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and what is done.
 
-    `begun` is whether some of it is done already. `problem` says why it can only be discarded; empty where it can be
+    `begun` is whether some of it is done already. `remaining` are folders that may still have what is erased, once it
+    is finished (`apply`). `problem` says why it can only be discarded; empty where it can be
     finished. The folders in `checkouts` are named by whoever decided it.
     """
 
@@ -79,6 +80,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     journals: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     checkouts: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -103,8 +105,8 @@ def write(path: Path, state: Decided) -> None:
     _write(path, state)
 
 
-def complete(path: Path) -> None:
-    """Finishes a purge that was killed on this machine.
+def complete(path: Path) -> tuple[str, ...]:
+    """Finishes a purge that was killed on this machine; gives the folders that may still have it, as `apply` does.
 
     Raises: Refused with what was found and what to do, where another decided it; CtxvcError.
     """
@@ -114,12 +116,13 @@ def complete(path: Path) -> None:
         # Whoever is at work on it right now needs no seal.
         with _alone(path):
             if not pending(path):
-                return
+                return ()
         raise
     with _alone(path) as lock:
-        if pending(path):
-            _check_staged(path, _sealed(path))
-            apply(path, lock)
+        if not pending(path):
+            return ()
+        _check_staged(path, _sealed(path))
+        return apply(path, lock)
 
 
 def look(path: Path) -> Pending:
@@ -147,8 +150,7 @@ def finish(path: Path) -> Pending:
         found = _pending(path, state, begun=_is_begun(path, state))
         if not found.sealed:
             _write(path, msgspec.structs.replace(state, checkouts=()))
-        apply(path, lock)
-    return found
+        return msgspec.structs.replace(found, remaining=apply(path, lock))
 
 
 def discard(path: Path) -> None:
@@ -171,9 +173,10 @@ def discard(path: Path) -> None:
             trust.break_seal(state.seal)
 
 
-def apply(path: Path, lock: int) -> None:
+def apply(path: Path, lock: int) -> tuple[str, ...]:
     """What is written down as decided is done. Whoever calls it holds all locks, and says that it is to be done.
 
+    Gives the folders that may still have it: checkouts that are not gone, and those that the store has lost sight of.
     Raises: Refused, and nothing has happened, where it names what is not in the store; CtxvcError.
     """
     folder = path / FOLDER
@@ -191,8 +194,13 @@ def apply(path: Path, lock: int) -> None:
     if state.remotes:
         (path / REMOTES).parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(path / REMOTES, msgspec.json.encode(state.remotes))
+    remaining = worktrees.lost(path)
     for checked_out in state.checkouts:
-        worktrees.remove(path, Path(checked_out))  # only what ctxvc made here, whatever the list says
+        worktree = worktrees.at(path, Path(checked_out))
+        if not worktrees.remove(path, Path(checked_out)):  # only what ctxvc made here, whatever the list says
+            remaining.append(checked_out)
+        elif worktree is not None:  # whoever goes on after a kill need not look for it
+            contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
     # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
     hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
@@ -206,6 +214,7 @@ def apply(path: Path, lock: int) -> None:
     durable.sync_folder(path / "objects" / "pack")
     _remove_state(path)
     trust.break_seal(state.seal)
+    return tuple(dict.fromkeys(remaining))
 
 
 def _only(objects: Path, pack: str) -> None:
