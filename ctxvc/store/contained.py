@@ -128,6 +128,22 @@ def opened(store: Path, name: str, flags: int) -> int:
     return handle
 
 
+def detach(store: Path, name: str) -> bool:
+    """The file is one of its own, where it had a second name, as in a copy by hard links; tells whether it had.
+
+    Nobody else writes to it meanwhile: the lock is the caller's. Raises: OSError, Refused.
+    """
+    with _folder(store, name) as (folder, last):
+        try:
+            status = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1:
+        return False
+    replace(store, name, read(store, name, _WHOLE), stat.S_IMODE(status.st_mode))
+    return True
+
+
 def replace(store: Path, name: str, data: bytes, mode: int = 0o600, *, durably: bool = True) -> None:
     """The file holds `data`, whole; before that it holds what it held. Raises: OSError, Refused.
 
