@@ -74,9 +74,16 @@ def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
         raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
         raise Refused(f"{store} takes {_ELSEWHERE[name]} for its own ({name})", hint=_remedy(store, name))
+    if _is_log(name) and entry.stat(follow_symlinks=False).st_nlink > 1:  # git adds to one that is there
+        raise _shared(store, name)
     most = _limit(name)
     if most and (size := entry.stat(follow_symlinks=False).st_size) > most:
         raise Refused(f"{store}: {name} has {size:,} bytes, and may have {most:,}", hint=_remedy(store, name))
+
+
+def _is_log(name: str) -> bool:
+    top, *parts = name.split("/")
+    return top == "logs" or (top == "worktrees" and parts[1:2] == ["logs"])
 
 
 def _limit(name: str) -> int:
@@ -120,10 +127,7 @@ def opened(store: Path, name: str, flags: int) -> int:
     if not stat.S_ISREG(status.st_mode) or (flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1):
         os.close(handle)
         if stat.S_ISREG(status.st_mode):
-            raise Refused(
-                f"{store / name} has a second name, so writing to it may change a file elsewhere",
-                hint="copy the store with `cp -a`, which gives it files of its own",
-            )
+            raise _shared(store, name)
         raise _foreign(store, name, status)
     return handle
 
@@ -317,6 +321,13 @@ def _reason(store: Path, name: str, folder: int, last: str, error: OSError) -> E
     if stat.S_ISLNK(status.st_mode) or error.errno in (errno.ENXIO, errno.ENOTDIR):
         return _foreign(store, name, status)
     return error
+
+
+def _shared(store: Path, name: str) -> Refused:
+    return Refused(
+        f"{store / name} has a second name, so writing to it may change a file elsewhere",
+        hint="copy the store with `cp -a`, which gives it files of its own",
+    )
 
 
 def _foreign(store: Path, name: str, status: os.stat_result) -> Refused:

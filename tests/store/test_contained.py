@@ -133,6 +133,15 @@ def test_a_file_that_goes_meanwhile_ends_the_look_at_no_other(
         contained.examine(tmp_path / "top")
 
 
+@pytest.mark.parametrize("name", ["logs/HEAD", "logs/refs/heads/demo/main", "worktrees/w/logs/HEAD"])
+def test_a_log_of_gits_with_a_second_name_is_refused(path: Path, outside: Path, name: str) -> None:
+    """git adds to a log that is there, whatever the settings say."""
+    (path / name).parent.mkdir(parents=True)
+    os.link(outside / "folder" / "file", path / name)
+    with pytest.raises(Refused, match=f"{name} has a second name"):
+        Store(path)
+
+
 def test_a_store_that_takes_another_repositorys_place_is_refused(path: Path, outside: Path) -> None:
     (path / "commondir").write_text(f"{outside}\n")
     with pytest.raises(Refused, match="commondir"):
