@@ -354,11 +354,10 @@ def _checkout_led_astray(world: World) -> None:
     (linked / "gitdir").write_text(f"{world.store}/checkout/demo/main/.git\n")
     (linked / "commondir").write_text(" ../..\n")
     (linked / "HEAD").write_text((world.store / "refs/heads/demo/main").read_text())
-    (linked / "config").write_text(f"[core]\n\tworktree = {world.home}\n\texcludesFile = {world.outside}/fifo\n")
+    (linked / "config").write_text(f"[include]\n\tpath = {world.outside}/fifo\n")
     for name in ("objects", "refs"):
         shutil.copytree(world.store / name, linked / name)
     _placed(world, "checkout/demo/main/.git").write_text(f"gitdir: {linked}\n")
-    _state(checkouts=[f"{world.store}/checkout/demo/main"])(world)
 
 
 def _waits_with_link(world: World, name: str) -> None:
