@@ -65,6 +65,7 @@ class App:
         from ctxvc.store.store import Store
 
         with Store(self.store_path()) as store:
+            self.tell_remaining(store)
             yield store
 
     @contextmanager
@@ -85,6 +86,11 @@ class App:
             self.tell_damage(writer)
             with Session(writer, actor=actor) as session:
                 yield session
+
+    def tell_remaining(self, store: Store) -> None:
+        """Says what a purge that was killed, and is finished with the opening of the store, left outside of it."""
+        for folder in store.remaining:
+            self.output.note(f"a purge that was killed is finished now; {folder} may still have what it erased")
 
     def tell_damage(self, writer: Writer) -> None:
         """Says, once for each, what of the session's journal cannot be read."""

@@ -162,6 +162,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
 
 def _repaired(app: App) -> Iterator[DoctorItem]:
     with Store(app.store_path()) as store:
+        app.tell_remaining(store)
         accepted = aside.accept(store)
     for notice in accepted:
         yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
@@ -171,6 +172,10 @@ def _repaired(app: App) -> Iterator[DoctorItem]:
 
 def _store(path: Path) -> Iterator[DoctorItem]:
     with Store(path) as store:
+        for folder in store.remaining:
+            yield _note(
+                "purged", f"a killed purge is finished now; {folder} may still have what it erased", "delete it"
+            )
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)
         yield from _checked(store)

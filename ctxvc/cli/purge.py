@@ -93,6 +93,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         journals=list(waiting.journals),
         files=list(waiting.files),
         checkouts=list(waiting.checkouts),
+        remaining=list(waiting.remaining),
         problem=waiting.problem,
     )
     if app.output.json:
@@ -118,6 +119,7 @@ def _pending_lines(output: Output, answer: schemas.PendingPurge) -> Iterator[str
             *[("checkout", f"{folder}{stay}") for folder in answer.checkouts],
         ]
     )
+    yield from _remaining(answer.remaining)
 
 
 def _answer(report: Report) -> schemas.Purged:
@@ -136,6 +138,7 @@ def _answer(report: Report) -> schemas.Purged:
             schemas.PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes
         ],
         checkouts=list(report.checkouts),
+        remaining=list(report.remaining),
         forms=list(report.forms),
         short=report.short,
         copies=[
@@ -148,12 +151,13 @@ def _answer(report: Report) -> schemas.Purged:
 def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
     done = "erased" if answer.done else "would erase"
+    everything = f"every object and file{' of the store' if answer.remaining else ''}: nothing of it is left"
     yield from output.facts(
         [
             (done, Styled(kinds, "green" if answer.done else "yellow")),
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
-            *([("searched", "every object and file: nothing of it is left")] if answer.done else []),
+            *([("searched", everything)] if answer.done else []),
             ("looked for", _forms(answer)),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
@@ -168,6 +172,7 @@ def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
         had = "had some of it" if remote.known else "may have had it"
         push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
         yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope that is there")
+    yield from _remaining(answer.remaining)
     yield from _copies(answer.copies)
     yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
 
@@ -177,6 +182,15 @@ def _forms(answer: schemas.Purged) -> str:
         short = counted(answer.short, "text")
         return f"the text as it is, also in {_FORMS}; {short} of fewer than {SHORTEST} bytes only as JSON quotes it"
     return f"the text as it is, and in {_FORMS}"
+
+
+def _remaining(folders: list[str]) -> Iterator[str]:
+    for folder in folders[:_MOST]:
+        yield safe(
+            f"{folder} may still have it: it was a checkout of this store; if it is there, or was moved, delete it"
+        )
+    if len(folders) > _MOST:
+        yield f"and {len(folders) - _MOST} more"
 
 
 def _copies(copies: list[schemas.PurgedCopy]) -> Iterator[str]:

@@ -614,6 +614,9 @@ class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
     items: list[PurgedScope]
     remotes: list[PurgedRemote]
     checkouts: Annotated[list[str], _field("folders of checkouts that go; `checkout` makes them again")]
+    remaining: Annotated[
+        list[str], _field("folders that may still have it: checkouts that were moved, or that are not empty")
+    ]
     forms: Annotated[list[str], _field("encodings that were looked for besides the text as it is")]
     short: Annotated[int, _field("texts that are too short to look for in other encodings")]
     copies: list[PurgedCopy]
@@ -631,6 +634,7 @@ class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1
     journals: Annotated[list[str], _field("sessions whose journal is replaced")]
     files: Annotated[list[str], _field("files that go, as paths in the store")]
     checkouts: Annotated[list[str], _field("folders that it names; only where it is sealed they go")]
+    remaining: Annotated[list[str], _field("folders that may still have it, once it is finished")]
     problem: Annotated[str, _field("why it can only be discarded; empty where it can be finished")]
 
 

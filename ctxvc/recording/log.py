@@ -21,6 +21,7 @@ def note(store: Path, what: str, words: str) -> None:
     line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(what, 40)}: {one_line(words, _WIDTH)}\n"
     try:
         contained.make_folder(store, "ctxvc/hooks")
+        contained.detach(store, _FILE)
         handle = contained.opened(store, _FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if os.fstat(handle).st_size > LONGEST:
             os.close(handle)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from ctxvc.core import outputs
 from ctxvc.core.outputs import Cut
+from ctxvc.errors import Damaged
 from ctxvc.recording import places
 from ctxvc.store import contained
 from ctxvc.store.outputs import folder
@@ -61,6 +61,17 @@ def _item(item: Any, cutter: _Cutter) -> Any:
     return item
 
 
+def _scanner(store: Path) -> str:
+    """What the store's settings name as its scanner, by the rules of git; empty for none. Raises: CtxvcError."""
+    from ctxvc.store import gitconfig, scanner
+
+    try:
+        settings = dict(gitconfig.settings(contained.read(store, "config", 1 << 20)))
+    except ValueError as error:
+        raise Damaged(f"{store / 'config'} cannot be read: {error}", hint="mend that line, or take it out") from error
+    return settings.get(scanner.SETTING) or ""
+
+
 class _Cutter:
     """Cuts texts, and keeps each that it has cut."""
 
@@ -88,8 +99,5 @@ class _Cutter:
         """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
-        scanner = re.search(
-            rb"^\s*scanner\s*=\s*\"?([^\s\"]+)", contained.read(self._store, "config", 1 << 20), re.MULTILINE
-        )
-        redactor = Redaction(self._store, scanner=scanner[1].decode("utf-8", "replace") if scanner else "").of("")
+        redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")
         return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")

@@ -50,6 +50,8 @@ def work(path: Path, *, linger: float = LINGER) -> None:
         try:
             with locked(places.lock(path), timeout=_PATIENCE):
                 with Store(path) as store:
+                    for folder in store.remaining:
+                        log.note(path, "purge", f"finished; {folder} may still have what it erased")
                     _Recorder(store).run(linger)
         except Conflict:
             return

@@ -80,7 +80,7 @@ def place(store: Store, session: str, scope: str) -> Path:
 
     Raises: Refused where the names, which a store may say itself, would lead out of it.
     """
-    if not all(map(contained.plain, (session, *scope.split("/")))):
+    if not all(map(contained.plain, (session, scope))):
         raise Refused(f"{f'{session}/{scope}'[:100]!r} cannot be the name of a folder", hint="name one: checkout … DIR")
     return store.path / FOLDER / session / scope
 
@@ -204,9 +204,13 @@ def _add(store: Store, folder: Path, commit: str) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is not empty and no checkout of this store", hint="name another folder, or delete it")
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)
+        if folder.is_relative_to(store.path / FOLDER):
+            # `contained.examine` leaves out the insides of checkouts: here a link may lead out of the store.
+            contained.make_folder(store.path, folder.relative_to(store.path).as_posix(), private=True)
+        else:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.chmod(0o700)
     except OSError as error:
         raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
     # Forced, since a folder that somebody deleted is still on git's list.

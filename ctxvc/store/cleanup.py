@@ -25,13 +25,14 @@ _OLD = (
 
 def leftovers(path: Path) -> list[Path]:
     """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
-    return list(_leftovers(path))
+    # A folder of such a name is somebody else's: no writer makes one.
+    return [found for found in _leftovers(path) if found.is_symlink() or not found.is_dir()]
 
 
 def remove(path: Path) -> list[str]:
     """Removes them; gives their paths in the store."""
     removed = []
-    for found in _leftovers(path):
+    for found in leftovers(path):
         found.unlink(missing_ok=True)
         removed.append(str(found.relative_to(path)))
     return removed

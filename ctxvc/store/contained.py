@@ -40,8 +40,9 @@ def examine(store: Path) -> None:
     """Nothing in the store leads out of it, blocks who opens it, or is too large to be read.
 
     Left out are the insides of checkouts, which are a person's to change, and links in `hooks/`, where git looks for
-    programs that ctxvc never runs. What may not be listed is passed over: nothing in it can be opened either.
-    Raises: Refused with the first that is no plain file or folder, or names another repository.
+    programs that ctxvc never runs.
+    Raises: Refused with the first that is no plain file or folder, or names another repository, and for a folder that
+    may not be listed: what is in it could be reached by its name all the same.
     """
     waiting = [("", 0)]
     while waiting:
@@ -56,22 +57,33 @@ def examine(store: Path) -> None:
                         if not (folder.startswith("checkout/") and folder.count("/") == 1):
                             waiting.append((name, depth + 1))
                     elif folder != "hooks":
-                        _check(store, name, entry)
-        except (PermissionError, FileNotFoundError, NotADirectoryError):
-            continue  # closed to this user, or gone meanwhile
+                        with suppress(FileNotFoundError):  # gone meanwhile; the others are there still
+                            _check(store, name, entry)
+        except PermissionError as error:
+            raise Refused(
+                f"cannot read {store / folder}: permission denied",
+                hint="check who owns the store, and its permissions",
+            ) from error
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone meanwhile, or no store at all
 
 
 def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
-    """Raises: Refused for a link, a pipe, a device, and for a file that is longer than its kind ever is."""
+    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, and a file that is longer than its kind is."""
     if not entry.is_file(follow_symlinks=False):
-        with suppress(FileNotFoundError):
-            raise _foreign(store, name, entry.stat(follow_symlinks=False))
-        return
+        raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
         raise Refused(f"{store} takes {_ELSEWHERE[name]} for its own ({name})", hint=_remedy(store, name))
+    if _is_log(name) and entry.stat(follow_symlinks=False).st_nlink > 1:  # git adds to one that is there
+        raise _shared(store, name)
     most = _limit(name)
     if most and (size := entry.stat(follow_symlinks=False).st_size) > most:
         raise Refused(f"{store}: {name} has {size:,} bytes, and may have {most:,}", hint=_remedy(store, name))
+
+
+def _is_log(name: str) -> bool:
+    top, *parts = name.split("/")
+    return top == "logs" or (top == "worktrees" and parts[1:2] == ["logs"])
 
 
 def _limit(name: str) -> int:
@@ -115,12 +127,25 @@ def opened(store: Path, name: str, flags: int) -> int:
     if not stat.S_ISREG(status.st_mode) or (flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1):
         os.close(handle)
         if stat.S_ISREG(status.st_mode):
-            raise Refused(
-                f"{store / name} has a second name, so writing to it may change a file elsewhere",
-                hint="copy the store with `cp -a`, which gives it files of its own",
-            )
+            raise _shared(store, name)
         raise _foreign(store, name, status)
     return handle
+
+
+def detach(store: Path, name: str) -> bool:
+    """The file is one of its own, where it had a second name, as in a copy by hard links; tells whether it had.
+
+    Nobody else writes to it meanwhile: the lock is the caller's. Raises: OSError, Refused.
+    """
+    with _folder(store, name) as (folder, last):
+        try:
+            status = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink == 1:
+        return False
+    replace(store, name, read(store, name, _WHOLE), stat.S_IMODE(status.st_mode))
+    return True
 
 
 def replace(store: Path, name: str, data: bytes, mode: int = 0o600, *, durably: bool = True) -> None:
@@ -207,8 +232,11 @@ def _remove_tree(folder: int, name: str, depth: int) -> None:
     os.rmdir(name, dir_fd=folder)
 
 
-def make_folder(store: Path, name: str) -> None:
-    """The folder is there with those above it, private to this user where it is new. Raises: OSError, Refused."""
+def make_folder(store: Path, name: str, *, private: bool = False) -> None:
+    """The folder is there with those above it, private to this user where it is new. Raises: OSError, Refused.
+
+    With `private` it is that too where it was there before; those above it stay as they are.
+    """
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
         with _folder(store, "/".join(parts[:count])) as (folder, last):
@@ -218,6 +246,16 @@ def make_folder(store: Path, name: str) -> None:
                 status = os.stat(last, dir_fd=folder, follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     raise _foreign(store, "/".join(parts[:count]), status) from None
+            if private and count == len(parts):
+                _close_to_others(folder, last)
+
+
+def _close_to_others(folder: int, name: str) -> None:
+    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
 
 
 def names(store: Path, folder: str) -> list[str]:
@@ -285,6 +323,13 @@ def _reason(store: Path, name: str, folder: int, last: str, error: OSError) -> E
     return error
 
 
+def _shared(store: Path, name: str) -> Refused:
+    return Refused(
+        f"{store / name} has a second name, so writing to it may change a file elsewhere",
+        hint="copy the store with `cp -a`, which gives it files of its own",
+    )
+
+
 def _foreign(store: Path, name: str, status: os.stat_result) -> Refused:
     kinds = (
         (stat.S_ISLNK, "a link"),
@@ -320,10 +365,15 @@ def main_worktree(start: Path) -> Path | None:
 
 
 def pointer(file: Path, base: Path) -> Path | None:
-    """The path that a small file of git's names, as seen from `base`, without links; None where it names none."""
+    """The path that a small file of git's names, as seen from `base`, without links; None where it names none.
+
+    The file is read as git reads it, which takes spaces for a part of the path, and what stands before it only in
+    `.git`: otherwise git could be led where nobody has looked.
+    """
     try:
         data = glance(file, _SMALL + 1, flags=os.O_NOFOLLOW)
-        path = os.fsdecode(data).removeprefix("gitdir:").strip()
+        before = b"gitdir: " if file.name == ".git" else b""
+        path = os.fsdecode(data.removeprefix(before)).rstrip("\r\n") if data.startswith(before) else ""
         return Path(base, path).resolve() if path and len(data) <= _SMALL else None
     except (OSError, ValueError, RuntimeError):  # not there, a NUL in it, links that go round in a circle
         return None

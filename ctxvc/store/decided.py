@@ -18,7 +18,7 @@ import msgspec
 
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, durable, git, trust, worktrees
+from ctxvc.store import cleanup, contained, durable, git, trust, worktrees
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -67,7 +67,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and what is done.
 
-    `begun` is whether some of it is done already. `problem` says why it can only be discarded; empty where it can be
+    `begun` is whether some of it is done already. `remaining` are folders that may still have what is erased, once it
+    is finished (`apply`). `problem` says why it can only be discarded; empty where it can be
     finished. The folders in `checkouts` are named by whoever decided it.
     """
 
@@ -79,6 +80,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     journals: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     checkouts: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -103,8 +105,8 @@ def write(path: Path, state: Decided) -> None:
     _write(path, state)
 
 
-def complete(path: Path) -> None:
-    """Finishes a purge that was killed on this machine.
+def complete(path: Path) -> tuple[str, ...]:
+    """Finishes a purge that was killed on this machine; gives the folders that may still have it, as `apply` does.
 
     Raises: Refused with what was found and what to do, where another decided it; CtxvcError.
     """
@@ -114,17 +116,18 @@ def complete(path: Path) -> None:
         # Whoever is at work on it right now needs no seal.
         with _alone(path):
             if not pending(path):
-                return
+                return ()
         raise
     with _alone(path) as lock:
-        if pending(path):
-            _check_staged(path, _sealed(path))
-            apply(path, lock)
+        if not pending(path):
+            return ()
+        _check_staged(path, _sealed(path))
+        return apply(path, lock)
 
 
 def look(path: Path) -> Pending:
     """The purge that waits. Nothing of it is done. Raises: NotFound where none does, CtxvcError."""
-    _exists(path)
+    _examine(path)
     try:
         state = _read(path)
         begun = _is_begun(path, state)
@@ -140,15 +143,14 @@ def finish(path: Path) -> Pending:
     Where it was decided elsewhere no folder outside the store is touched, whatever it names. Done again after a kill,
     it goes on. Raises: NotFound where none waits; Refused where it names what is not in the store; CtxvcError.
     """
-    _exists(path)
+    _examine(path)
     with _alone(path) as lock:
         state = _read(path)
         _check_staged(path, state)
         found = _pending(path, state, begun=_is_begun(path, state))
         if not found.sealed:
             _write(path, msgspec.structs.replace(state, checkouts=()))
-        apply(path, lock)
-    return found
+        return msgspec.structs.replace(found, remaining=apply(path, lock))
 
 
 def discard(path: Path) -> None:
@@ -156,8 +158,7 @@ def discard(path: Path) -> None:
 
     Raises: NotFound where none waits; Refused where some of it is done already.
     """
-    _exists(path)
-    _check_folders(path)
+    _examine(path)
     with _alone(path):
         try:
             state = _read(path)
@@ -172,9 +173,10 @@ def discard(path: Path) -> None:
             trust.break_seal(state.seal)
 
 
-def apply(path: Path, lock: int) -> None:
+def apply(path: Path, lock: int) -> tuple[str, ...]:
     """What is written down as decided is done. Whoever calls it holds all locks, and says that it is to be done.
 
+    Gives the folders that may still have it: checkouts that are not gone, and those that the store has lost sight of.
     Raises: Refused, and nothing has happened, where it names what is not in the store; CtxvcError.
     """
     folder = path / FOLDER
@@ -192,16 +194,19 @@ def apply(path: Path, lock: int) -> None:
     if state.remotes:
         (path / REMOTES).parent.mkdir(mode=0o700, exist_ok=True)
         durable.replace(path / REMOTES, msgspec.json.encode(state.remotes))
+    remaining = worktrees.lost(path)
     for checked_out in state.checkouts:
-        worktrees.remove(path, Path(checked_out))  # only what ctxvc made here, whatever the list says
+        worktree = worktrees.at(path, Path(checked_out))
+        if not worktrees.remove(path, Path(checked_out)):  # only what ctxvc made here, whatever the list says
+            remaining.append(checked_out)
+        elif worktree is not None:  # whoever goes on after a kill need not look for it
+            contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
     # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
     hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
-    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks):
-        (path / name).unlink(missing_ok=True)
-    for name in state.files:
-        (path / name).unlink(missing_ok=True)
+    for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks, *state.files):
+        _clear(path / name)
     (path / "ctxvc" / "cache").mkdir(mode=0o700, exist_ok=True)
     (path / "objects" / "info").mkdir(exist_ok=True)
     git.run(path, "pack-refs", "--all", inherit=(lock,))
@@ -209,20 +214,27 @@ def apply(path: Path, lock: int) -> None:
     durable.sync_folder(path / "objects" / "pack")
     _remove_state(path)
     trust.break_seal(state.seal)
+    return tuple(dict.fromkeys(remaining))
 
 
 def _only(objects: Path, pack: str) -> None:
     """One pack is left of all objects."""
     if not (objects / "pack" / f"{pack}.pack").exists():
         raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
-    for found in (objects / "pack").iterdir():
-        if not found.name.startswith(f"{pack}."):
-            found.unlink()
+    for file in list((objects / "pack").iterdir()):
+        # A folder is no pack, and somebody else's; what is in it was searched (`searching.files`).
+        if not file.name.startswith(f"{pack}.") and (file.is_symlink() or not file.is_dir()):
+            file.unlink()
     for loose in objects.glob("[0-9a-f][0-9a-f]"):
-        if loose.is_symlink():
-            loose.unlink()
-        else:
-            shutil.rmtree(loose)
+        _clear(loose)
+
+
+def _clear(file: Path) -> None:
+    """The file is gone; so is a folder in its place, or a link."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
 
 
 def _remove_state(path: Path) -> None:
@@ -246,9 +258,15 @@ def _alone(path: Path) -> Iterator[int]:
         yield held.enter_context(locked(path / "ctxvc" / "store.lock"))
 
 
-def _exists(path: Path) -> None:
+def _examine(path: Path) -> None:
+    """A purge waits in a store that git may be started on, and nothing in it leads out: nobody has opened it as yet.
+
+    Raises: NotFound where none waits, CtxvcError.
+    """
     if not pending(path):
         raise NotFound(f"no purge of {path} waits to be finished", hint="`ctxvc purge --help`")
+    contained.examine(path)
+    trust.check(path)
 
 
 def _sealed(path: Path) -> Decided:

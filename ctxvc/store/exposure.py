@@ -35,8 +35,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
 
     `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
-    folders that go. `commits` counts those written anew. `forms` are the encodings that were looked for besides the
-    text as it is; `short` counts the texts that are too short for that. `copies` are places outside the store.
+    folders that go, `remaining` those that may still have it afterwards. `commits` counts those written anew. `forms`
+    are the encodings that were looked for besides the text as it is; `short` counts the texts that are too short for
+    that. `copies` are places outside the store.
     """
 
     kinds: dict[str, int]
@@ -45,6 +46,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     commits: int
     remotes: tuple[tuple[str, str, bool], ...]
     checkouts: tuple[str, ...]
+    remaining: tuple[str, ...] = ()
     forms: tuple[str, ...] = ()
     short: int = 0
     copies: tuple[Copy, ...] = ()

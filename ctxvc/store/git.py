@@ -16,7 +16,7 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import trust
+from ctxvc.store import contained, trust
 
 #: Settings that hold for every call of ours on a repository, whoever made it: git starts no program, reaches no other
 #: machine, and looks into no repository further inside. What a store may set besides is for `trust` to say.
@@ -158,7 +158,11 @@ def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
     Which store that is, is read from the folder once and then held to: nothing in the store can lead git to another.
     Raises: Refused where the folder is no checkout of a store; CtxvcError with git's own words where it fails.
     """
-    git_dir = _linked(folder)
+    return in_worktree(_linked(folder), folder, *arguments, data=data)
+
+
+def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"") -> bytes:
+    """The same where it is known that the store has the folder as `git_dir`, which is `STORE/worktrees/NAME`."""
     store = git_dir.parent.parent
     trust.check(store)
     answer = subprocess.run(
@@ -181,11 +185,9 @@ def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
 
 
 def _linked(folder: Path) -> Path:
-    """What a store keeps of the checkout in `folder`. Raises: Refused, CtxvcError."""
-    data = trust.read_plain(folder / ".git", trust.LARGEST) or b""
-    pointer = os.fsdecode(data).removeprefix("gitdir:").strip()
-    git_dir = Path(folder, pointer).resolve()
-    if not pointer or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
+    """What a store keeps of the checkout in `folder`. Raises: Refused."""
+    git_dir = contained.pointer(folder / ".git", folder)
+    if git_dir is None or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
         raise Refused(f"{folder} is no checkout of a store", hint="`ctxvc checkout` makes one")
     return git_dir
 

@@ -384,7 +384,12 @@ class Journal:
         self._inode = os.fstat(self._reading).st_ino
 
     def _open(self) -> int:
+        if self._writing is not None and os.fstat(self._writing).st_nlink > 1:
+            os.close(self._writing)
+            self._writing = None
         if self._writing is None:
+            if contained.detach(self.path.parent, self.path.name):  # from a backup by hard links, which stays as it is
+                self._hold()
             self._writing = self._opened(os.O_WRONLY | os.O_APPEND)
         return self._writing
 

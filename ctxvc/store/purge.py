@@ -21,7 +21,7 @@ from ctxvc.core import encodings, scoping, secrets, text, wire
 from ctxvc.core.labels import WIDTH
 from ctxvc.core.ledger import Row
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
-from ctxvc.store import addresses, cleanup, decided, durable, exposure, git, searching, upkeep
+from ctxvc.store import addresses, cleanup, contained, decided, durable, exposure, git, searching, upkeep, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.copies import copies
 from ctxvc.store.decided import Decided
@@ -88,7 +88,7 @@ def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Rep
         rewriter = _rewriter(store, prepared)
         report = _report(store, prepared, rewriter, done=True)
         searched = _stage(store, prepared, rewriter, report, lock)
-        decided.apply(store.path, lock)
+        report = msgspec.structs.replace(report, remaining=decided.apply(store.path, lock))
         left = list(searching.left(store.path, prepared.scrub, searched))
     if left:
         raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
@@ -406,7 +406,7 @@ def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
     """Files that go where they have something of it: records that could not be read, and what hooks left to be done."""
     for pattern in ("journal/*.unreadable-*", *(f"hooks/{name}/*" for name in decided.WAITING)):
         for found in (store.path / "ctxvc").glob(pattern):
-            if scrub.touches(found.read_bytes()):
+            if any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
                 yield str(found.relative_to(store.path))
 
 
@@ -451,6 +451,7 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         commits=len(rewriter.commits),
         remotes=tuple(exposure.remotes(store, rewriter)),
         checkouts=tuple(exposure.checkouts(store)),
+        remaining=tuple(worktrees.lost(store.path)),
         forms=encodings.FORMS,
         short=sum(len(word) < encodings.SHORTEST for word in scrub.words),
         done=done,

@@ -84,7 +84,11 @@ def _hint(path: Path, where: Path) -> str:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The files of a store but for its objects."""
+    """The files of a store but for its objects; those in a folder among the packs, which git passes over, are none."""
     for name in sorted(os.listdir(path)):
         if name != "objects":
             yield from contained.files(path / name)
+    with os.scandir(path / "objects" / "pack") as entries:
+        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for folder in sorted(folders):
+        yield from contained.files(folder)

@@ -58,8 +58,10 @@ class Store:
         self.path = path = path.absolute()
         contained.examine(path)
         trust.check(path)
+        #: Folders that may still have what a purge erases, which was killed, and finished just now.
+        self.remaining: tuple[str, ...] = ()
         if decided.pending(path):
-            decided.complete(path)  # a purge was killed: what it erases must not be read any more
+            self.remaining = decided.complete(path)  # what it erases must not be read any more
         self.repository = git.open_repository(path)
         settings = git.config(self.repository)
         _check_settings(path, settings)

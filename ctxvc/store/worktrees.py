@@ -64,6 +64,26 @@ def missing(store: Path) -> list[str]:
     return [name for name in contained.names(store, FOLDER) if name not in there]
 
 
+def lost(store: Path) -> list[str]:
+    """Where the missing ones were when the store knew them last: a folder that was moved holds its files still.
+
+    Those among the store's own checkouts are none of them, though the store was moved with them. Raises: as `listed`.
+    """
+    folders = []
+    for name in missing(store):
+        linked = store / FOLDER / name
+        dot_git = contained.pointer(linked / "gitdir", linked)
+        if dot_git is not None and not _moved_along(store, dot_git.parent):
+            folders.append(str(dot_git.parent))
+    return folders
+
+
+def _moved_along(store: Path, folder: Path) -> bool:
+    *_, top, session, scope = ("", "", *folder.parts)
+    own = store / top / session / scope
+    return _inside(store, folder) or (top == "checkout" and own.is_dir() and not folder.exists())
+
+
 def remember(store: Path, folder: Path) -> None:
     """This machine knows from now on that ctxvc made the worktree. Where nothing can be remembered, it does not."""
     worktree = at(store, folder)
@@ -94,8 +114,7 @@ def remove(store: Path, folder: Path) -> bool:
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
     # Not with the folder's own `.git`: what was looked at is what git is given.
-    where = (f"--git-dir={store / FOLDER / worktree.name}", f"--work-tree={worktree.folder}")
-    known = git.run(None, *where, "ls-files", "-z").split(b"\0")
+    known = git.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
     names = [os.fsdecode(name) for name in known if name]
     folders: set[str] = set()
     for name in (*names, DASHBOARD):

@@ -15,10 +15,11 @@ from click.testing import CliRunner
 from ctxvc.cli.main import cli
 from ctxvc.core import outputs
 from ctxvc.core.outputs import Cut
-from ctxvc.errors import NotFound
+from ctxvc.errors import Damaged, NotFound, Refused
 from ctxvc.importing import Follower, import_paths
 from ctxvc.recording import oversized, places
 from ctxvc.session import Session
+from ctxvc.store import git, scanner
 from ctxvc.store.check import verify
 from ctxvc.store.outputs import folder
 from ctxvc.store.store import Store, create
@@ -293,3 +294,33 @@ def test_a_reply_that_quotes_the_words_is_only_a_reply(store: Store, tmp_path: P
 
     with store.writer() as session:
         assert all(row.files == () for row in session.ledger().rows())
+
+
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        ("[ctxvc]\n\tscanner = osprey\n", True),
+        ("[ctxvc]\n\tScanner = osprey\n", True),
+        ("[ctxvc] scanner = osprey\n", True),
+        ('[CTXVC]\nSCANNER="osprey" ; why\n', True),
+        ("[ctxvc]\n\tscanner = osprey\n[ctxvc]\n\tscanner =\n", False),
+        ("[remote]\n\tscanner = osprey\n", False),
+        ("[ctxvc]\n#\tscanner = osprey\n", False),
+    ],
+)
+def test_the_scanner_that_a_hook_asks_is_the_one_that_git_reads(other: Store, words: str, asks: bool) -> None:
+    with (other.path / "config").open("a") as file:
+        file.write(words)
+    if asks:
+        with pytest.raises(Refused, match="'osprey', a scanner that is not known"):
+            cut(other.path, "toolu_1")
+    else:
+        assert "toolu_1" in cut(other.path, "toolu_1")
+    assert (git.config(other.repository).get(scanner.SETTING, "") == "osprey") is asks
+
+
+def test_settings_that_cannot_be_read_let_no_output_pass(other: Store) -> None:
+    (other.path / "config").write_text("[ctxvc\n")
+    with pytest.raises(Damaged, match="cannot be read"):
+        cut(other.path, "toolu_1")
+    assert not list(folder(other.path).glob("*"))

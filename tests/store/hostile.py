@@ -83,9 +83,12 @@ WRITING: tuple[tuple[str, ...], ...] = (
     ("checkout", "--redraw", "SCRATCH/out"), ("run", "say hello", "--yes", "--script", "SCRATCH/script.json"),
     ("ask", "demo", "why?", "--script", "SCRATCH/script.json"), ("demo", "SCRATCH/demo"), ("gc",), ("status",),
     ("purge", "--text", "assert add"), ("purge", "--text", "assert add", "--yes"), ("status",),
+    ("purge", "--finish", "--yes"), ("purge", "--discard", "--yes"),
 )  # fmt: skip
 QUICK: tuple[tuple[str, ...], ...] = (("status",), ("verify", "--quick"), ("doctor",))
-QUICK_WRITING: tuple[tuple[str, ...], ...] = (("note", "-m", "learned"), ("checkout",), ("gc",))
+QUICK_WRITING: tuple[tuple[str, ...], ...] = (
+    ("note", "-m", "learned"), ("checkout",), ("gc",), ("purge", "--finish", "--yes"), ("purge", "--discard", "--yes"),
+)  # fmt: skip
 EVENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SessionStart", {"source": "startup"}), ("UserPromptSubmit", {}),
     ("PostToolUse", {"tool_use_id": "toolu_1", "tool_response": "x" * 5000}), ("PostToolUseFailure", {}),
@@ -122,7 +125,7 @@ class World:
 
         build(self.project)
         for folder in (self.home / ".ssh", self.outside / "folder" / "b", self.outside / "empty", self.temporary):
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         (self.home / ".bashrc").write_text("alias ll='ls -l'\n")
         (self.home / ".ssh" / "id").write_text(f"{PLANTED} a private key\n")
         (self.home / ".gitconfig").write_text("[user]\n\tname = A\n\temail = a@b\n")
@@ -320,6 +323,15 @@ def _forged_worktree(folder: str, *, both: bool = True, settings: str = "") -> C
     return make
 
 
+def _scope_below(world: World, target: Path) -> None:
+    """HEAD is a scope `a/b/c`, and in the place of its checkout `a/b` is a link."""
+    tip = (world.store / "refs/heads/demo/main").read_bytes()
+    _placed(world, "refs/heads/demo/a/b/c").write_bytes(tip)
+    _placed(world, "checkout/demo/a/b").symlink_to(target)
+    for name in ("HEAD", "refs/ctxvc/demo/HEAD"):
+        _placed(world, name).write_text("ref: refs/heads/demo/a/b/c\n")
+
+
 def _state(**fields: Any) -> Callable[[World], None]:
     """A purge that somebody else decided."""
 
@@ -334,6 +346,31 @@ def _state(**fields: Any) -> Callable[[World], None]:
         _placed(world, "ctxvc/purge/state.json").write_text(words)
 
     return make
+
+
+def _checkout_led_astray(world: World) -> None:
+    """`commondir` leads to the store, but to git, which takes the space for a part of the path, to other settings."""
+    linked = _placed(world, "worktrees/main/ ../x").parent.parent
+    (linked / "gitdir").write_text(f"{world.store}/checkout/demo/main/.git\n")
+    (linked / "commondir").write_text(" ../..\n")
+    (linked / "HEAD").write_text((world.store / "refs/heads/demo/main").read_text())
+    (linked / "config").write_text(f"[include]\n\tpath = {world.outside}/fifo\n")
+    for name in ("objects", "refs"):
+        shutil.copytree(world.store / name, linked / name)
+    _placed(world, "checkout/demo/main/.git").write_text(f"gitdir: {linked}\n")
+
+
+def _waits_with_link(world: World, name: str) -> None:
+    """A purge that keeps all that there is, so that it can be finished; and a link in the place of `name`."""
+    _git(world.store.parent, f"--git-dir={world.store}", "repack", "-q", "-a", "-d")
+    if name == "packed-refs":
+        _git(world.store.parent, f"--git-dir={world.store}", "pack-refs", "--all")
+    _state()(world)
+    # What it leads to is put there anew each time, and must then stay.
+    target = world.outside / "led-to"
+    _clear(target)
+    (world.store / name).rename(target)
+    (world.store / name).symlink_to(target)
 
 
 def _config(words: str, file: str = "config") -> Callable[[World], None]:
@@ -432,6 +469,10 @@ _TRUST = {
     "a purge: nothing but itself": _state(),
 }
 _FORGED: dict[str, Callable[[World], None]] = {
+    "a purge that waits: refs that lead out": lambda world: _waits_with_link(world, "refs/heads/demo"),
+    "a purge that waits: packed refs that lead out": lambda world: _waits_with_link(world, "packed-refs"),
+    "a checkout whose repository git reads as another": _checkout_led_astray,
+    "a scope below a link in a checkout": lambda world: _scope_below(world, world.outside / "empty"),
     "a request for a private file": _content(
         "ctxvc/hooks/requests/00000000000000000001-1-a", lambda world: _sealed(_request(world))
     ),

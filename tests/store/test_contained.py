@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -86,6 +88,58 @@ def test_a_pipe_is_not_waited_for_and_a_second_name_not_written_to(tmp_path: Pat
         contained.opened(tmp_path, "second", os.O_WRONLY | os.O_APPEND)
 
     assert contained.read(tmp_path, "second") == b"theirs" and contained.glance(tmp_path / "pipe") == b""
+
+
+@pytest.fixture
+def without_rights() -> Iterator[Path]:
+    """A folder that everybody can reach; inside, nobody's permissions are passed over, also where tests run as root."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        was = os.geteuid()
+        (Path(name) / "closed").mkdir()
+        (Path(name) / "closed" / "cache").symlink_to("/etc")
+        (Path(name) / "closed").chmod(0o311)
+        if was == 0:
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(was)
+            (Path(name) / "closed").chmod(0o700)
+
+
+def test_a_folder_that_may_be_entered_and_not_listed_is_refused(without_rights: Path) -> None:
+    assert (without_rights / "closed" / "cache" / "passwd").exists()  # by its name, a link in it leads out
+    with pytest.raises(Refused, match="closed: permission denied"):
+        contained.examine(without_rights)
+
+
+def test_a_file_that_goes_meanwhile_ends_the_look_at_no_other(
+    tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "top").mkdir()
+    for number in range(20):
+        (tmp_path / "top" / f"file{number}").write_text("ours")
+    (tmp_path / "top" / "link").symlink_to(outside)
+    check = contained._check
+
+    def meanwhile(store: Path, name: str, entry: os.DirEntry[str]) -> None:
+        if name != "link":
+            raise FileNotFoundError
+        check(store, name, entry)
+
+    monkeypatch.setattr(contained, "_check", meanwhile)
+    with pytest.raises(Refused, match="is a link"):
+        contained.examine(tmp_path / "top")
+
+
+@pytest.mark.parametrize("name", ["logs/HEAD", "logs/refs/heads/demo/main", "worktrees/w/logs/HEAD"])
+def test_a_log_of_gits_with_a_second_name_is_refused(path: Path, outside: Path, name: str) -> None:
+    """git adds to a log that is there, whatever the settings say."""
+    (path / name).parent.mkdir(parents=True)
+    os.link(outside / "folder" / "file", path / name)
+    with pytest.raises(Refused, match=f"{name} has a second name"):
+        Store(path)
 
 
 def test_a_store_that_takes_another_repositorys_place_is_refused(path: Path, outside: Path) -> None:
@@ -179,6 +233,31 @@ def test_a_checkout_of_which_a_side_says_otherwise_stays(store: Store, out: Path
     assert not worktrees.remove(store.path, out) and sorted(out.rglob("*")) == before
 
 
+@pytest.mark.parametrize("before", [" ", "gitdir: ", "gitdir:", "\t"])
+def test_git_reads_of_a_checkout_what_was_looked_at_and_no_other_settings(
+    store: Store, out: Path, outside: Path, before: str
+) -> None:
+    """To git what stands before `../..` is a part of the path: it would take `worktrees/out` for the repository."""
+    linked = store.path / "worktrees" / "out"
+    (linked / "commondir").write_text(f"{before}../..\n")
+    for name in (f"{before}..", "objects", "refs"):
+        (linked / name).mkdir(exist_ok=True)
+    (linked / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\texcludesFile = {outside}\n")
+    words = ["git", f"--git-dir={linked}", "rev-parse", "--git-common-dir"]
+    led = subprocess.run(words, capture_output=True, text=True, check=False).stdout.rstrip("\n")
+    assert Path(led) == linked
+    assert worktrees.at(store.path, out) is None and not worktrees.remove(store.path, out)
+
+
+def test_what_is_removed_is_listed_by_git_with_the_stores_own_settings(
+    store: Store, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.path / "worktrees" / "out" / "commondir").write_text("elsewhere\n")
+    worktree = worktrees.Worktree("out", out)
+    monkeypatch.setattr(worktrees, "at", lambda *_: worktree)  # as if it had been changed after the look
+    assert worktrees.remove(store.path, out) and not out.exists()
+
+
 def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path, tmp_path: Path) -> None:
     words = [
         "git",
@@ -197,10 +276,28 @@ def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path
     assert not worktrees.remove(store.path, by_hand.folder) and (by_hand.folder / "ctxvc.json").exists()
 
 
-@pytest.mark.parametrize(("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c")])
+@pytest.mark.parametrize(
+    ("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c"), ("demo", "a/b/c")]
+)
 def test_a_store_cannot_say_where_its_checkouts_go(store: Store, session: str, scope: str) -> None:
     with pytest.raises(Refused):
         place(store, session, scope)
+
+
+def test_a_checkout_in_the_store_is_not_made_through_a_link_inside_another(store: Store, outside: Path) -> None:
+    inside = store.path / "checkout" / "demo" / "other"
+    inside.mkdir(parents=True)
+    (inside / "link").symlink_to(outside / "folder")
+    (outside / "folder").chmod(0o755)
+    for folder in (inside / "link" / "new", inside / "link"):
+        with pytest.raises(Refused):
+            checkout(store, "demo", "main", folder)
+
+    assert [found.name for found in (outside / "folder").iterdir()] == ["file"]
+    assert stat.S_IMODE((outside / "folder").stat().st_mode) == 0o755
+    (inside / "own").mkdir(mode=0o755)
+    assert checkout(store, "demo", "main", inside / "own").files
+    assert stat.S_IMODE((inside / "own").stat().st_mode) == 0o700
 
 
 # --- which store is found

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.store import decided, purge, trust
+from ctxvc.store import checkout, decided, purge, trust
 from ctxvc.store.locks import locked
 from ctxvc.store.purge import Wanted
 from ctxvc.store.store import Store, create
@@ -251,9 +251,15 @@ def test_what_cannot_be_read_can_be_discarded(foreign: Path, data: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["ctxvc/purge", "ctxvc/purge/journal", "ctxvc/journal", "ctxvc/cache", "ctxvc/hooks", "objects/pack"]
-)
-def test_no_link_is_followed(own: Path, tmp_path: Path, name: str) -> None:
+    "name",
+    [
+        "ctxvc/purge", "ctxvc/purge/journal", "ctxvc/journal", "ctxvc/cache", "ctxvc/hooks", "objects/pack",
+        "refs/heads", "refs/heads/demo", "refs/ctxvc",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("machine", ["own", "foreign"])
+def test_no_link_is_followed(request: pytest.FixtureRequest, tmp_path: Path, machine: str, name: str) -> None:
+    own: Path = request.getfixturevalue(machine)
     elsewhere = tmp_path / "elsewhere"
     if (own / name).exists():
         shutil.move(own / name, elsewhere)
@@ -268,10 +274,85 @@ def test_no_link_is_followed(own: Path, tmp_path: Path, name: str) -> None:
         assert standing(elsewhere) == before
 
 
+def test_packed_refs_are_not_written_through_a_link(foreign: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", f"--git-dir={foreign}", "pack-refs", "--all"], check=True)
+    (foreign / "packed-refs").rename(tmp_path / "packed")
+    (foreign / "packed-refs").symlink_to(tmp_path / "packed")
+    before = (tmp_path / "packed").read_bytes()
+
+    for words in (["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        assert run(*words, folder=foreign.parent).exit_code == 1
+        assert (tmp_path / "packed").read_bytes() == before
+
+
+def test_a_setting_that_could_run_a_program_is_refused_before_a_purge_is_finished(foreign: Path) -> None:
+    with (foreign / "config").open("a") as file:
+        file.write("[core]\n\tfsmonitor = true\n")
+    for words in (["purge", "--finish"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        told = run(*words, folder=foreign.parent)
+        assert told.exit_code == 1
+        assert "core.fsmonitor" in told.stderr
+    assert decided.pending(foreign)
+
+
 def test_a_pipe_as_state_is_not_waited_for(foreign: Path) -> None:
     (foreign / decided.FOLDER / decided.STATE).unlink()
     os.mkfifo(foreign / decided.FOLDER / decided.STATE)
     assert run("status", folder=foreign.parent).exit_code == 1
+
+
+def checked_out(project: Path, folder: Path) -> Path:
+    """A store with a secret, and the folder where its scope is checked out. Gives the store."""
+    path = project / ".ctxvc"
+    with create(path) as store:
+        store.create_session("demo")
+        with store.writer("demo") as session:
+            fill(session, steps=1)
+            session.flush()
+        checkout.checkout(store, "demo", "main", folder)
+        checkout.checkout(store, "demo", "main")
+    assert SECRET.encode() in b"".join(standing(folder).values())
+    return path
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_checkout_that_a_moved_store_lost_sight_of_is_told(tmp_path: Path, inside: bool) -> None:
+    project, new = tmp_path / "project", tmp_path / "new"
+    folder = (project if inside else tmp_path) / "view"
+    checked_out(project, folder)
+    project.rename(new)
+    told = f"{folder} may still have it"
+
+    assert told in run("purge", "--text", SECRET, folder=new).stdout
+    done = run("purge", "--text", SECRET, "--yes", folder=new)
+    assert done.exit_code == 0
+    assert told in done.stdout
+    assert "object and file of the store: nothing" in done.stdout
+    assert "checkout/demo" not in done.stdout  # that one goes
+    assert is_erased(new / ".ctxvc")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("words", [["status"], ["doctor"], ["purge", "--finish", "--yes"]], ids=" ".join)
+def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, inside: bool, words: list[str]) -> None:
+    project, new = tmp_path / "project", tmp_path / "new"
+    folder = (project if inside else tmp_path) / "view"
+    decide(checked_out(project, folder), SECRET)
+    project.rename(new)
+
+    done = run(*words, folder=new)
+    assert f"{folder} may still have" in done.stdout + done.stderr
+    assert "checkout/demo/main may still have" not in done.stdout + done.stderr
+    assert not decided.pending(new / ".ctxvc")
+    assert SECRET.encode() in b"".join(standing(new / "view" if inside else folder).values())
+
+
+def test_a_checkout_that_goes_is_not_told(tmp_path: Path) -> None:
+    path = checked_out(tmp_path / "project", tmp_path / "view")
+    decide(path, SECRET)
+    with Store(path) as store:
+        assert store.remaining == ()
+    assert not (tmp_path / "view").exists()
 
 
 def test_folders_that_another_machine_names_stay(foreign: Path, tmp_path: Path) -> None:

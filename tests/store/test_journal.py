@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import Counters
 from ctxvc.errors import Damaged, Refused
+from ctxvc.recording import log
 from ctxvc.store import durable
 from ctxvc.store.journal import (
     FRAME_SIZE,
@@ -379,3 +381,34 @@ def test_a_change_of_an_older_version_has_defaults_and_a_newer_one_s_more_is_pas
 
     _, records, _, _ = Journal(file).read()
     assert [record.changes for _, record in records] == [(change,), (change,)]
+
+
+# --- a file with a second name
+
+
+def test_a_backup_by_hard_links_stays_as_it_is_and_recording_goes_on(tmp_path: Path, path: Path) -> None:
+    with Store(path) as store, store.writer("demo") as session:
+        session.append(human("before"))
+        for number, text in enumerate(("first", "second")):
+            backup = tmp_path / f"backup{number}"
+            shutil.copytree(path, backup, copy_function=os.link)
+            was = (backup / "ctxvc" / "journal" / "demo").read_bytes()
+            session.append(human(text))  # the second time by a handle that is open already
+
+            assert (backup / "ctxvc" / "journal" / "demo").read_bytes() == was
+    assert list(afresh(path).values()) == [b"before", b"first", b"second"]
+    assert list(afresh(tmp_path / "backup1").values()) == [b"before", b"first"]
+    with Store(tmp_path / "backup1") as store, store.writer("demo") as session:
+        session.append(human("there"))
+    assert list(afresh(tmp_path / "backup1").values()) == [b"before", b"first", b"there"]
+    assert list(afresh(path).values()) == [b"before", b"first", b"second"]
+    assert list(afresh(tmp_path / "backup0").values()) == [b"before"]
+
+
+def test_the_log_of_a_backup_by_hard_links_stays_as_it_is(tmp_path: Path, path: Path) -> None:
+    log.note(path, "Stop", "before")
+    os.link(log.file(path), tmp_path / "backup")
+    log.note(path, "Stop", "after")
+
+    assert [line.split(": ")[1] for line in log.entries(path)] == ["before", "after"]
+    assert "after" not in (tmp_path / "backup").read_text()

@@ -21,7 +21,7 @@ from ctxvc.core.plan import Action, Plan
 from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.importing import import_paths
-from ctxvc.store import check, checkout, leaks, plans, purge, purged, searching, trust
+from ctxvc.store import check, checkout, decided, leaks, plans, purge, purged, searching, trust
 from ctxvc.store.copies import copies
 from ctxvc.store.purge import Wanted
 from ctxvc.store.scrub import Scrub
@@ -490,6 +490,45 @@ def test_what_hooks_left_to_be_done_goes_only_where_it_has_it(filled: Path) -> N
         purge.purge(store, Wanted(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
     assert sorted(each.name for each in kept.rglob("*") if each.is_file()) == ["2", "c2-1.txt"]
+
+
+FOREIGN = ["objects/pack/dir", "objects/pack/tmp_dir", "objects/00", "ctxvc/hooks/requests/dir", "FETCH_HEAD"]
+
+
+@pytest.mark.parametrize("where", FOREIGN)
+def test_a_folder_in_the_place_of_a_file_keeps_no_purge_from_its_end(filled: Path, where: str) -> None:
+    shutil.rmtree(filled / where, ignore_errors=True)
+    (filled / where).mkdir(parents=True)
+    (filled / where / "file").write_text("fine")
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert not decided.pending(filled)
+    assert SECRET.encode() not in everything(filled)
+    assert (filled / where).exists() is where.endswith("dir")  # no purge has to do with it
+    with Store(filled) as store:
+        store.clean_up()
+
+
+def test_what_stands_in_a_folder_where_files_are_is_searched_too(filled: Path) -> None:
+    for where in FOREIGN[:2]:
+        (filled / where).mkdir()
+        (filled / where / "file").write_text(SECRET)
+        with Store(filled) as store, pytest.raises(Refused, match=f"{where}/file has some of it"):
+            purge.purge(store, Wanted(texts=(SECRET,)))
+        shutil.rmtree(filled / where)
+    (filled / FOREIGN[3]).mkdir(parents=True)
+    (filled / FOREIGN[3] / "file").write_text(SECRET)
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert SECRET.encode() not in everything(filled)
+
+
+def test_a_file_in_the_place_of_a_folder_of_objects_goes(filled: Path) -> None:
+    shutil.rmtree(filled / "objects" / "00", ignore_errors=True)
+    (filled / "objects" / "00").write_text("fine")
+    with Store(filled) as store:
+        purge.purge(store, Wanted(texts=(SECRET,)))
+    assert SECRET.encode() not in everything(filled)
 
 
 @pytest.mark.parametrize("where", ["log", "object"])
