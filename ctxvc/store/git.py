@@ -16,7 +16,7 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import trust
+from ctxvc.store import identity, trust
 
 #: Settings that hold for every call of ours on a repository, whoever made it: git starts no program, reaches no other
 #: machine, and looks into no repository further inside. What a store may set besides is for `trust` to say.
@@ -182,7 +182,7 @@ def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
 
 def _linked(folder: Path) -> Path:
     """What a store keeps of the checkout in `folder`. Raises: Refused, CtxvcError."""
-    data = trust.read_plain(folder / ".git", trust.LARGEST) or b""
+    data = identity.read_plain(folder / ".git", trust.LARGEST) or b""
     pointer = os.fsdecode(data).removeprefix("gitdir:").strip()
     git_dir = Path(folder, pointer).resolve()
     if not pointer or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():

@@ -120,6 +120,41 @@ def test_without_a_data_folder_a_seal_holds_too(tmp_path: Path, monkeypatch: pyt
     assert not seals.is_sealed_here(tmp_path, b"words", made)
 
 
+def test_a_key_lies_in_the_persons_own_data_folder_or_in_the_private_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With somebody else's home, as under sudo, or none at all, nothing is made in a home."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    private = tmp_path / f"ctxvc-{os.geteuid()}" / "key"
+
+    linked = tmp_path / "linked" / ".local" / "share"
+    linked.mkdir(parents=True)
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (linked / "ctxvc").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("HOME", str(tmp_path / "linked"))
+    seals.seal(tmp_path, b"words")
+    assert (tmp_path / "disk" / "key").exists() and not private.exists()
+
+    passwd = tmp_path / "of passwd"
+    passwd.mkdir()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: str(path).replace("~", str(passwd)))
+    made = seals.seal(tmp_path, b"words")
+    assert private.exists() and list(passwd.iterdir()) == []
+    assert seals.is_sealed_here(tmp_path, b"words", made)
+
+    private.unlink()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    monkeypatch.setenv("HOME", str(theirs))
+    real, owner = os.geteuid(), theirs.stat().st_uid
+    monkeypatch.setattr("ctxvc.store.identity.os.geteuid", lambda: real + 1)
+    assert owner == real
+    with pytest.raises(OSError, match="no place for a key"):
+        seals.seal(tmp_path, b"words")
+    assert list(theirs.iterdir()) == []
+
+
 def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests.post(path, Request("Stop", "/t/mine.jsonl"))
     for number, data in enumerate(
