@@ -2,8 +2,9 @@
 
 A store that came from elsewhere can hold files that look the same. Only what is sealed with a key outside the store is
 obeyed. The key is the person's, or, where they have no data folder (no home, a read-only one), one that lasts until the
-temporary folder is cleared: recording works there too. A seal is bound to the store's place: in a copy it says nothing.
-Hooks make several a second, so nothing is written down for one.
+temporary folder is cleared: recording works there too. A seal is bound to the store's id, so a store that was moved
+goes on; in a copy it says what this machine once wrote for the original, which does no harm there (decision 17). Hooks
+make several a second, so nothing is written down for one.
 """
 
 from __future__ import annotations
@@ -26,25 +27,35 @@ _BYTES = 32
 
 
 def seal(store: Path, payload: bytes) -> str:
-    """The seal of this machine on `payload` in the store at `store`. Raises: OSError where no key can be kept."""
+    """The seal of this machine on `payload` in the store at `store`, which has an id afterwards.
+
+    Raises: OSError where no key can be kept, or no id.
+    """
+    try:
+        name = identity.make_id(store)
+    except CtxvcError as error:
+        raise OSError(str(error)) from error
     for folder in _folders(make=True):
         with suppress(OSError):
-            return _mac(_key(folder, make=True), store, payload)
+            return _mac(_key(folder, make=True), name, payload)
     raise OSError("no place for a key: neither the data folder nor the temporary one can be written to")
 
 
 def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
     """Whether this machine has sealed `payload` for this store."""
+    name = identity.store_id(store)
+    if not name:
+        return False
     for folder in _folders(make=False):
         with suppress(OSError):
-            if hmac.compare_digest(_mac(_key(folder, make=False), store, payload).encode(), seal.encode()):
+            if hmac.compare_digest(_mac(_key(folder, make=False), name, payload).encode(), seal.encode()):
                 return True
     return False
 
 
-def _mac(key: bytes, store: Path, payload: bytes) -> str:
-    place = os.fsencode(os.path.realpath(store))
-    return hmac.new(key, b"ctxvc place 1\0%d:%s%s" % (len(place), place, payload), hashlib.sha256).hexdigest()
+def _mac(key: bytes, name: str, payload: bytes) -> str:
+    # The key is that of `trust.seal` too: what stands first says which of the two it is.
+    return hmac.new(key, b"ctxvc mark 1\0%s\0%s" % (name.encode(), payload), hashlib.sha256).hexdigest()
 
 
 def _folders(*, make: bool) -> Iterator[Path]:
