@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import lzma
+import os
 import re
 import shlex
 import shutil
@@ -265,10 +266,26 @@ def _hooks(store: Store) -> Iterator[DoctorItem]:
         yield _problem("hooks", found, "ctxvc watch --once")
     for entry in log.entries(store.path):
         yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
-    if told := committed.pending(store.path):
-        yield _note("hooks", f"{counted(len(told), 'code commit')} not linked yet", "ctxvc why HEAD")
-    if places.home(store.path).is_dir() and not (waiting or left or told or log.entries(store.path)):
+    commits = committed.pending(store.path)
+    if told := sum(commit is not None for _, commit in commits):
+        yield _note("hooks", f"{counted(told, 'code commit')} not linked yet", "ctxvc why HEAD")
+    # Of an older version, of another machine, or of whoever the store came from: only a person can tell.
+    foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
+    if foreign:
+        found = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
+        yield _note("hooks", found, f"ctxvc import; {_removal(foreign)}")
+    unknown = [path for path, commit in commits if commit is None and os.path.lexists(path)]
+    if unknown:
+        found = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
+        yield _note("hooks", found, _removal(unknown))
+    quiet = not (waiting or left or commits or foreign or log.entries(store.path))
+    if quiet and places.home(store.path).is_dir():
         yield _ok("hooks", "nothing went wrong in them")
+
+
+def _removal(paths: list[Path]) -> str:
+    """The command that removes them; of many the first ones."""
+    return f"rm -r {' '.join(shlex.quote(str(path)) for path in paths[:_MOST_NAMED])}"
 
 
 def _store_hooks(store: Store) -> Iterator[DoctorItem]:

@@ -187,10 +187,12 @@ def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, mo
         places.put(path, path / "ctxvc" / "hooks" / "requests" / f"{number}", data)
 
     assert [request.transcript for _, request in requests.pending(path)] == ["/t/mine.jsonl"]
-    assert len(contained.names(path, requests.FOLDER)) == 1
+    assert len(contained.names(path, requests.FOLDER)) == 3  # another version, or another home, may want them
+    assert [found.name for found in requests.foreign(path)] == ["0", "1"]
     monkeypatch.setenv("HOME", str(tmp_path / "another"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert requests.pending(path) == []
+    assert len(requests.foreign(path)) == len(contained.names(path, requests.FOLDER)) == 3
 
 
 # --- worktrees
