@@ -292,6 +292,9 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
     for name in githooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    if others := githooks.others(store.path):
+        found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
+        yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
     if remotes and not githooks.is_ours(store.path / "hooks" / "pre-push"):
         found = "the store has a remote, and a plain `git push` would not be searched for secrets"
@@ -327,7 +330,7 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
     if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
         yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
     if gone := len(worktrees.missing(store.path)):
-        mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
+        mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
         yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
     for folder in here[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):

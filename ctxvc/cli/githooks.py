@@ -90,6 +90,17 @@ def is_ours(path: Path) -> bool:
     return _MARK in contained.glance(path, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
 
 
+def others(store: Path) -> list[Path]:
+    """Hooks that git would run in the store and that are none of these scripts."""
+    try:
+        found = sorted((store / "hooks").iterdir())
+    except OSError:  # mostly there is no such folder
+        return []
+    return [
+        path for path in found if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
+    ]
+
+
 def _script(name: str, program: str) -> bytes:
     # A function, since the program's path may have what a template takes for a group.
     return _PROGRAM.sub(lambda _: f"program={program}", (scripts() / name).read_text("utf-8")).encode()

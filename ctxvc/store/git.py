@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -69,6 +70,15 @@ OLDEST = (2, 36)
 _EXACTLY = pygit2.enums.RepositoryOpenFlag.NO_SEARCH | pygit2.enums.RepositoryOpenFlag.NO_DOTGIT
 _LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2.enums.ConfigLevel.GLOBAL)
 _settings_lock = threading.Lock()
+
+
+def advice(*words: str | Path) -> str:
+    """A command line of git's that a person is told to run on a store: it runs no hook and no monitor of the store's.
+
+    What has its own way to run a program besides, as a filter, is for `trust` to find.
+    """
+    quoted = (shlex.quote(str(word)) for word in words)
+    return " ".join(("git", "-c core.hooksPath=/dev/null", "-c core.fsmonitor=false", *quoted))
 
 
 def environment() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time as clock
@@ -318,6 +319,28 @@ def test_what_another_machine_left_for_itself_is_told_of_and_goes_by_the_command
     for item in told:
         subprocess.run(item["mend"].removeprefix("ctxvc import; "), shell=True, check=True)
     assert [item["level"] for item in items(run, project, "hooks")] == ["ok"]
+
+
+def test_a_hook_that_the_store_brought_is_told_of_and_not_run_by_what_is_advised(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    assert run("checkout", "demo/main", tmp_path / "out", folder=project).exit_code == 0
+    assert run("install", "git-hooks", folder=project).exit_code == 0
+    assert items(run, project, "git hooks") == []
+    for name in ("post-checkout", "reference-transaction", "unused.sample"):
+        hook = project / FOLDER / "hooks" / name
+        hook.unlink(missing_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(tmp_path / 'ran'))}\n")
+        hook.chmod(0o755)
+    (tmp_path / "out" / "mine.txt").write_text("a person's")
+
+    (told,) = items(run, project, "git hooks")
+    assert told["found"].endswith("not ctxvc's: post-checkout, reference-transaction")
+    (changed,) = [item for item in items(run, project, "checkouts") if item["level"] == "note"]
+    subprocess.run(changed["mend"], shell=True, check=True, capture_output=True)
+    assert not (tmp_path / "out" / "mine.txt").exists() and not (tmp_path / "ran").exists()
+    subprocess.run(changed["mend"].replace("-c core.hooksPath=/dev/null", ""), shell=True, check=True)
+    assert (tmp_path / "ran").exists()
 
 
 def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:
