@@ -19,7 +19,7 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.events import Opened, Said
 from ctxvc.core.wire import call_part, result_part, text_part
 from ctxvc.recording import log
-from ctxvc.store import committed, git, links
+from ctxvc.store import allowlist, committed, git, links
 from ctxvc.store.checkout import checkout
 from ctxvc.store.record import record
 from ctxvc.store.store import Store
@@ -248,6 +248,28 @@ def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Sto
     shown = in_git(project, f"--git-dir={moved}", "log", "-p", "-1", "--format=", "demo/main").stdout
 
     assert '+    "command": "ls ä",\n+    "limit": 3\n' in shown
+
+
+def test_git_log_in_a_project_runs_no_module_of_the_project(store: Store, project: Path) -> None:
+    with store.writer("demo") as session:
+        session.append(Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls"}'),), key="a2"))
+        session.finish()
+    (project / "json").mkdir()
+    (project / "json" / "__init__.py").touch()
+    (project / "json" / "tool.py").write_text(f"open({str(project / 'ran')!r}, 'w')")
+    (old,) = allowlist.OLD_TEXTCONVS
+    log = (f"--git-dir={store.path}", "log", "-p", "-1", "--format=", "demo/main")
+    in_git(project, f"--git-dir={store.path}", "config", allowlist.TEXTCONV, old)
+    in_git(project, *log)
+    assert (project / "ran").exists()
+    (project / "ran").unlink()
+
+    Store(store.path).close()  # what was installed before is no reason to refuse the store
+    assert ctxvc(project, "doctor").stdout.count("ctxvc install git-hooks") == 1
+    install(project, "git-hooks")
+
+    assert '+    "command": "ls"\n' in in_git(project, *log).stdout and not (project / "ran").exists()
+    assert "ctxvc install git-hooks" not in ctxvc(project, "doctor").stdout
 
 
 def test_a_push_of_a_sound_store_goes_through_and_one_with_a_secret_does_not(

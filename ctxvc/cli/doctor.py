@@ -26,6 +26,7 @@ from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
 from ctxvc.store import (
+    allowlist,
     aside,
     check,
     checkout,
@@ -292,6 +293,9 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
     for name in githooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
+        found = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
+        yield _problem("git hooks", found, f"ctxvc install {githooks.STORE}")
     if others := githooks.others(store.path):
         found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
         yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
