@@ -250,6 +250,40 @@ def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Sto
     assert '+    "command": "ls ä",\n+    "limit": 3\n' in shown
 
 
+def test_a_project_that_only_names_another_repository_changes_nothing_in_it(project: Path, tmp_path: Path) -> None:
+    exclude, hooks = project / ".git" / "info" / "exclude", project / ".git" / "hooks" / "post-commit"
+    before = exclude.read_bytes()
+    for name in ("pointer", "link", "common"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pointer" / ".git").write_text(f"gitdir: {project / '.git'}\n")
+    (tmp_path / "link" / ".git").symlink_to(project / ".git")
+    in_git(tmp_path / "common", "init", "-q")
+    (tmp_path / "common" / ".git" / "commondir").write_text(f"{project / '.git'}\n")
+    for name in ("pointer", "link", "common"):
+        assert ctxvc(tmp_path / name, "init").exit_code == 0
+        done = ctxvc(tmp_path / name, "install", "post-commit")
+        assert done.exit_code == 1 and "does not have it as a worktree" in done.stderr
+
+    assert exclude.read_bytes() == before and not hooks.exists()
+
+
+def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_path: Path) -> None:
+    commit(project, "a.py")
+    in_git(project, "worktree", "add", "-q", str(tmp_path / "linked"))
+    allow = ("-c", "protocol.file.allow=always")
+    in_git(project, *allow, "submodule", "--quiet", "add", str(project), "sub")
+    (project / "sub" / "below").mkdir()
+    for folder, hooks in (
+        (tmp_path / "linked", project / ".git" / "hooks"),
+        (project / "sub" / "below", project / ".git" / "modules" / "sub" / "hooks"),
+    ):
+        done = ctxvc(folder, "install", "post-commit")
+        assert done.exit_code == 0, done.stderr
+        assert (hooks / "post-commit").exists()
+    assert ctxvc(project / "sub", "init").exit_code == 0
+    assert b".ctxvc/" in (project / ".git" / "modules" / "sub" / "info" / "exclude").read_bytes()
+
+
 def test_git_log_in_a_project_runs_no_module_of_the_project(store: Store, project: Path) -> None:
     with store.writer("demo") as session:
         session.append(Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls"}'),), key="a2"))

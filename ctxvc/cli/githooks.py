@@ -41,6 +41,11 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     if not told:
         raise NotFound(f"{folder} is in no git repository", hint="`git init` makes one; -C DIR names another folder")
     hooks, common = (Path(line) for line in told.splitlines())
+    if git.own_repository(folder) is None:
+        raise Refused(
+            f"the .git of this project names {common}, which does not have it as a worktree or submodule",
+            hint="run it in that repository's own folder; `git worktree repair` mends a worktree that was moved",
+        )
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     inside = [common, *([Path(top)] if top else [])]
     if not any(hooks.resolve().is_relative_to(parent.resolve()) for parent in inside):

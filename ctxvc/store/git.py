@@ -17,7 +17,7 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import identity, trust
+from ctxvc.store import contained, gitconfig, identity, trust
 
 #: Settings that hold for every call of ours on a repository, whoever made it: git starts no program, reaches no other
 #: machine, and looks into no repository further inside. What a store may set besides is for `trust` to say.
@@ -218,6 +218,45 @@ def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (),
         return _asked([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
     except (OSError, subprocess.TimeoutExpired):
         return None
+
+
+def own_repository(folder: Path) -> Path | None:
+    """The repository of the project that `folder` is in; None where there is none, or another project's is named.
+
+    A `.git` file, or a `commondir`, can name any repository of the person's. It counts where that one says so too: as
+    git registers a linked worktree, or a submodule.
+    """
+    told = of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if not told:
+        return None
+    common = Path(os.fsdecode(told.removesuffix(b"\n"))).resolve()
+    here = folder.resolve()
+    for parent in (here, *here.parents):
+        dot_git = parent / ".git"
+        if os.path.lexists(dot_git):
+            return common if _agree(common, dot_git) else None
+    return common if here.is_relative_to(common) else None  # a bare one
+
+
+def _agree(common: Path, dot_git: Path) -> bool:
+    if not dot_git.is_file():
+        return common == dot_git
+    linked = contained.pointer(dot_git, dot_git.parent)
+    if linked is None:
+        return False
+    if contained.is_worktree(linked, dot_git):
+        return common == linked.parent.parent
+    return common == linked and _work_tree(common) == dot_git.parent
+
+
+def _work_tree(git_dir: Path) -> Path | None:
+    """The folder that a repository's own settings say is its work tree: a submodule's do."""
+    try:
+        data = identity.read_plain(git_dir / "config", trust.LARGEST) or b""
+        values = [setting.value for setting in gitconfig.settings(data) if setting.key == "core.worktree"]
+    except (CtxvcError, ValueError):
+        return None
+    return Path(git_dir, values[-1]).resolve() if values and values[-1] else None
 
 
 def _asked(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:
