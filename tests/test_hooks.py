@@ -267,6 +267,17 @@ def test_a_project_that_only_names_another_repository_changes_nothing_in_it(proj
     assert exclude.read_bytes() == before and not hooks.exists()
 
 
+def test_a_repository_apart_from_its_project_gets_no_hook_by_itself(tmp_path: Path) -> None:
+    apart = tmp_path / "apart.git"
+    in_git(tmp_path, "init", "-q", f"--separate-git-dir={apart}", "work")
+    assert ctxvc(tmp_path / "work", "init").exit_code == 0
+
+    refused = ctxvc(tmp_path / "work", "install", "post-commit")
+    assert refused.exit_code == 1 and not (apart / "hooks" / "post-commit").exists()
+    assert f"add to {apart / 'hooks' / 'post-commit'}: " in " ".join(refused.stderr.split())
+    assert ctxvc(tmp_path / "work", "sessions").exit_code == 0
+
+
 def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_path: Path) -> None:
     commit(project, "a.py")
     in_git(project, "worktree", "add", "-q", str(tmp_path / "linked"))

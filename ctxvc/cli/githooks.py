@@ -44,7 +44,8 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     if git.own_repository(folder) is None:
         raise Refused(
             f"the .git of this project names {common}, which does not have it as a worktree or submodule",
-            hint="run it in that repository's own folder; `git worktree repair` mends a worktree that was moved",
+            hint=f"`git worktree repair` mends a worktree that was moved; if the repository is yours, add to "
+            f"{hooks / PROJECT}: {_line(program)}",
         )
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     inside = [common, *([Path(top)] if top else [])]
