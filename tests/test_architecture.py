@@ -100,7 +100,7 @@ WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin
 SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 
 #: A child of ours gets this environment, less what could send git elsewhere.
-MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git", "ctxvc.store.trust"})
+MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git", "ctxvc.store.identity"})
 
 HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"})
 

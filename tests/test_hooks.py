@@ -19,7 +19,7 @@ from ctxvc.core.blocks import Message
 from ctxvc.core.events import Opened, Said
 from ctxvc.core.wire import call_part, result_part, text_part
 from ctxvc.recording import log
-from ctxvc.store import committed, git, links
+from ctxvc.store import allowlist, committed, git, links
 from ctxvc.store.checkout import checkout
 from ctxvc.store.record import record
 from ctxvc.store.store import Store
@@ -248,6 +248,73 @@ def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Sto
     shown = in_git(project, f"--git-dir={moved}", "log", "-p", "-1", "--format=", "demo/main").stdout
 
     assert '+    "command": "ls ä",\n+    "limit": 3\n' in shown
+
+
+def test_a_project_that_only_names_another_repository_changes_nothing_in_it(project: Path, tmp_path: Path) -> None:
+    exclude, hooks = project / ".git" / "info" / "exclude", project / ".git" / "hooks" / "post-commit"
+    before = exclude.read_bytes()
+    for name in ("pointer", "link", "common"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pointer" / ".git").write_text(f"gitdir: {project / '.git'}\n")
+    (tmp_path / "link" / ".git").symlink_to(project / ".git")
+    in_git(tmp_path / "common", "init", "-q")
+    (tmp_path / "common" / ".git" / "commondir").write_text(f"{project / '.git'}\n")
+    for name in ("pointer", "link", "common"):
+        assert ctxvc(tmp_path / name, "init").exit_code == 0
+        done = ctxvc(tmp_path / name, "install", "post-commit")
+        assert done.exit_code == 1 and "does not have it as a worktree" in done.stderr
+
+    assert exclude.read_bytes() == before and not hooks.exists()
+
+
+def test_a_repository_apart_from_its_project_gets_no_hook_by_itself(tmp_path: Path) -> None:
+    apart = tmp_path / "apart.git"
+    in_git(tmp_path, "init", "-q", f"--separate-git-dir={apart}", "work")
+    assert ctxvc(tmp_path / "work", "init").exit_code == 0
+
+    refused = ctxvc(tmp_path / "work", "install", "post-commit")
+    assert refused.exit_code == 1 and not (apart / "hooks" / "post-commit").exists()
+    assert f"add to {apart / 'hooks' / 'post-commit'}: " in " ".join(refused.stderr.split())
+    assert ctxvc(tmp_path / "work", "sessions").exit_code == 0
+
+
+def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_path: Path) -> None:
+    commit(project, "a.py")
+    in_git(project, "worktree", "add", "-q", str(tmp_path / "linked"))
+    allow = ("-c", "protocol.file.allow=always")
+    in_git(project, *allow, "submodule", "--quiet", "add", str(project), "sub")
+    (project / "sub" / "below").mkdir()
+    for folder, hooks in (
+        (tmp_path / "linked", project / ".git" / "hooks"),
+        (project / "sub" / "below", project / ".git" / "modules" / "sub" / "hooks"),
+    ):
+        done = ctxvc(folder, "install", "post-commit")
+        assert done.exit_code == 0, done.stderr
+        assert (hooks / "post-commit").exists()
+    assert ctxvc(project / "sub", "init").exit_code == 0
+    assert b".ctxvc/" in (project / ".git" / "modules" / "sub" / "info" / "exclude").read_bytes()
+
+
+def test_git_log_in_a_project_runs_no_module_of_the_project(store: Store, project: Path) -> None:
+    with store.writer("demo") as session:
+        session.append(Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls"}'),), key="a2"))
+        session.finish()
+    (project / "json").mkdir()
+    (project / "json" / "__init__.py").touch()
+    (project / "json" / "tool.py").write_text(f"open({str(project / 'ran')!r}, 'w')")
+    (old,) = allowlist.OLD_TEXTCONVS
+    log = (f"--git-dir={store.path}", "log", "-p", "-1", "--format=", "demo/main")
+    in_git(project, f"--git-dir={store.path}", "config", allowlist.TEXTCONV, old)
+    in_git(project, *log)
+    assert (project / "ran").exists()
+    (project / "ran").unlink()
+
+    Store(store.path).close()  # what was installed before is no reason to refuse the store
+    assert ctxvc(project, "doctor").stdout.count("ctxvc install git-hooks") == 1
+    install(project, "git-hooks")
+
+    assert '+    "command": "ls"\n' in in_git(project, *log).stdout and not (project / "ran").exists()
+    assert "ctxvc install git-hooks" not in ctxvc(project, "doctor").stdout
 
 
 def test_a_push_of_a_sound_store_goes_through_and_one_with_a_secret_does_not(

@@ -15,7 +15,7 @@ from ctxvc.core.text import one_line
 from ctxvc.core.view import folded
 from ctxvc.measure import Meter
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import contained, git, revisions
+from ctxvc.store import contained, git, revisions, worktrees
 from ctxvc.store.store import Store
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
@@ -46,6 +46,8 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         raise click.UsageError("--redraw names its folder: it goes with nothing else")
     taken: list[str] = []
     with app.store() as store:
+        if chosen := redraw or folder:
+            worktrees.remember(store.path, app.path(chosen))  # whoever names a checkout vouches for it
         if redraw:
             done = _redraw(store, app.path(redraw))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import lzma
+import os
 import re
 import shlex
 import shutil
@@ -25,6 +26,7 @@ from ctxvc.core.text import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.recording import log, places, requests
 from ctxvc.store import (
+    allowlist,
     aside,
     check,
     checkout,
@@ -270,16 +272,38 @@ def _hooks(store: Store) -> Iterator[DoctorItem]:
         yield _problem("hooks", found, "ctxvc watch --once")
     for entry in log.entries(store.path):
         yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
-    if told := committed.pending(store.path):
-        yield _note("hooks", f"{counted(len(told), 'code commit')} not linked yet", "ctxvc why HEAD")
-    if places.home(store.path).is_dir() and not (waiting or left or told or log.entries(store.path)):
+    commits = committed.pending(store.path)
+    if told := sum(commit is not None for _, commit in commits):
+        yield _note("hooks", f"{counted(told, 'code commit')} not linked yet", "ctxvc why HEAD")
+    # Of an older version, of another machine, or of whoever the store came from: only a person can tell.
+    foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
+    if foreign:
+        found = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
+        yield _note("hooks", found, f"ctxvc import; {_removal(foreign)}")
+    unknown = [path for path, commit in commits if commit is None and os.path.lexists(path)]
+    if unknown:
+        found = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
+        yield _note("hooks", found, _removal(unknown))
+    quiet = not (waiting or left or commits or foreign or log.entries(store.path))
+    if quiet and places.home(store.path).is_dir():
         yield _ok("hooks", "nothing went wrong in them")
+
+
+def _removal(paths: list[Path]) -> str:
+    """The command that removes them; of many the first ones."""
+    return f"rm -r {' '.join(shlex.quote(str(path)) for path in paths[:_MOST_NAMED])}"
 
 
 def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
     for name in githooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
+        found = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
+        yield _problem("git hooks", found, f"ctxvc install {githooks.STORE}")
+    if others := githooks.others(store.path):
+        found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
+        yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
     if remotes and not githooks.is_ours(store.path / "hooks" / "pre-push"):
         found = "the store has a remote, and a plain `git push` would not be searched for secrets"
@@ -315,7 +339,7 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
     if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
         yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
     if gone := len(worktrees.missing(store.path)):
-        mend = f"git --git-dir={shlex.quote(str(store.path))} worktree prune"
+        mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
         yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
     for folder in here[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):

@@ -41,6 +41,12 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     if not told:
         raise NotFound(f"{folder} is in no git repository", hint="`git init` makes one; -C DIR names another folder")
     hooks, common = (Path(line) for line in told.splitlines())
+    if git.own_repository(folder) is None:
+        raise Refused(
+            f"the .git of this project names {common}, which does not have it as a worktree or submodule",
+            hint=f"`git worktree repair` mends a worktree that was moved; if the repository is yours, add to "
+            f"{hooks / PROJECT}: {_line(program)}",
+        )
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     inside = [common, *([Path(top)] if top else [])]
     if not any(hooks.resolve().is_relative_to(parent.resolve()) for parent in inside):
@@ -88,6 +94,17 @@ def is_ours(path: Path) -> bool:
     except (OSError, RuntimeError):  # links that go round in a circle
         return False
     return _MARK in contained.glance(path, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
+
+
+def others(store: Path) -> list[Path]:
+    """Hooks that git would run in the store and that are none of these scripts."""
+    try:
+        found = sorted((store / "hooks").iterdir())
+    except OSError:  # mostly there is no such folder
+        return []
+    return [
+        path for path in found if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
+    ]
 
 
 def _script(name: str, program: str) -> bytes:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,25 +61,28 @@ def _name() -> str:
 
 
 def pending(store: Path) -> list[tuple[Path, Request]]:
-    """The requests that are not done, oldest first. What is none is removed."""
-    names = contained.names(store, FOLDER)
-    return _read(store, (name for name in names if not name.startswith((".", places.ASIDE))))
+    """The requests of this machine that are not done, oldest first."""
+    return _read(store, (name for name in _names(store) if not name.startswith(places.ASIDE)))
+
+
+def foreign(store: Path) -> list[Path]:
+    """What lies among the requests and is not under this machine's seal: nothing obeys it, and nothing removes it."""
+    return [_folder(store) / name for name in _names(store) if _sealed(store, name) is None]
+
+
+def _names(store: Path) -> Iterator[str]:
+    return (name for name in contained.names(store, FOLDER) if not name.startswith("."))
 
 
 def _read(store: Path, names: Iterable[str]) -> list[tuple[Path, Request]]:
-    found = []
-    for name in names:
-        path = _folder(store) / name
-        try:
-            request = decoded(places.sealed(store, path))
-        except FileNotFoundError:
-            request = None  # it was done meanwhile, or is somebody else's
-        if request is None:
-            with suppress(OSError):  # a folder; nobody needs it gone
-                places.remove(store, path)
-        else:
-            found.append((path, request))
-    return found
+    return [(_folder(store) / name, request) for name in names if (request := _sealed(store, name))]
+
+
+def _sealed(store: Path, name: str) -> Request | None:
+    try:
+        return decoded(places.sealed(store, _folder(store) / name))
+    except FileNotFoundError:  # it was done meanwhile, or is somebody else's
+        return None
 
 
 def set_aside(store: Path, request: Request) -> None:

@@ -11,9 +11,9 @@ from ctxvc.store.gitconfig import Setting
 
 #: What `ctxvc install git-hooks` sets, to the letter: git runs it in the person's own `git diff`, and we never do.
 TEXTCONV = "diff.ctxvc.textconv"
-TEXTCONVS = frozenset(
-    {'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'},
-)
+TEXTCONVS = frozenset({'ctxvc() { python3 -I -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
+#: What it set before: Python takes a `json` of the current folder then. Such a store opens, and `install` replaces it.
+OLD_TEXTCONVS = frozenset({'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
 
 #: Patterns as text: each is compiled when a store has such a setting, and most have few.
 _ANY = r"[^\x00-\x1f\x7f]*"
@@ -129,7 +129,7 @@ def is_harmless(setting: Setting) -> bool:
     if section == "ctxvc" and not name:
         return re.fullmatch(_ANY, value) is not None
     if key == TEXTCONV:
-        return value in TEXTCONVS
+        return value in TEXTCONVS | OLD_TEXTCONVS
     if not name:
         pattern = _VALUES.get(key)
         return pattern is not None and re.fullmatch(pattern, value) is not None

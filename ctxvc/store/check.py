@@ -20,7 +20,7 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.store import aside, check_journal, cleanup, fsck, plans
+from ctxvc.store import aside, check_journal, cleanup, fsck, git, plans
 from ctxvc.store.check_history import History
 from ctxvc.store.findings import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.journal import Change
@@ -203,7 +203,7 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
-            hint = "`git replace -d` takes it away"
+            hint = f"`{git.advice('replace', '-d', _shown(ref.removeprefix('refs/replace/')))}` takes it away"
             findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
         elif not ref.isascii():
             hint = "`git for-each-ref` shows it; rename or delete it"

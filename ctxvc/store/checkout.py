@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -120,7 +119,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
     moves = list(_moves(ledger, gone, came))
     for path in sorted(gone.keys() | came.keys()):
         others.append(f"{path}: {'removed' if path in gone else 'added'}")
-    back = f"git -C {shlex.quote(str(folder))} checkout --detach --force {base[:12]}"
+    back = git.advice("-C", folder, "checkout", "--detach", "--force", base[:12])
     return Changes(
         session=meta.session,
         scope=meta.scope,
@@ -128,7 +127,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
         commits=tuple(commits),
         moves=tuple(moves),
         others=tuple(others),
-        back=f"{back} && git -C {shlex.quote(str(folder))} clean -fdq" if _untracked(folder) else back,
+        back=f"{back} && {git.advice('-C', folder, 'clean', '-fdq')}" if _untracked(folder) else back,
     )
 
 

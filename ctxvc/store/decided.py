@@ -18,7 +18,7 @@ import msgspec
 
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, contained, durable, git, trust, worktrees
+from ctxvc.store import cleanup, contained, durable, git, identity, trust, worktrees
 from ctxvc.store.locks import locked
 
 FOLDER = Path("ctxvc", "purge")
@@ -285,7 +285,7 @@ def _sealed(path: Path) -> Decided:
 
 
 def _is_ours(path: Path, state: Decided) -> bool:
-    return trust.is_sealed_here(trust.store_id(path), _payload(state), state.seal)
+    return trust.is_sealed_here(identity.store_id(path), _payload(state), state.seal)
 
 
 def _pending(path: Path, state: Decided, *, begun: bool) -> Pending:
@@ -311,7 +311,7 @@ def _payload(state: Decided) -> bytes:
 
 def _write(path: Path, state: Decided) -> None:
     try:
-        seal = trust.seal(trust.make_id(path), _payload(state))
+        seal = trust.seal(identity.make_id(path), _payload(state))
     except CtxvcError:
         seal = ""  # whoever finds it killed has to say that it is to be finished
     durable.replace(path / FOLDER / STATE, msgspec.json.encode(msgspec.structs.replace(state, seal=seal)))
@@ -320,7 +320,7 @@ def _write(path: Path, state: Decided) -> None:
 def _read(path: Path) -> Decided:
     """What is decided, all of its names plain ones in the store. Raises: Refused, Damaged."""
     _check_folders(path)
-    data = trust.read_plain(path / FOLDER / STATE, LARGEST)
+    data = identity.read_plain(path / FOLDER / STATE, LARGEST)
     try:
         state = msgspec.json.decode(data or b"", type=Decided)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

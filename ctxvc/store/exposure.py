@@ -125,7 +125,8 @@ def checkouts(store: Store) -> Iterator[str]:
             away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
             raise Refused(
                 f"{folder} is a worktree of this store that ctxvc did not make on this machine",
-                hint=f"look what of it is there; `{away}` takes it off the store's list, and leaves the folder",
+                hint=f"if you made it with ctxvc: `ctxvc checkout SESSION/SCOPE {shlex.quote(str(folder))}` "
+                f"takes it on; if not, `{away}` takes it off the store's list, and leaves the folder",
             )
         if checkout.person_changes(store, folder):
             raise Refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import contained, trust
+from ctxvc.store import contained, gitconfig, identity, trust
 
 #: Settings that hold for every call of ours on a repository, whoever made it: git starts no program, reaches no other
 #: machine, and looks into no repository further inside. What a store may set besides is for `trust` to say.
@@ -29,6 +30,8 @@ _ALONE = (
     "core.sshCommand=false",
     "core.gitProxy=false",
     "core.alternateRefsCommand=false",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
     "credential.helper=",
     "protocol.allow=never",
     "submodule.recurse=false",
@@ -69,6 +72,15 @@ OLDEST = (2, 36)
 _EXACTLY = pygit2.enums.RepositoryOpenFlag.NO_SEARCH | pygit2.enums.RepositoryOpenFlag.NO_DOTGIT
 _LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2.enums.ConfigLevel.GLOBAL)
 _settings_lock = threading.Lock()
+
+
+def advice(*words: str | Path) -> str:
+    """A command line of git's that a person is told to run on a store: it runs no hook and no monitor of the store's.
+
+    What has its own way to run a program besides, as a filter, is for `trust` to find.
+    """
+    quoted = (shlex.quote(str(word)) for word in words)
+    return " ".join(("git", "-c core.hooksPath=/dev/null", "-c core.fsmonitor=false", *quoted))
 
 
 def environment() -> dict[str, str]:
@@ -210,6 +222,45 @@ def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (),
         return _asked([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
     except (OSError, subprocess.TimeoutExpired):
         return None
+
+
+def own_repository(folder: Path) -> Path | None:
+    """The repository of the project that `folder` is in; None where there is none, or another project's is named.
+
+    A `.git` file, or a `commondir`, can name any repository of the person's. It counts where that one says so too: as
+    git registers a linked worktree, or a submodule.
+    """
+    told = of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if not told:
+        return None
+    common = Path(os.fsdecode(told.removesuffix(b"\n"))).resolve()
+    here = folder.resolve()
+    for parent in (here, *here.parents):
+        dot_git = parent / ".git"
+        if os.path.lexists(dot_git):
+            return common if _agree(common, dot_git) else None
+    return common if here.is_relative_to(common) else None  # a bare one
+
+
+def _agree(common: Path, dot_git: Path) -> bool:
+    if not dot_git.is_file():
+        return common == dot_git
+    linked = contained.pointer(dot_git, dot_git.parent)
+    if linked is None:
+        return False
+    if contained.is_worktree(linked, dot_git):
+        return common == linked.parent.parent
+    return common == linked and _work_tree(common) == dot_git.parent
+
+
+def _work_tree(git_dir: Path) -> Path | None:
+    """The folder that a repository's own settings say is its work tree: a submodule's do."""
+    try:
+        data = identity.read_plain(git_dir / "config", trust.LARGEST) or b""
+        values = [setting.value for setting in gitconfig.settings(data) if setting.key == "core.worktree"]
+    except (CtxvcError, ValueError):
+        return None
+    return Path(git_dir, values[-1]).resolve() if values and values[-1] else None
 
 
 def _asked(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:

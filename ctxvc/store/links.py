@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,14 +70,15 @@ _decoder = msgspec.json.Decoder(Link)
 def take(store: Store) -> int:
     """Makes links of all code commits that wait; gives how many. Each is made once, whoever else does the same.
 
+    What this machine did not leave stays where it is.
     Raises: Conflict, CtxvcError, OSError; then what waits, waits still.
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = committed.pending(store.path)
         found = [link for _, told in waiting if told and (link := _link(store, told))]
         made = _write(store, lock, found)
-        for path, _ in waiting:
-            with suppress(OSError):  # a folder is none of ours
+        for path, told in waiting:
+            if told:
                 contained.remove(store.path, f"{committed.FOLDER}/{path.name}")
     return made
 

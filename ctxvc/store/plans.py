@@ -16,6 +16,7 @@ import pygit2
 from ctxvc.core.ledger import Ledger, Meta
 from ctxvc.core.plan import Plan
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
+from ctxvc.store import git
 from ctxvc.store.flush import message
 from ctxvc.store.locks import locked
 from ctxvc.store.packs import Commit, epoch
@@ -147,7 +148,8 @@ def _json(value: Pending | _Counter) -> bytes:
 def _state(store: Store, session: str) -> _State:
     """What the newest commit says. Raises: Damaged, Refused for a newer format."""
     ref = plans_ref(session)
-    hint = f"`git --git-dir={store.path} update-ref -d {ref}` gives up what is left of the plans; no block is in them"
+    remove = git.advice(f"--git-dir={store.path}", "update-ref", "-d", ref)
+    hint = f"`{remove}` gives up what is left of the plans; no block is in them"
     try:
         if ref not in store.repository.references:
             return _State()

@@ -2,8 +2,9 @@
 
 A store that came from elsewhere can hold files that look the same. Only what is sealed with a key outside the store is
 obeyed. The key is the person's, or, where they have no data folder (no home, a read-only one), one that lasts until the
-temporary folder is cleared: recording works there too. A seal is bound to the store's place: in a copy it says nothing.
-Hooks make several a second, so nothing is written down for one.
+temporary folder is cleared: recording works there too. A seal is bound to the store's id, so a store that was moved
+goes on; in a copy it says what this machine once wrote for the original, which does no harm there (decision 17). Hooks
+make several a second, so nothing is written down for one.
 """
 
 from __future__ import annotations
@@ -17,54 +18,65 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from ctxvc.errors import CtxvcError
+from ctxvc.store import identity
+
 #: In the folder: the one secret of this person's machine, of 32 bytes.
 KEY = "key"
 _BYTES = 32
 
 
 def seal(store: Path, payload: bytes) -> str:
-    """The seal of this machine on `payload` in the store at `store`. Raises: OSError where no key can be kept."""
-    for folder in _folders():
+    """The seal of this machine on `payload` in the store at `store`, which has an id afterwards.
+
+    Raises: OSError where no key can be kept, or no id.
+    """
+    try:
+        name = identity.make_id(store)
+    except CtxvcError as error:
+        raise OSError(str(error)) from error
+    for folder in _folders(make=True):
         with suppress(OSError):
-            return _mac(_key(folder, make=True), store, payload)
+            return _mac(_key(folder, make=True), name, payload)
     raise OSError("no place for a key: neither the data folder nor the temporary one can be written to")
 
 
 def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
     """Whether this machine has sealed `payload` for this store."""
-    for folder in _folders():
+    name = identity.store_id(store)
+    if not name:
+        return False
+    for folder in _folders(make=False):
         with suppress(OSError):
-            if hmac.compare_digest(_mac(_key(folder, make=False), store, payload).encode(), seal.encode()):
+            if hmac.compare_digest(_mac(_key(folder, make=False), name, payload).encode(), seal.encode()):
                 return True
     return False
 
 
-def _mac(key: bytes, store: Path, payload: bytes) -> str:
-    place = os.fsencode(os.path.realpath(store))
-    return hmac.new(key, b"ctxvc place 1\0%d:%s%s" % (len(place), place, payload), hashlib.sha256).hexdigest()
+def _mac(key: bytes, name: str, payload: bytes) -> str:
+    # The key is that of `trust.seal` too: what stands first says which of the two it is.
+    return hmac.new(key, b"ctxvc mark 1\0%s\0%s" % (name.encode(), payload), hashlib.sha256).hexdigest()
 
 
-def _folders() -> Iterator[Path]:
-    import platformdirs
-
-    data = platformdirs.user_data_path("ctxvc", appauthor=False)
-    if data.is_absolute():
-        yield data
+def _folders(*, make: bool) -> Iterator[Path]:
+    """Where a key may lie: the person's data folder, if there is one, and then the temporary one."""
+    with suppress(CtxvcError):
+        yield identity.data_folder(make=make)
     import tempfile
 
-    yield Path(tempfile.gettempdir(), f"ctxvc-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"ctxvc-{os.geteuid()}")
+    with suppress(OSError):
+        if make:
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        status = folder.lstat()  # anybody could have put a link there
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+            yield folder
 
 
 def _key(folder: Path, *, make: bool) -> bytes:
-    """The key in a folder that only this user may write to. Raises: OSError."""
-    if make:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder} is open to others")
-    return _read(folder / KEY, status.st_ino, make)
+    """Raises: OSError."""
+    return _read(folder / KEY, folder.stat().st_ino, make)
 
 
 @lru_cache(maxsize=8)
@@ -91,7 +103,7 @@ def _stored(path: Path) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         key = os.read(handle, _BYTES + 1)
-        if os.fstat(handle).st_uid != os.getuid() or len(key) != _BYTES:
+        if os.fstat(handle).st_uid != os.geteuid() or len(key) != _BYTES:
             raise PermissionError(f"{path} is no key of this user")
         return key
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -76,10 +75,8 @@ def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
 def _hint(path: Path, where: Path) -> str:
     """How to get something out of a file that is not ours to change."""
     if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
-        return (
-            f"a name has it: `git --git-dir={shlex.quote(str(path))} branch -D SESSION/SCOPE` removes a scope for good "
-            "(`ctxvc goto` leaves it first)"
-        )
+        remove = git.advice(f"--git-dir={path}", "branch", "-D", "SESSION/SCOPE")
+        return f"a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)"
     return "remove it there first"
 
 

@@ -430,10 +430,9 @@ def _is_store(path: Path) -> bool:
 def _exclude(path: Path) -> None:
     """Keeps the store out of the project's `git status` without touching a tracked file."""
     try:
-        answer = git.of_project(path.parent, "rev-parse", "--git-common-dir")
-        if answer is None:
-            return  # no project repository around it
-        common, line = Path(path.parent, os.fsdecode(answer).strip()), f"{path.name}/"
+        common, line = git.own_repository(path.parent), f"{path.name}/"
+        if common is None:
+            return  # no project repository around it, or not this project's
         contained.make_folder(common, "info")
         # A project from elsewhere may have a link there, or a second name of another file.
         handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)

@@ -7,14 +7,12 @@ person's data folder, never in the store.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import shlex
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -25,10 +23,19 @@ import msgspec
 from ctxvc.core.text import one_line
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import allowlist, durable, gitconfig
+from ctxvc.store.identity import (
+    data_folder,
+    is_id,
+    link_refused,
+    make_file,
+    make_id,
+    no_folder,
+    read_plain,
+    store_id,
+    unreadable,
+)
 from ctxvc.store.locks import locked
 
-#: In the store: what it is called on the machines that know it. Not secret, and nothing follows from it alone.
-ID = Path("ctxvc", "id")
 #: In the data folder.
 KEY = "key"
 STORES = "stores"
@@ -40,7 +47,6 @@ LARGEST = 256 * 1024
 #: No more linked worktrees are looked into.
 _MOST_WORKTREES = 10_000
 _ALTERNATES = "objects/info/alternates"
-_ID = re.compile(r"[0-9a-f]{32}")
 _SEAL = re.compile(r"[0-9a-f]{64}")
 
 
@@ -139,19 +145,19 @@ def _worktree_files(path: Path) -> Iterator[str]:
     folder = path / "worktrees"
     try:
         if folder.is_symlink():
-            raise _link(folder)
+            raise link_refused(folder)
         names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_file(follow_symlinks=False))
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
     if len(names) > _MOST_WORKTREES:
         raise Refused(
             f"{folder} lists {len(names):,} checkouts", hint=f"no more than {_MOST_WORKTREES:,} are looked into"
         )
     for name in names:
         if (folder / name).is_symlink():
-            raise _link(folder / name)
+            raise link_refused(folder / name)
         yield f"worktrees/{name}/config.worktree"
 
 
@@ -243,37 +249,7 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
 
 
-# --- the store's id
-
-
-def store_id(path: Path) -> str:
-    """What the store is called; empty where it has no name yet, or none that can be one."""
-    try:
-        data = _read(path / ID) or b""
-    except CtxvcError:
-        return ""
-    words = data.decode("ascii", "replace").removesuffix("\n")
-    return words if _ID.fullmatch(words) else ""
-
-
-def make_id(path: Path) -> str:
-    """The store's id, made where it has none; of two processes that make one at once, both use the first.
-
-    Raises: CtxvcError where it cannot be written.
-    """
-    if known := store_id(path):
-        return known
-    try:
-        if (path / ID.parent).is_symlink():
-            raise _link(path / ID.parent)
-        _make(path / ID, f"{secrets.token_hex(16)}\n".encode())
-    except OSError as error:
-        raise CtxvcError(
-            f"cannot write {path / ID}: {error.strerror}", hint="check who owns the store and its permissions"
-        ) from error
-    if known := store_id(path):
-        return known
-    raise Damaged(f"{path / ID} is no id of a store", hint="delete that file: a new one is made")
+# --- what it made
 
 
 def remember_made(path: Path) -> None:
@@ -299,7 +275,7 @@ def seal(name: str, payload: bytes) -> str:
         (folder / SEALS).mkdir(mode=0o700, exist_ok=True)
         durable.replace(folder / SEALS / made, b"")
     except OSError as error:
-        raise _no_folder(f"{folder} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
     return made
 
 
@@ -309,7 +285,7 @@ def is_sealed_here(name: str, payload: bytes, seal: str) -> bool:
     Raises: Refused without a data folder, CtxvcError.
     """
     folder = data_folder()
-    if not _SEAL.fullmatch(seal) or not _ID.fullmatch(name) or not (folder / KEY).exists():
+    if not _SEAL.fullmatch(seal) or not is_id(name) or not (folder / KEY).exists():
         return False
     right = hmac.compare_digest(_mac(_own_key(folder), name, payload), seal)
     return right and (folder / SEALS / seal).is_file()
@@ -334,54 +310,16 @@ def _own_key(folder: Path) -> bytes:
     path = folder / KEY
     try:
         if not path.exists():
-            _make(path, secrets.token_bytes(32))
+            make_file(path, secrets.token_bytes(32))
         key = _read(path) or b""
     except OSError as error:
-        raise _no_folder(f"{path} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{path} cannot be written: {error.strerror}") from error
     if len(key) != 32:
         raise CtxvcError(f"{path} is no key", hint="delete that file: a new one is made")
     return key
 
 
-# --- the person's data folder
-
-
-def data_folder(*, make: bool = False) -> Path:
-    """The folder in which this person's machine remembers; with `make` it is there afterwards.
-
-    Raises: Refused where there is none, with the reason: without it all works but `trust` and finishing a purge.
-    """
-    if not any(os.environ.get(name, "").startswith("/") for name in ("HOME", "XDG_DATA_HOME")):
-        raise _no_folder("HOME is not set")
-    from platformdirs import user_data_path
-
-    folder = user_data_path("ctxvc", appauthor=False)
-    if not folder.is_absolute():
-        raise _no_folder(f"{folder} is no full path")
-    try:
-        if make and not folder.exists():
-            nearest = next(parent for parent in folder.parents if parent.exists())
-            if nearest.stat().st_uid != os.geteuid():
-                raise _no_folder(f"{nearest} belongs to another user")
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-        about = folder.stat()
-    except FileNotFoundError:
-        return folder  # nothing is remembered yet
-    except OSError as error:
-        raise _no_folder(f"{folder} cannot be used: {error.strerror}") from error
-    if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
-        raise _no_folder(f"{folder} is not yours")
-    if about.st_mode & 0o022:
-        raise _no_folder(f"others may write to {folder}")
-    return folder
-
-
-def _no_folder(why: str) -> Refused:
-    return Refused(
-        f"this machine can remember nothing for you: {why}",
-        hint="`ctxvc trust` and finishing a purge need a data folder of yours: set HOME to a folder that you can write",
-    )
+# --- what is remembered
 
 
 @contextmanager
@@ -394,7 +332,7 @@ def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
             file = folder / STORES / f"{name}.json"
             yield file, _known(file)
     except OSError as error:
-        raise _no_folder(f"{folder} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
 
 
 def _known(file: Path) -> Remembered | None:
@@ -412,60 +350,8 @@ def _write(file: Path, known: Remembered) -> None:
 # --- files
 
 
-def read_plain(path: Path, most: int) -> bytes | None:
-    """What a plain file holds; None where it is not there. No link is followed and no pipe is waited for.
-
-    Raises: Refused where it is a link, no file, or has more than `most` bytes; CtxvcError where it cannot be read.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise _link(path) from error
-        if error.errno in (errno.ENXIO, errno.ENODEV):
-            raise Refused(
-                f"{path} is no plain file", hint="a store is only data: delete it if you know what it is"
-            ) from error
-        raise _unreadable(path, error) from error
-    try:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            raise Refused(f"{path} is no plain file", hint="a store is only data: delete it if you know what it is")
-        if about.st_size > most:
-            raise Refused(f"{path} has {about.st_size:,} bytes: at most {most:,} are read", hint="look what is in it")
-        with os.fdopen(os.dup(handle), "rb") as file:
-            return file.read(most + 1)[:most]
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    finally:
-        os.close(handle)
-
-
 def _read(path: Path) -> bytes | None:
     return read_plain(path, LARGEST)
-
-
-def _make(path: Path, data: bytes) -> None:
-    """The file at `path` is there, whole; one that is there already stays. Raises: OSError."""
-    own = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    durable.replace(own, data)
-    try:
-        os.link(own, path, follow_symlinks=False)
-    except FileExistsError:
-        pass  # theirs counts
-    finally:
-        own.unlink()
-    durable.sync_folder(path.parent)
-
-
-def _link(path: Path) -> Refused:
-    return Refused(f"{path} is a link: none is followed in a store", hint="put what it leads to in its place")
-
-
-def _unreadable(path: Path, error: OSError) -> CtxvcError:
-    return CtxvcError(f"cannot read {path}: {error.strerror}", hint="check who owns the store, and its permissions")
 
 
 def _real(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time as clock
@@ -13,7 +14,7 @@ import pytest
 
 from ctxvc.cli import githooks
 from ctxvc.core.plan import Action, Plan
-from ctxvc.recording import log, places
+from ctxvc.recording import log, places, requests
 from ctxvc.store import committed, git, plans, purge, scanner
 from ctxvc.store.checkout import checkout
 from ctxvc.store.committed import Told
@@ -300,6 +301,46 @@ def test_checkouts_are_looked_at(run: Run, project: Path, tmp_path: Path) -> Non
     for mend in mends.values():
         subprocess.run(mend, shell=True, check=True, capture_output=True)
     assert [item["level"] for item in items(run, project, "checkouts")] == ["ok"]
+
+
+def test_what_another_machine_left_for_itself_is_told_of_and_goes_by_the_command_alone(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = project / FOLDER
+    requests.post(store, requests.Request("Stop", "/t/a.jsonl"))
+    requests.set_aside(store, requests.Request("Stop", "/t/b.jsonl"))
+    committed.post(store, Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    told = items(run, project, "hooks")
+    assert [item["found"].partition(" that")[0] for item in told] == ["2 requests", "1 code commit"]
+    assert items(run, project, "hooks") == told
+    assert run("why", "HEAD", folder=project).exit_code in (0, 1) and items(run, project, "hooks") == told
+    for item in told:
+        subprocess.run(item["mend"].removeprefix("ctxvc import; "), shell=True, check=True)
+    assert [item["level"] for item in items(run, project, "hooks")] == ["ok"]
+
+
+def test_a_hook_that_the_store_brought_is_told_of_and_not_run_by_what_is_advised(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    assert run("checkout", "demo/main", tmp_path / "out", folder=project).exit_code == 0
+    assert run("install", "git-hooks", folder=project).exit_code == 0
+    assert items(run, project, "git hooks") == []
+    for name in ("post-checkout", "reference-transaction", "unused.sample"):
+        hook = project / FOLDER / "hooks" / name
+        hook.unlink(missing_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(tmp_path / 'ran'))}\n")
+        hook.chmod(0o755)
+    (tmp_path / "out" / "mine.txt").write_text("a person's")
+
+    (told,) = items(run, project, "git hooks")
+    assert told["found"].endswith("not ctxvc's: post-checkout, reference-transaction")
+    (changed,) = [item for item in items(run, project, "checkouts") if item["level"] == "note"]
+    subprocess.run(changed["mend"], shell=True, check=True, capture_output=True)
+    assert not (tmp_path / "out" / "mine.txt").exists() and not (tmp_path / "ran").exists()
+    subprocess.run(changed["mend"].replace("-c core.hooksPath=/dev/null", ""), shell=True, check=True)
+    assert (tmp_path / "ran").exists()
 
 
 def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:

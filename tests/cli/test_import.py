@@ -299,6 +299,47 @@ def test_a_checkout_is_of_the_session_and_scope_that_are_named(run: Run, project
     assert folder("--session", "hostile") == str(inside / "hostile" / "main")
 
 
+def test_checkouts_go_on_where_the_project_was_moved(run: Run, project: Path, tmp_path: Path) -> None:
+    assert run("checkout", "demo/main", tmp_path / "out", folder=project).exit_code == 0
+    moved = project.rename(tmp_path / "moved")
+    git = ["git", f"--git-dir={moved / '.ctxvc'}", "worktree", "repair", str(tmp_path / "out")]
+    subprocess.run(git, check=True, capture_output=True)
+
+    done = run("checkout", "demo/main", tmp_path / "out", folder=moved)
+    assert done.exit_code == 0, done.stderr
+    done = run("purge", "B1", "--yes", folder=moved)
+    assert done.exit_code == 0, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [("checkout", "demo/main"), ("checkout", "--redraw")])
+def test_a_checkout_from_before_there_were_seals_is_taken_on_by_whoever_names_it(
+    run: Run, project: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    run("checkout", "demo/main", tmp_path / "out", folder=project)
+    (project / ".ctxvc" / "worktrees" / "out" / "ctxvc-seal").unlink()
+    refused = run("purge", "B1", "--yes", folder=project)
+    assert refused.exit_code == 1 and f"`ctxvc checkout SESSION/SCOPE {tmp_path / 'out'}`" in refused.stderr
+
+    done = run(*words, tmp_path / "out", folder=project)
+    assert done.exit_code == 0, done.stderr
+    done = run("purge", "B1", "--yes", folder=project)
+    assert done.exit_code == 0, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_which_only_the_store_says_that_it_is_a_checkout_is_not_taken_on(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    run("checkout", "demo/main", tmp_path / "out", folder=project)
+    linked = project / ".ctxvc" / "worktrees" / "out"
+    (linked / "ctxvc-seal").unlink()
+    (tmp_path / "out" / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/out\n")
+    for words in (("demo/main",), ("--redraw",)):
+        assert run("checkout", *words, tmp_path / "out", folder=project).exit_code == 1
+    assert not (linked / "ctxvc-seal").exists()
+
+
 def test_moves_in_a_checkout_are_taken_when_asked(run: Run, project: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run("checkout", "branched/main", out, folder=project)

@@ -1,4 +1,4 @@
-"""Files in a store are reached through no link, seals hold for one place and machine, and worktrees on two words."""
+"""Files in a store are reached through no link, seals hold for one store and machine, and worktrees on two words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxvc.cli import doctor
 from ctxvc.errors import Refused
 from ctxvc.recording import places, requests
 from ctxvc.recording.requests import Request
-from ctxvc.store import contained, exposure, seals, worktrees
+from ctxvc.store import committed, contained, exposure, seals, trust, worktrees
 from ctxvc.store import store as stores
 from ctxvc.store.checkout import checkout, place
 from ctxvc.store.store import Store
@@ -151,27 +151,86 @@ def test_a_store_that_takes_another_repositorys_place_is_refused(path: Path, out
 # --- seals
 
 
-def test_a_seal_holds_for_its_words_its_place_and_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = seals.seal(tmp_path / "a", b"words")
-    (tmp_path / "way").symlink_to(tmp_path)
+@pytest.fixture
+def place_of_seals(tmp_path: Path) -> Path:
+    """What a seal needs of a store."""
+    (tmp_path / "a" / "ctxvc").mkdir(parents=True)
+    return tmp_path / "a"
 
-    assert seals.is_sealed_here(tmp_path / "way" / "a", b"words", made)
-    assert not seals.is_sealed_here(tmp_path / "a", b"other words", made)
+
+def test_a_seal_holds_for_its_words_its_store_and_its_machine(
+    place_of_seals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b" / "ctxvc").mkdir(parents=True)
+    made = seals.seal(place_of_seals, b"words")
+    assert not seals.is_sealed_here(tmp_path / "b", b"words", made)  # it has no id
+    seals.seal(tmp_path / "b", b"words")
+    moved = place_of_seals.rename(tmp_path / "c")
+
+    assert seals.is_sealed_here(moved, b"words", made)
+    assert not seals.is_sealed_here(moved, b"other words", made)
     assert not seals.is_sealed_here(tmp_path / "b", b"words", made)
-    assert not seals.is_sealed_here(tmp_path / "a", b"words", "é")
+    assert not seals.is_sealed_here(moved, b"words", "é")
+    assert not trust.is_sealed_here(trust.store_id(moved), b"words", made)  # it finishes no purge
     monkeypatch.setenv("HOME", str(tmp_path / "another"))
-    assert not seals.is_sealed_here(tmp_path / "a", b"words", made)
+    assert not seals.is_sealed_here(moved, b"words", made)
 
 
-def test_without_a_data_folder_a_seal_holds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_and_code_commits_of_a_store_that_was_moved_are_done(path: Path, tmp_path: Path) -> None:
+    requests.post(path, Request("Stop", "/t/mine.jsonl"))
+    committed.post(path, committed.Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    moved = path.rename(tmp_path / "moved")
+
+    assert [request.transcript for _, request in requests.pending(moved)] == ["/t/mine.jsonl"]
+    assert [told and told.commit for _, told in committed.pending(moved)] == ["a" * 40]
+
+
+def test_without_a_data_folder_a_seal_holds_too(
+    place_of_seals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("no folder can be made below this")
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = seals.seal(tmp_path, b"words")
+    made = seals.seal(place_of_seals, b"words")
 
-    assert seals.is_sealed_here(tmp_path, b"words", made)
+    assert seals.is_sealed_here(place_of_seals, b"words", made)
     (tmp_path / f"ctxvc-{os.getuid()}").chmod(0o777)  # somebody else may have put a key there
-    assert not seals.is_sealed_here(tmp_path, b"words", made)
+    assert not seals.is_sealed_here(place_of_seals, b"words", made)
+
+
+def test_a_key_lies_in_the_persons_own_data_folder_or_in_the_private_temporary_one(
+    place_of_seals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With somebody else's home, as under sudo, or none at all, nothing is made in a home."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    private = tmp_path / f"ctxvc-{os.geteuid()}" / "key"
+
+    linked = tmp_path / "linked" / ".local" / "share"
+    linked.mkdir(parents=True)
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (linked / "ctxvc").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("HOME", str(tmp_path / "linked"))
+    seals.seal(place_of_seals, b"words")
+    assert (tmp_path / "disk" / "key").exists() and not private.exists()
+
+    passwd = tmp_path / "of passwd"
+    passwd.mkdir()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: str(path).replace("~", str(passwd)))
+    made = seals.seal(place_of_seals, b"words")
+    assert private.exists() and list(passwd.iterdir()) == []
+    assert seals.is_sealed_here(place_of_seals, b"words", made)
+
+    private.unlink()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    monkeypatch.setenv("HOME", str(theirs))
+    real, owner = os.geteuid(), theirs.stat().st_uid
+    monkeypatch.setattr("ctxvc.store.identity.os.geteuid", lambda: real + 1)
+    assert owner == real
+    with pytest.raises(OSError, match="no place for a key"):
+        seals.seal(place_of_seals, b"words")
+    assert list(theirs.iterdir()) == []
 
 
 def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +241,12 @@ def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, mo
         places.put(path, path / "ctxvc" / "hooks" / "requests" / f"{number}", data)
 
     assert [request.transcript for _, request in requests.pending(path)] == ["/t/mine.jsonl"]
-    assert len(contained.names(path, requests.FOLDER)) == 1
+    assert len(contained.names(path, requests.FOLDER)) == 3  # another version, or another home, may want them
+    assert [found.name for found in requests.foreign(path)] == ["0", "1"]
     monkeypatch.setenv("HOME", str(tmp_path / "another"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert requests.pending(path) == []
+    assert len(requests.foreign(path)) == len(contained.names(path, requests.FOLDER)) == 3
 
 
 # --- worktrees

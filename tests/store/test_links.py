@@ -158,14 +158,14 @@ def test_a_purge_erases_a_text_from_links_too(store: Store, project: Path) -> No
 
 
 @pytest.mark.parametrize("odd", [b"", b"[]", b"{}", b'["a","b",1,"","",""]', b'["../x","/","t","","",""]', b"\xff"])
-def test_a_file_that_is_no_commit_is_passed_over(store: Store, odd: bytes) -> None:
+def test_a_file_that_is_no_commit_is_passed_over_and_stays(store: Store, odd: bytes) -> None:
     begin(store)
     committed.post(store.path, told(store, NAMES[0]))
     ((path, _),) = committed.pending(store.path)
     path.with_name("00-odd").write_bytes(odd)
 
     assert links.take(store) == 1
-    assert committed.pending(store.path) == []
+    assert committed.pending(store.path) == [(path.with_name("00-odd"), None)]
 
 
 def test_a_file_on_the_branch_that_is_no_link_is_passed_over(store: Store) -> None:

@@ -168,6 +168,19 @@ def test_the_textconv_that_may_be_set_is_the_one_that_install_sets(path: Path) -
         assert git.config(store.repository)[allowlist.TEXTCONV] in allowlist.TEXTCONVS
 
 
+@pytest.mark.parametrize(("key", "name"), [("core.protectNTFS", "git~1"), ("core.protectHFS", ".g\u200cit")])
+def test_a_store_cannot_have_names_taken_that_another_file_system_reads_as_dot_git(
+    path: Path, key: str, name: str
+) -> None:
+    blob = git.run(path, "hash-object", "-w", "--stdin", data=b"[core]\n").decode().strip()
+    words = ("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}/config")
+    git.run(path, "config", key, "false")
+
+    with pytest.raises(CtxvcError, match="git update-index failed"):
+        git.run(path, *words)
+    git.run(path, *words, config=[f"{key}=false"])
+
+
 # --- stores whose settings are hostile
 
 

@@ -1,0 +1,156 @@
+"""The two sides of what a machine remembers: the person's data folder, and the id by which it knows a store.
+
+Hooks ask for both several times a second, so next to nothing is loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.store import durable
+
+#: In the store: what it is called on the machines that know it. Not secret, and nothing follows from it alone.
+ID = Path("ctxvc", "id")
+#: An id has 32 characters and a line end; a file with more is none.
+_LONGEST = 4096
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def is_id(name: str) -> bool:
+    """Whether that can be a store's id."""
+    return _ID.fullmatch(name) is not None
+
+
+# --- the store's id
+
+
+def store_id(path: Path) -> str:
+    """What the store is called; empty where it has no name yet, or none that can be one."""
+    try:
+        data = read_plain(path / ID, _LONGEST) or b""
+    except CtxvcError:
+        return ""
+    words = data.decode("ascii", "replace").removesuffix("\n")
+    return words if is_id(words) else ""
+
+
+def make_id(path: Path) -> str:
+    """The store's id, made where it has none; of two processes that make one at once, both use the first.
+
+    Raises: CtxvcError where it cannot be written.
+    """
+    if known := store_id(path):
+        return known
+    try:
+        if (path / ID.parent).is_symlink():
+            raise link_refused(path / ID.parent)
+        make_file(path / ID, f"{secrets.token_hex(16)}\n".encode())
+    except OSError as error:
+        raise CtxvcError(
+            f"cannot write {path / ID}: {error.strerror}", hint="check who owns the store and its permissions"
+        ) from error
+    if known := store_id(path):
+        return known
+    raise Damaged(f"{path / ID} is no id of a store", hint="delete that file: a new one is made")
+
+
+# --- the person's data folder
+
+
+def data_folder(*, make: bool = False) -> Path:
+    """The folder in which this person's machine remembers; with `make` it is there afterwards.
+
+    Raises: Refused where there is none, with the reason: without it all works but `trust` and finishing a purge.
+    """
+    if not any(os.environ.get(name, "").startswith("/") for name in ("HOME", "XDG_DATA_HOME")):
+        raise no_folder("HOME is not set")
+    from platformdirs import user_data_path
+
+    folder = user_data_path("ctxvc", appauthor=False)
+    if not folder.is_absolute():
+        raise no_folder(f"{folder} is no full path")
+    try:
+        if make and not folder.exists():
+            nearest = next(parent for parent in folder.parents if parent.exists())
+            if nearest.stat().st_uid != os.geteuid():
+                raise no_folder(f"{nearest} belongs to another user")
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        about = folder.stat()
+    except FileNotFoundError:
+        return folder  # nothing is remembered yet
+    except OSError as error:
+        raise no_folder(f"{folder} cannot be used: {error.strerror}") from error
+    if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
+        raise no_folder(f"{folder} is not yours")
+    if about.st_mode & 0o022:
+        raise no_folder(f"others may write to {folder}")
+    return folder
+
+
+def no_folder(why: str) -> Refused:
+    return Refused(
+        f"this machine can remember nothing for you: {why}",
+        hint="`ctxvc trust` and finishing a purge need a data folder of yours: set HOME to a folder that you can write",
+    )
+
+
+# --- files
+
+
+def read_plain(path: Path, most: int) -> bytes | None:
+    """What a plain file holds; None where it is not there. No link is followed and no pipe is waited for.
+
+    Raises: Refused where it is a link, no file, or has more than `most` bytes; CtxvcError where it cannot be read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise link_refused(path) from error
+        if error.errno in (errno.ENXIO, errno.ENODEV):
+            raise Refused(
+                f"{path} is no plain file", hint="a store is only data: delete it if you know what it is"
+            ) from error
+        raise unreadable(path, error) from error
+    try:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise Refused(f"{path} is no plain file", hint="a store is only data: delete it if you know what it is")
+        if about.st_size > most:
+            raise Refused(f"{path} has {about.st_size:,} bytes: at most {most:,} are read", hint="look what is in it")
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(most + 1)[:most]
+    except OSError as error:
+        raise unreadable(path, error) from error
+    finally:
+        os.close(handle)
+
+
+def make_file(path: Path, data: bytes) -> None:
+    """The file at `path` is there, whole; one that is there already stays. Raises: OSError."""
+    own = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    durable.replace(own, data)
+    try:
+        os.link(own, path, follow_symlinks=False)
+    except FileExistsError:
+        pass  # theirs counts
+    finally:
+        own.unlink()
+    durable.sync_folder(path.parent)
+
+
+def link_refused(path: Path) -> Refused:
+    return Refused(f"{path} is a link: none is followed in a store", hint="put what it leads to in its place")
+
+
+def unreadable(path: Path, error: OSError) -> CtxvcError:
+    return CtxvcError(f"cannot read {path}: {error.strerror}", hint="check who owns the store, and its permissions")
