@@ -276,7 +276,7 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
             with case.store.writer("demo", "main") as again:
                 (block,) = again.append(human("again"))
                 assert int(block[1:]) > case.numbers[0]
-        kept = [path for path in case.journal.parent.iterdir() if ".unreadable-" in path.name and path.name[0] != "."]
+        kept = [path for path in case.journal.parent.iterdir() if "~unreadable-" in path.name and path.name[0] != "."]
         assert [path.read_bytes() for path in kept] == [piece]
         assert now.items() <= blocks(case.store).items()
         if not disk.failed:
@@ -313,6 +313,37 @@ def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
     purge.purge(case.store, purge.Wanted(texts=("last word",)))
 
     assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+
+@pytest.mark.parametrize("name", ["notes.unreadable-part", "demo.unreadable-0", "demo.unreadable-0.accepted"])
+def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, name: str) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        for session in ("demo", name):
+            store.create_session(session)
+        with store.writer(name) as session:
+            session.append(human("the word is plum-harbour"), reply("", "a"))
+            session.note("a step is open")
+            session.leave()
+            count = len(session.ledger())
+
+        assert aside.notices(store, "demo") == []
+        assert not [finding for finding in verify(store).findings if finding.level != "note"]
+        assert aside.accept(store) == []
+        purge.purge(store, purge.Wanted(texts=("plum-harbour",)))
+
+        with store.writer(name) as session:
+            assert len(session.ledger()) == count
+
+
+def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) -> None:
+    path = case.store.journal_path("demo.unreadable-12ab")
+    path.write_bytes(b"the word is plum-harbour")
+
+    assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
+    assert [notice.file for notice in aside.accept(case.store)] == [path.name]
+    purge.purge(case.store, purge.Wanted(texts=("last word", "plum-harbour")))
+
+    assert not path.with_name(f"{path.name}.accepted").exists()
 
 
 def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:
