@@ -12,7 +12,7 @@ from ctxvc.core.ledger import Group
 from ctxvc.errors import CtxvcError
 from ctxvc.store import aside, purge
 from ctxvc.store.check import verify
-from ctxvc.store.journal import Frame, Record, parse
+from ctxvc.store.journal import Frame, Record, frame, parse
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
 from tests.upkeep.making import picture
@@ -103,8 +103,8 @@ class Case:
     def places(self) -> list[int]:
         return [at for found in self.records() for at in range(found.start, found.end)]
 
-    def flipped(self, at: int, bit: int) -> bytes:
-        data = bytearray(self.data)
+    def flipped(self, at: int, bit: int, behind: bytes = b"") -> bytes:
+        data = bytearray(self.data + behind)
         data[at] ^= 1 << bit
         self.reset()
         self.journal.write_bytes(data)
@@ -114,6 +114,12 @@ class Case:
         for found in self.journal.parent.iterdir():
             found.unlink()
 
+    def zero_tails(self) -> Iterator[bytes]:
+        """What a power cut leaves of a last record: nothing but zeros, or its first sectors and zeros."""
+        torn = frame(self.records()[-1].seq + 1, bytes(range(1, 250)) * 20)
+        yield bytes(len(torn))
+        yield torn[: 1024 - len(self.data) % 512].ljust(len(torn), b"\0")
+
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
@@ -122,9 +128,9 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     made.store.close()
 
 
-def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch, behind: bytes = b"") -> None:
     """Nothing is missing without a word, no number is given out again, and everybody sees the same afterwards."""
-    data = case.flipped(at, bit)
+    data = case.flipped(at, bit, behind)
     _, tail = parse(data)
     (piece,) = tail.damage
     assert piece.start <= at < piece.end
@@ -168,6 +174,22 @@ def test_one_flipped_bit_costs_what_is_told_and_no_more(case: Case, monkeypatch:
 def test_one_flipped_bit_in_each_byte_of_the_last_twenty_records(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for turn, at in enumerate(case.places()):
         one_bit(case, at, turn % 8, monkeypatch)
+
+
+def test_a_tail_of_zeros_costs_no_record_behind_a_damaged_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what the campaign does below: each record's header, and its payload."""
+    tails = [*case.zero_tails()]
+    for turn, found in enumerate(case.records()):
+        for at in (found.start + turn, (found.start + found.end) // 2):
+            one_bit(case, at, turn % 8, monkeypatch, tails[turn % 2])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_a_tail_of_zeros_behind_each_flipped_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for behind in case.zero_tails():
+        for turn, at in enumerate(case.places()):
+            one_bit(case, at, turn % 8, monkeypatch, behind)
 
 
 @pytest.mark.parametrize("number", range(20))
