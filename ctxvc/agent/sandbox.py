@@ -53,6 +53,11 @@ def environment(
     return env
 
 
+def left_out(source: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """What of the short list commands are not given, since a key stands in it; temporary folders aside."""
+    return [name for name in source if variables.for_command(name) and name not in env and name not in _TEMPORARY]
+
+
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     """Bubblewrap around a project. `bound` are further places that commands may read and write."""
 

@@ -271,12 +271,14 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
 
 def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
     """Raises: BadInput, Refused for a variable that commands are not given."""
-    from ctxvc.agent.sandbox import environment
+    from ctxvc.agent.sandbox import environment, left_out
     from ctxvc.agent.workspace import Workspace
 
     hidden = app.env.hidden() if isinstance(app.env, Environment) else {}
     every = {**hidden, **app.env}
     env = environment(every, names, every, sandboxed=sandbox is not None)
+    if missing := left_out(every, env):
+        app.output.note(f"commands do not get {', '.join(missing)}: the value of a key stands there")
     return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env, sandbox=sandbox)
 
 

@@ -97,6 +97,21 @@ def test_a_command_gets_the_short_list_and_what_is_named() -> None:
     assert "TMPDIR" not in sandbox.environment(env, (), env, sandboxed=True)
 
 
+@pytest.mark.parametrize("name", ["AWS_PROFILE", "AWS_ROLE_SESSION_NAME", "CLOUDSDK_CORE_PROJECT", "AZURE_USERNAME"])
+def test_a_name_that_stands_in_a_path_by_chance_takes_nothing_from_commands(name: str) -> None:
+    env = source(HOME="/home/jonathan", PATH="/home/jonathan/bin:/bin", USER="jonathan")
+    more = {**env, name: "jonathan"}
+    short = sandbox.environment(env, (), env)
+
+    assert sandbox.environment(more, (), more) == short
+    assert sandbox.left_out(more, short) == []
+
+
+def test_what_commands_do_not_get_is_listed() -> None:
+    env = source(USER="sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
+    assert sandbox.left_out(env, sandbox.environment(env, (), env)) == ["USER", "http_proxy"]
+
+
 def test_no_key_is_handed_on_under_any_name() -> None:
     env = source(COPY="Bearer sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
     assert "http_proxy" not in sandbox.environment(env, (), env)
