@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,19 @@ def test_what_is_handed_over_is_read_once_and_whole(monkeypatch: pytest.MonkeyPa
     for nothing in ("", "x", "-1", "9999", "9" * 40):
         monkeypatch.setenv(handover.CHANNEL, nothing)
         assert handover._received() == {}
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "<&-", "<&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_what_is_handed_over_takes_the_place_of_no_closed_stream(tmp_path: Path, streams: str) -> None:
+    script = (
+        "import os, sys; from ctxvc.cli import handover; handle = handover._channel(b'KEY=x');"
+        "open(sys.argv[1], 'w').write(f'{handle} {os.read(handle, 9)}')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "answer")]
+    subprocess.run(["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command], check=True, cwd=handover.PACKAGE.parent)
+
+    number, _, data = (tmp_path / "answer").read_text().partition(" ")
+    assert int(number) > 2 and data == "b'KEY=x'"
 
 
 def test_modules_are_not_looked_for_where_the_agent_writes(tmp_path: Path) -> None:
