@@ -146,6 +146,13 @@ def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: R
         assert (answer["bodies"], answer["searched"], answer["skipped"]) == (3, 2, 1)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_time_that_is_none_is_refused(slow: Path, run: Run, value: str) -> None:
+    for words in (("grep", "needle"), ("recover", "B1", "--grep", "needle")):
+        done = run(*words, "--timeout", value, folder=slow)
+        assert done.exit_code == 2 and "--timeout" in done.stderr
+
+
 def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> None:
     with create(tmp_path / ".ctxvc") as store:
         store.create_session("slow")
