@@ -127,6 +127,11 @@ def sandbox(
             "--sandbox needs bubblewrap (bwrap), which is not there",
             hint="on Debian: apt install bubblewrap; without --sandbox commands run as this account",
         )
+    if not home.is_absolute() or home.resolve() == Path(home.anchor):
+        raise Refused(
+            f"--sandbox hides the home folder, and HOME is {str(home)[:200]!r}: no folder to hide",
+            hint="set HOME to the full path of the home folder",
+        )
     root, home = root.resolve(), home.resolve()
     if home.is_relative_to(root):
         raise Refused(

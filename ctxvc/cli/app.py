@@ -92,8 +92,10 @@ class App:
         from ctxvc.store import aside
 
         for notice in aside.untold(writer.store, writer.name, writer.damage):
-            self.output.note(f"ctxvc: damaged: {notice}: they are kept aside, and all else goes on")
-            self.output.note("hint: `ctxvc verify` tells where; `ctxvc doctor --repair` takes them as lost")
+            self.output.note(f"ctxvc: damaged: {notice}; all else goes on")
+            self.output.note(
+                "hint: `ctxvc verify` tells where; `ctxvc doctor --repair` keeps them aside and takes them as lost"
+            )
 
 
 class Command(click.Command):

@@ -287,7 +287,7 @@ def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
     from ctxvc.agent import sandbox
 
     path, _ = _known(app, "")
-    home = Path(app.env.get("HOME") or Path.home())
+    home = Path(app.env["HOME"]) if "HOME" in app.env else Path.home()
     return sandbox.sandbox(app.folder, home, bound=[app.path(each) for each in bound], store=path, network=network)
 
 
@@ -434,4 +434,5 @@ def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> 
     how, _ = _UNDONE.get(ended.why, ("done", 0))
     waits = ended.why in ("steps", "cost", "stopped")
     more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
-    output.note(f"{how} after {ended.steps} replies{cost}: session {session.name}{more}")
+    replies = "reply" if ended.steps == 1 else "replies"
+    output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")

@@ -213,6 +213,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
     first, second = (run("status", "--session", "demo", folder=project) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
     assert "bytes of the journal of session demo" in first.stderr and "doctor --repair" in first.stderr
+    assert "are kept aside" not in first.stderr, "who only looks keeps nothing"
     assert second.stderr == ""
     assert run("note", "-m", "it goes on", "--session", "demo", folder=project).exit_code == 0
     assert run("status", "--session", "demo", folder=project).stderr == ""
