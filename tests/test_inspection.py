@@ -57,7 +57,7 @@ def restore(session: Writer, *names: str) -> None:
 def found(session: Writer, pattern: str, *others: Writer, **options: Any) -> list[tuple[str, int, str]]:
     """The first place, line and text of each hit."""
     held = bodies(((each, each.scopes()) for each in (session, *others)), lambda _: True)
-    hits = grep.hits(read(session.store, held), compiled(pattern, **options))
+    hits = grep.Search(read(session.store, held), compiled(pattern, **options))
     return [(hit.places[0].address, hit.line, hit.text) for hit in hits]
 
 
@@ -91,7 +91,7 @@ def test_equal_bodies_are_searched_once_and_all_their_places_are_told(session: W
         session.open_scope("aside", "to look", with_messages=True)
 
         held = bodies([(session, ["main", "aside"]), (other, ["main"])], lambda _: True)
-        (hit,) = grep.hits(read(store, held), compiled("same"))
+        (hit,) = grep.Search(read(store, held), compiled("same"))
 
     assert [place.address for place in hit.places] == [
         "demo/main:B1", "demo/main:B2", "demo/aside:B1", "demo/aside:B2", "other/main:B1",
@@ -133,7 +133,7 @@ def test_a_fixed_text_is_found_where_it_is_and_nowhere_else(texts: list[str], wa
     row = Row(id="B1", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=1, sha256="0")
     read_bodies: Any = [(Held([Place(row)]), each.encode()) for each in texts]
 
-    hits = [hit.line for hit in grep.hits(read_bodies, compiled(wanted, fixed=True))]
+    hits = [hit.line for hit in grep.Search(read_bodies, compiled(wanted, fixed=True))]
 
     assert hits == [at for each in texts for at, line in enumerate(each.split("\n"), 1) if wanted in line]
 

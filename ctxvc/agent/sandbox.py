@@ -53,6 +53,11 @@ def environment(
     return env
 
 
+def left_out(source: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
+    """What of the short list commands are not given, since a key stands in it; temporary folders aside."""
+    return [name for name in source if variables.for_command(name) and name not in env and name not in _TEMPORARY]
+
+
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     """Bubblewrap around a project. `bound` are further places that commands may read and write."""
 
@@ -121,6 +126,11 @@ def sandbox(
         raise Refused(
             "--sandbox needs bubblewrap (bwrap), which is not there",
             hint="on Debian: apt install bubblewrap; without --sandbox commands run as this account",
+        )
+    if not home.is_absolute() or home.resolve() == Path(home.anchor):
+        raise Refused(
+            f"--sandbox hides the home folder, and HOME is {str(home)[:200]!r}: no folder to hide",
+            hint="set HOME to the full path of the home folder",
         )
     root, home = root.resolve(), home.resolve()
     if home.is_relative_to(root):

@@ -84,7 +84,9 @@ def unfinished(search: Search, blocks: int) -> str:
     """How far a search of so many blocks came, and what to do, where it did not come to its end; else empty."""
     if search.slow is None:
         return ""
-    return f"{search.slow}: {search.searched:,} of {blocks:,} blocks were searched; {search.slow.hint}"
+    skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""
+    reached = f"{search.searched + search.skipped:,} of {blocks:,} blocks were searched{skipped}"
+    return f"{search.slow}: {reached}; {search.slow.hint}"
 
 
 def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:

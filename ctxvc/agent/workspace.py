@@ -42,6 +42,8 @@ LONGEST = 1_800
 #: Files and hits that are listed at most.
 LISTED = 1_000
 HITS = 200
+#: Files that a slow pattern was given up on, of which the names are told.
+SKIPPED = 5
 #: Characters of a line that a hit shows at most.
 WIDTH = 400
 #: What is named of many changes, or of many commands in the background.
@@ -265,15 +267,21 @@ class Workspace:
     def _search(self, pattern: str, path: str = ".", glob: str = "") -> Outcome:
         wanted = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
         hits: list[str] = []
-        files = 0
+        files, skipped = 0, []
         try:
             for name in self._files(path, glob):
-                hits += islice(self._hits(name, wanted), HITS - len(hits))
+                try:
+                    hits += islice(self._hits(name, wanted), HITS - len(hits))
+                except patterns.SlowLine:
+                    skipped.append(name)
                 if len(hits) == HITS:
                     return _text("\n".join([*hits, f"[the first {HITS} hits; narrow the search]"]))
                 files += 1
         except patterns.Slow as error:
             hits.append(f"[{error}: {files:,} files were searched; {error.hint}]")
+        if skipped:
+            names = ", ".join(skipped[:SKIPPED]) + (", …" if len(skipped) > SKIPPED else "")
+            hits.append(f"[a line takes this pattern too long, so no more was searched of: {names}]")
         return _text("\n".join(hits) or "[no hits]")
 
     def _hits(self, name: str, wanted: patterns.Pattern) -> Iterator[str]:

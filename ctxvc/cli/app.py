@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -97,8 +98,10 @@ class App:
         from ctxvc.store import aside
 
         for notice in aside.untold(writer.store, writer.name, writer.damage):
-            self.output.note(f"ctxvc: damaged: {notice}: they are kept aside, and all else goes on")
-            self.output.note("hint: `ctxvc verify` tells where; `ctxvc doctor --repair` takes them as lost")
+            self.output.note(f"ctxvc: damaged: {notice}; all else goes on")
+            self.output.note(
+                "hint: `ctxvc verify` tells where; `ctxvc doctor --repair` keeps them aside and takes them as lost"
+            )
 
 
 class Command(click.Command):
@@ -134,8 +137,14 @@ def json_option(function: _Function) -> _Function:
     )(function)
 
 
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no time: 0 is for never")
+    return value
+
+
 timeout_option = click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=patterns.COMMAND_SECONDS,
+    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=patterns.COMMAND_SECONDS, callback=_seconds,
     help=f"End the search after so many seconds ({patterns.COMMAND_SECONDS:g}); 0 for never.",
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ CHANNEL = "CTXVC_ENVIRONMENT_FD"
 PACKAGE = Path(__file__).parents[1]
 _VALUED = ("-C", "--session", "--color")
 _CHUNK = 1 << 16
+_LAST_STREAM = 2
 #: Of linux/prctl.h.
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 
@@ -138,17 +139,28 @@ def _start_again(hidden: Mapping[str, str]) -> None:
 def _channel(data: bytes) -> int:
     """A descriptor from which the bytes can be read once; they stand on no disk."""
     if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("environment")
+        handle = _apart(os.memfd_create("environment"))
         _write(handle, data)
         os.lseek(handle, 0, os.SEEK_SET)
         return handle
-    reading, writing = os.pipe()
+    reading, writing = map(_apart, os.pipe())
     if not os.fork():  # a pipe may hold less than there is
         os.close(reading)
         _write(writing, data)
         os._exit(0)
     os.close(writing)
     return reading
+
+
+def _apart(handle: int) -> int:
+    """The same file under a number that is none of the standard streams', of which one may be closed."""
+    lower = []
+    while handle <= _LAST_STREAM:
+        lower.append(handle)
+        handle = os.dup(handle)
+    for each in lower:
+        os.close(each)
+    return handle
 
 
 def _write(handle: int, data: bytes) -> None:

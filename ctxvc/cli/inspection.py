@@ -81,7 +81,7 @@ def grep(
 
     Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
     as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found,
-    and where the time is over: what was found until then is listed.
+    and where the pattern takes too long for a body, or the time is over: what was found is listed.
     """
     app = ctx.ensure_object(App)
     if everywhere and scope:
@@ -101,7 +101,9 @@ def grep(
             found = iter(search)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
             more = sum(1 for _ in found) if limit else 0
-    answer = schemas.Grepped(pattern=source, bodies=len(held), searched=search.searched, more=more, items=listed)
+    answer = schemas.Grepped(
+        pattern=source, bodies=len(held), searched=search.searched, skipped=search.skipped, more=more, items=listed
+    )
     if app.output.json:
         app.output.value(answer)
     elif listed:
@@ -109,13 +111,21 @@ def grep(
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     if search.slow:
-        raise patterns.Slow(
-            f"{search.slow}: {search.searched:,} of {_bodies_words(len(held))} were searched",
-            hint="a simpler pattern, -F for a fixed text, --scope or --kind to search less, --timeout for more time",
-        )
+        raise _unfinished(search, search.slow, len(held))
     if not listed:
         app.output.note(f"nothing matches '{text.one_line(source, 60)}' in {_bodies_words(len(held))}")
         ctx.exit(1)
+
+
+def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> patterns.Slow:
+    """How far the search came, and what to do. More time helps only where that was over."""
+    skipped = f"{_bodies_words(search.skipped)} given up on, for a line in each" if search.skipped else ""
+    if not search.over:
+        hint = "a simpler pattern, with no repeats within repeats, or -F for a fixed text"
+        return patterns.Slow(f"{slow}: {skipped}; all others of {count:,} were searched", hint=hint)
+    hint = "a simpler pattern, -F for a fixed text, --scope or --kind to search less, --timeout for more time"
+    reached = f"{search.searched:,} of {_bodies_words(count)} were searched"
+    return patterns.Slow(f"{slow}: {reached}{skipped and f', {skipped}'}", hint=hint)
 
 
 def _sessions(session: Writer, scope: str | None, *, everywhere: bool) -> Iterator[tuple[Writer, Sequence[str]]]:

@@ -271,12 +271,14 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
 
 def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
     """Raises: BadInput, Refused for a variable that commands are not given."""
-    from ctxvc.agent.sandbox import environment
+    from ctxvc.agent.sandbox import environment, left_out
     from ctxvc.agent.workspace import Workspace
 
     hidden = app.env.hidden() if isinstance(app.env, Environment) else {}
     every = {**hidden, **app.env}
     env = environment(every, names, every, sandboxed=sandbox is not None)
+    if missing := left_out(every, env):
+        app.output.note(f"commands do not get {', '.join(missing)}: the value of a key stands there")
     return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env, sandbox=sandbox)
 
 
@@ -285,7 +287,7 @@ def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
     from ctxvc.agent import sandbox
 
     path, _ = _known(app, "")
-    home = Path(app.env.get("HOME") or Path.home())
+    home = Path(app.env["HOME"]) if "HOME" in app.env else Path.home()
     return sandbox.sandbox(app.folder, home, bound=[app.path(each) for each in bound], store=path, network=network)
 
 
@@ -432,4 +434,5 @@ def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> 
     how, _ = _UNDONE.get(ended.why, ("done", 0))
     waits = ended.why in ("steps", "cost", "stopped")
     more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
-    output.note(f"{how} after {ended.steps} replies{cost}: session {session.name}{more}")
+    replies = "reply" if ended.steps == 1 else "replies"
+    output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")

@@ -488,6 +488,7 @@ class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
     pattern: str
     bodies: Annotated[int, _field("how many there are to search; equal ones count once")]
     searched: Annotated[int, _field("how many were searched; fewer where the pattern took too long")]
+    skipped: Annotated[int, _field("how many were given up on, since one line of each took the pattern too long")]
     more: Annotated[int, _field("lines that match and are not listed")]
     items: list[Hit]
 

@@ -32,6 +32,10 @@ class Slow(BadInput):
     """A search took more time than it may; what was found before stands."""
 
 
+class SlowLine(Slow):
+    """One line alone took the pattern more time than it may; other lines may not."""
+
+
 class Deadline:
     """The end of a search: so many seconds from now, on a clock that is handed in and only ever goes forward."""
 
@@ -96,7 +100,7 @@ class Pattern:
         """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
 
         A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
-        of a window. Raises: Slow where the pattern takes too long, for one line or in all.
+        of a window. Raises: SlowLine where the pattern takes too long for one line, Slow where it does in all.
         """
         end = len(text) if end is None else end
         line, at = text.count("\n", 0, begin) + 1, begin
@@ -131,7 +135,7 @@ class Pattern:
                 match = self._regex.search(line, begin, begin + WINDOW, timeout=self.patience())
             except TimeoutError:
                 self.patience()
-                raise Slow(
+                raise SlowLine(
                     f"the pattern {self.source[:80]!r} takes too long",
                     hint="make it simpler: no repeats within repeats, or search for a fixed text",
                 ) from None

@@ -29,7 +29,14 @@ _CREDENTIAL_PREFIX = (
     "ANTHROPIC_", "CLAUDE_CODE_OAUTH", "OPENAI_", "GEMINI_", "MISTRAL_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCLOUD_",
     "CLOUDSDK_", "BOTO_", "ALIBABA_CLOUD_", "OCI_", "DIGITALOCEAN_", "HCLOUD_", "CLOUDFLARE_", "VAULT_",
 )  # fmt: skip
-_HARMLESS = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PAGER", "GOOGLE_CLOUD_PROJECT", "ANTHROPIC_MODEL"})
+#: Names of these endings open nothing, whatever they begin with: they say where, as whom, and with which settings.
+_HARMLESS = (
+    "_REGION", "_ZONE", "_PROJECT", "_PROFILE", "_USERNAME", "_CONFIG", "_CONFIG_FILE", "_ACCOUNT", "_PAGER", "_MODEL",
+    "_OUTPUT", "_REGION_NAME", "_CONFIG_DIR",
+)  # fmt: skip
+_SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+#: Without these hardly a command works, and a name in them that is also a credential's is there by chance.
+_NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 #: A shorter value is no key, and may stand in another by chance.
 _SHORTEST_KEY = 8
 
@@ -46,11 +53,16 @@ def is_open(name: str) -> bool:
 
 def is_credential(name: str) -> bool:
     """Whether the name is that of a provider's key or of a cloud's credentials."""
-    return name.upper().startswith(_CREDENTIAL_PREFIX) and name.upper() not in _HARMLESS
+    return name.upper().startswith(_CREDENTIAL_PREFIX) and not name.upper().endswith(_HARMLESS)
 
 
 def carried(name: str, environment: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The credential among `names` whose value stands in the variable `name`; empty where none does."""
+    """The credential among `names` whose value stands in the variable `name`; empty where none does.
+
+    What a command needs to work, such as `PATH`, must be the key itself, of a name that says that it is one.
+    """
     value = environment.get(name, "")
-    keys = ((key, secret) for key, secret in names.items() if is_credential(key) and len(secret) >= _SHORTEST_KEY)
+    keys = [(key, secret) for key, secret in names.items() if is_credential(key) and len(secret) >= _SHORTEST_KEY]
+    if name in _NEEDED:
+        return next((key for key, secret in keys if secret == value and key.upper().endswith(_SECRET)), "")
     return next((key for key, secret in keys if secret in value), "")

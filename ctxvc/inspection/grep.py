@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ctxvc.core import text
-from ctxvc.core.patterns import Match, Pattern, Slow
+from ctxvc.core.patterns import Match, Pattern, Slow, SlowLine
 from ctxvc.core.recovery import around
 from ctxvc.inspection.bodies import Held, Place, searchable
 
@@ -26,36 +26,42 @@ class Hit(msgspec.Struct, frozen=True):
 class Search:
     """The lines that match, body by body, and how far it came where the pattern takes too long.
 
-    `searched` counts the bodies that are done; `slow` says why there are no more, None where all were searched.
+    `searched` counts the bodies that are done, `skipped` those that were given up on at a line that took too long; what
+    matches before it counts. `over` is whether the time ended first. `slow` says why not all were searched, None where
+    they were.
     """
 
     def __init__(self, bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> None:
-        self.searched = 0
+        self.searched = self.skipped = 0
         self.slow: Slow | None = None
         self._bodies = bodies
         self._pattern = pattern
 
+    @property
+    def over(self) -> bool:
+        return self.slow is not None and not isinstance(self.slow, SlowLine)
+
     def __iter__(self) -> Iterator[Hit]:
+        needle = text.encode(self._pattern.literal)
         try:
-            yield from hits(self._counted(), self._pattern)
+            for held, body in self._bodies:
+                self._pattern.patience()
+                try:
+                    yield from _hits(held, body, self._pattern, needle)
+                    self.searched += 1
+                except SlowLine as error:
+                    self.skipped += 1
+                    self.slow = error
         except Slow as error:
             self.slow = error
 
-    def _counted(self) -> Iterator[tuple[Held, bytes]]:
-        for each in self._bodies:
-            yield each
-            self.searched += 1
 
-
-def hits(bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> Iterator[Hit]:
-    """The lines that match, body by body. Raises: Slow where the pattern takes too long."""
-    needle = text.encode(pattern.literal)
-    for held, body in bodies:
-        pattern.patience()
-        if needle and needle not in body and b"\\" not in body:
-            continue  # no string of JSON differs from its bytes without a backslash
-        for words, match in _first_matching(held, body, pattern):
-            yield Hit(held.places, match.line, around(words, match))
+def _hits(held: Held, body: bytes, pattern: Pattern, needle: bytes) -> Iterator[Hit]:
+    """The lines of a body that match. Raises: Slow where the pattern takes too long."""
+    if needle and needle not in body and b"\\" not in body:
+        return  # no string of JSON differs from its bytes without a backslash
+    for words, match in _first_matching(held, body, pattern):
+        yield Hit(held.places, match.line, around(words, match))
 
 
 def _first_matching(held: Held, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,12 @@ from ctxvc.store.locks import locked
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
 
-#: A file with such bytes: the session, then digits of what is in it, so that twice the same is one file.
-NAME = re.compile(r"(?P<session>.+)\.unreadable-[0-9a-f]+(?P<accepted>\.accepted)?")
+#: Stands in the name of every file with such bytes, and can stand in none of a session's.
+MARK = "~unreadable-"
+# The session, then digits of what is in it, so that twice the same is one file.
+_NAME = re.compile(rf"(?P<session>.+){MARK}[0-9a-f]+(?P<accepted>\.accepted)?")
+# What earlier versions called it: a session may be called so, too.
+_EARLIER = re.compile(r"(?P<session>.+)\.unreadable-[0-9a-f]+(?P<accepted>\.accepted)?")
 _ACCEPTED = ".accepted"
 
 
@@ -36,6 +40,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         what = f", which held {self.blocks}," if self.blocks else ""
         return f"{self.size} bytes of the journal of session {self.session}{what} cannot be read"
+
+
+def piece(name: str, sessions: Container[str]) -> re.Match[str] | None:
+    """The parts `session` and `accepted` of the name of a file with such bytes; None for the journal of a session."""
+    return _NAME.fullmatch(name) or (None if name in sessions else _EARLIER.fullmatch(name))
 
 
 def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
@@ -148,8 +157,9 @@ def _files(store: Store, session: str) -> Iterator[Notice]:
         return
     except OSError as error:
         raise CtxvcError(f"cannot read {folder}: {error.strerror}", hint="check the store's permissions") from error
+    sessions = store.sessions() if any(map(_EARLIER.fullmatch, listed)) else ()
     for name in listed:
-        found = NAME.fullmatch(name)
+        found = piece(name, sessions)
         ours = found and found["session"] == session and not found["accepted"]
         if ours and (folder / name).is_file() and not (folder / name).is_symlink():
             data = (folder / name).read_bytes()
@@ -157,4 +167,4 @@ def _files(store: Store, session: str) -> Iterator[Notice]:
 
 
 def _name(session: str, damage: Damage) -> str:
-    return f"{session}.unreadable-{hashlib.sha256(damage.data).hexdigest()[:16]}"
+    return f"{session}{MARK}{hashlib.sha256(damage.data).hexdigest()[:16]}"

@@ -279,8 +279,8 @@ def _journals(
         yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
     for name in names:
         where = Where(session=name, path=f"ctxvc/journal/{name}")
-        kept = aside.NAME.fullmatch(name)
-        if name not in tips and kept:
+        kept = aside.piece(name, tips)
+        if kept:
             where = msgspec.structs.replace(where, session=kept["session"])
             if kept["accepted"]:
                 hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"

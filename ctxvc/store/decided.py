@@ -37,7 +37,7 @@ _PACK = re.compile(r"pack-[0-9a-f]{40}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock))+(?<!\.)")
 _PLAIN = r"(?!\.{1,2}(?:/|\Z))[^/\x00]+"
-_FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}\.unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
+_FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}[~.]unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
 #: Folders that a purge writes to or clears. None of them may be a link to somewhere else.
 _FOLDERS = (
     *("ctxvc", "ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/purge", "ctxvc/purge/journal"),

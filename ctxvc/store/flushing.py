@@ -20,7 +20,11 @@ def flush(known: Known, lock: int) -> None:
     Raises: CtxvcError; then what is not committed is in the journal.
     """
     assert known.head is not None
-    scopes = {name: (held.start or held.committed, held.pending) for name, held in known.scopes.items() if held.pending}
+    scopes = {
+        name: (held.committed if held.start is None else held.start, held.pending)
+        for name, held in known.scopes.items()
+        if held.pending
+    }
     planned, rest = plan_all(scopes, known.head.journal, known.committed)
     ids = known.store.write(_commits(known, planned), lock) if planned else {}
     for item in planned:  # of each scope, the last one stays

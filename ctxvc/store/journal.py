@@ -196,7 +196,8 @@ def _is_torn(data: bytes, at: int, base: int) -> bool:
     """Whether what stands from `at` to the end is what a crash leaves of a record that was never acknowledged.
 
     That is the beginning of a frame, cut short, or one of which the file system never wrote the last sectors: zeros
-    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that.
+    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that. A header that was
+    written and is wrong is damage, whatever stands behind it: there may be whole records before the zeros.
     """
     size = len(data) - at
     fields = _fields(data, at)
@@ -205,7 +206,8 @@ def _is_torn(data: bytes, at: int, base: int) -> bool:
     if size < FRAME_SIZE and data[at : at + len(MAGIC)] == MAGIC[:size]:
         return True
     zeros = len(data.rstrip(b"\0"))
-    return zeros <= at or -(-(zeros + base) // SECTOR) * SECTOR < len(data) + base
+    boundary = -(-(zeros + base) // SECTOR) * SECTOR - base
+    return zeros <= at or boundary < (len(data) if fields else min(at + FRAME_SIZE, len(data)))
 
 
 def _resumption(data: bytes, at: int, seq: int) -> int:

@@ -343,7 +343,7 @@ class Known:
             ledger = self.store.reader.ledger(commit)
             return self._starting(commit, ledger, ledger)
         held = self.scope(scope)
-        ledger = held.start or held.committed
+        ledger = held.start if held.start is not None else held.committed
         waiting = [item.change for item in held.pending if item.seq <= seq]
         if not waiting:
             raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")

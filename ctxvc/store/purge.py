@@ -21,7 +21,19 @@ from ctxvc.core import encodings, scoping, secrets, text, wire
 from ctxvc.core.labels import WIDTH
 from ctxvc.core.ledger import Row
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
-from ctxvc.store import addresses, cleanup, contained, decided, durable, exposure, git, searching, upkeep, worktrees
+from ctxvc.store import (
+    addresses,
+    aside,
+    cleanup,
+    contained,
+    decided,
+    durable,
+    exposure,
+    git,
+    searching,
+    upkeep,
+    worktrees,
+)
 from ctxvc.store import format as fmt
 from ctxvc.store.copies import copies
 from ctxvc.store.decided import Decided
@@ -404,9 +416,11 @@ def _target(store: Store, ref: str) -> str:
 
 def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
     """Files that go where they have something of it: records that could not be read, and what hooks left to be done."""
-    for pattern in ("journal/*.unreadable-*", *(f"hooks/{name}/*" for name in decided.WAITING)):
+    sessions = store.sessions()
+    for pattern in ("journal/*", *(f"hooks/{name}/*" for name in decided.WAITING)):
         for found in (store.path / "ctxvc").glob(pattern):
-            if any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
+            journal = pattern == "journal/*" and not (aside.MARK in found.name or aside.piece(found.name, sessions))
+            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
                 yield str(found.relative_to(store.path))
 
 

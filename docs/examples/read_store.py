@@ -121,8 +121,8 @@ def torn(data: bytes, at: int) -> bool:
     size, fields = len(data) - at, header(data, at)
     if fields and size != 24 + fields[0]:
         return size < 24 + fields[0]
-    zeros = len(data.rstrip(b"\0"))
-    return (size < 24 and data[at : at + 4] == b"CXJ1"[:size]) or zeros <= at or -(-zeros // 512) * 512 < len(data)
+    zeros, begins = len(data.rstrip(b"\0")), size < 24 and data[at : at + 4] == b"CXJ1"[:size]
+    return begins or zeros <= at or -(-zeros // 512) * 512 < (len(data) if fields else min(at + 24, len(data)))
 
 
 def resumption(data: bytes, at: int, last: int) -> int:

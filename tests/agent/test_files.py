@@ -248,3 +248,12 @@ def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monk
     (space.root / ".claude").mkdir()
     (space.root / ".claude" / "settings.json").write_text("{}")
     assert space.run("bash", {"command": "true"}).alarm == "this may run code later: .claude/settings.json (new)"
+
+
+def test_a_line_that_a_pattern_takes_too_long_for_costs_its_file_alone(space: Workspace) -> None:
+    for name, text in (("a", "a" * 40), ("b", "the needle"), ("c", "c")):
+        (space.root / name).write_text(text)
+
+    listed = space.run("search_files", {"pattern": r"needle|(?:a|a)+b(?=x)"}).output.decode()
+
+    assert "b:1: the needle" in listed and listed.endswith("no more was searched of: a]")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ctxvc.agent import TOOLS, Adapter, definitions
+from ctxvc.agent.searching import search
 from ctxvc.core import episodes
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.policy import Policy, Terms
@@ -294,6 +295,16 @@ def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(tal
     assert "pinned" in told
     assert "B9999" in told
     assert "nothing was archived" in talk.wrong("archive", blocks="B1")
+
+
+def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(place: Path) -> None:
+    with opened(place) as session:
+        session.append({"role": "user", "content": "a" * 40})
+        session.append({"role": "user", "content": "the needle"})
+        lines = search(session.writer, r"needle|(?:a|a)+b(?=x)")
+
+    assert [found.lines[0][1] for found in lines.found] == ["the needle"]
+    assert f"{lines.blocks} of {lines.blocks} blocks were searched, 1 of them up to a line" in lines.unfinished
 
 
 def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None:

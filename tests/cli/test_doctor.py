@@ -214,6 +214,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
     first, second = (run("status", "--session", "demo", folder=project) for _ in range(2))
     assert first.exit_code == second.exit_code == 0
     assert "bytes of the journal of session demo" in first.stderr and "doctor --repair" in first.stderr
+    assert "are kept aside" not in first.stderr, "who only looks keeps nothing"
     assert second.stderr == ""
     assert run("note", "-m", "it goes on", "--session", "demo", folder=project).exit_code == 0
     assert run("status", "--session", "demo", folder=project).stderr == ""
@@ -226,7 +227,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
     (item,) = [item for item in json.loads(repaired.stdout)["items"] if item["check"] == "repair"]
     assert (item["level"], "taken as lost" in item["found"]) == ("note", True)
     assert run("verify", folder=project).exit_code == 0
-    assert len(list(journal.parent.glob("demo.unreadable-*.accepted"))) == 1
+    assert len(list(journal.parent.glob("demo~unreadable-*.accepted"))) == 1
     assert "nothing to take as lost" in run("doctor", "--repair", folder=project).stdout
 
 
@@ -242,7 +243,7 @@ def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Ru
     assert run("doctor", "--repair", folder=project).exit_code == 0
 
     assert run("verify", folder=project).exit_code == 0
-    assert [path.read_bytes() for path in journal.parent.glob("demo.unreadable-*.accepted")] == [data]
+    assert [path.read_bytes() for path in journal.parent.glob("demo~unreadable-*.accepted")] == [data]
     with opened(project) as store, store.writer("demo") as session:
         assert [row.id for row in session.ledger().rows()] == committed
         assert session._known.block >= newest

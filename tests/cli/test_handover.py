@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,6 +70,19 @@ def test_what_is_handed_over_is_read_once_and_whole(monkeypatch: pytest.MonkeyPa
         assert handover._received() == {}
 
 
+@pytest.mark.parametrize("streams", ["2>&-", "<&-", "<&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_what_is_handed_over_takes_the_place_of_no_closed_stream(tmp_path: Path, streams: str) -> None:
+    script = (
+        "import os, sys; from ctxvc.cli import handover; handle = handover._channel(b'KEY=x');"
+        "open(sys.argv[1], 'w').write(f'{handle} {os.read(handle, 9)}')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "answer")]
+    subprocess.run(["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command], check=True, cwd=handover.PACKAGE.parent)
+
+    number, _, data = (tmp_path / "answer").read_text().partition(" ")
+    assert int(number) > 2 and data == "b'KEY=x'"
+
+
 def test_modules_are_not_looked_for_where_the_agent_writes(tmp_path: Path) -> None:
     inside = ["", ".", str(tmp_path), str(tmp_path / "src"), "lib"]
     ours = [str(handover.PACKAGE.parent), f"{sys.prefix}/lib/python3/site-packages", "/usr/lib/python3"]
@@ -97,6 +111,21 @@ def test_a_command_gets_the_short_list_and_what_is_named() -> None:
     assert "TMPDIR" not in sandbox.environment(env, (), env, sandboxed=True)
 
 
+@pytest.mark.parametrize("name", ["AWS_PROFILE", "AWS_ROLE_SESSION_NAME", "CLOUDSDK_CORE_PROJECT", "AZURE_USERNAME"])
+def test_a_name_that_stands_in_a_path_by_chance_takes_nothing_from_commands(name: str) -> None:
+    env = source(HOME="/home/jonathan", PATH="/home/jonathan/bin:/bin", USER="jonathan")
+    more = {**env, name: "jonathan"}
+    short = sandbox.environment(env, (), env)
+
+    assert sandbox.environment(more, (), more) == short
+    assert sandbox.left_out(more, short) == []
+
+
+def test_what_commands_do_not_get_is_listed() -> None:
+    env = source(USER="sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
+    assert sandbox.left_out(env, sandbox.environment(env, (), env)) == ["USER", "http_proxy"]
+
+
 def test_no_key_is_handed_on_under_any_name() -> None:
     env = source(COPY="Bearer sk-0123456789", ANTHROPIC_API_KEY="sk-0123456789", http_proxy="http://sk-0123456789@p")
     assert "http_proxy" not in sandbox.environment(env, (), env)
@@ -105,3 +134,10 @@ def test_no_key_is_handed_on_under_any_name() -> None:
             sandbox.environment(env, (name,), env)
     with pytest.raises(BadInput, match="is not set"):
         sandbox.environment(env, ("NOT_SET",), env)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+@pytest.mark.parametrize("home", ["/", "", ".", "home/me"])
+def test_a_home_that_is_no_folder_to_hide_is_said(tmp_path: Path, home: str) -> None:
+    with pytest.raises(Refused, match="no folder to hide"):
+        sandbox.sandbox(tmp_path, Path(home), which=lambda _: "/bin/true")

@@ -129,6 +129,30 @@ def test_a_search_that_has_the_time_comes_to_the_end(slow: Path, run: Run) -> No
     assert json.loads(done.stdout)["searched"] == json.loads(done.stdout)["bodies"] == 200
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: Run, as_json: bool) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        store.create_session("slow")
+        with store.writer("slow") as session:
+            for words in ("a" * 40, "the needle", "b" * 40):
+                session.append(Message(role="user", parts=(text_part(words, "user", "human"),)))
+
+    done = run("grep", CATASTROPHE, "--timeout", "30", *(["--json"] if as_json else []), folder=tmp_path)
+
+    assert done.exit_code == 1 and "the needle" in done.stdout
+    assert "1 body given up on" in done.stderr and "--timeout" not in done.stderr
+    if as_json:
+        answer = json.loads(done.stdout)
+        assert (answer["bodies"], answer["searched"], answer["skipped"]) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_time_that_is_none_is_refused(slow: Path, run: Run, value: str) -> None:
+    for words in (("grep", "needle"), ("recover", "B1", "--grep", "needle")):
+        done = run(*words, "--timeout", value, folder=slow)
+        assert done.exit_code == 2 and "--timeout" in done.stderr
+
+
 def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> None:
     with create(tmp_path / ".ctxvc") as store:
         store.create_session("slow")

@@ -438,7 +438,7 @@ def test_without_a_store_the_doctor_says_how_to_get_one(run: Run, tmp_path: Path
 def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project: Path) -> None:
     path = project / ".ctxvc"
     path.chmod(0o755)
-    for name in ("objects/pack/tmp_pack_123", "ctxvc/journal/demo.unreadable-99"):
+    for name in ("objects/pack/tmp_pack_123", "ctxvc/journal/demo~unreadable-99"):
         (path / name).write_bytes(b"half")
         (path / name).chmod(0o600)
 
@@ -450,7 +450,7 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project
 
     assert mend("others may enter the store") == f"chmod 700 {path}"
     assert "ctxvc gc" in mend("tmp_pack_123: a killed writer left this")
-    assert "--repair" in mend("demo.unreadable-99: bytes of a journal that cannot be read")
+    assert "--repair" in mend("demo~unreadable-99: bytes of a journal that cannot be read")
     run("gc", folder=project)
     assert not [item for item in _items(run, project) if "killed writer" in item["found"]]
 

@@ -445,6 +445,16 @@ def test_a_tail_of_unwritten_zeros_is_passed_over(small: Store) -> None:
     assert_seen_alike(small)
 
 
+@pytest.mark.parametrize("at", [0, 5, 10, 17, 21, 30])
+def test_a_tail_of_zeros_hides_no_record_behind_a_damaged_one(small: Store, at: int) -> None:
+    journal = small.journal_path("demo")
+    head, hit, last = frames(journal)
+    journal.write_bytes(b"".join((head, hit[:at], bytes([hit[at] ^ 1]), hit[at + 1 :], last, bytes(4096))))
+
+    assert [change["rows"][0]["id"] for change in reader.waiting(small.path, "demo")] == ["B11"]
+    assert_seen_alike(small)
+
+
 # --- tables and examples
 
 

@@ -47,7 +47,7 @@ FILES = (
     "refs/ctxvc/demo/plans", "refs/ctxvc/purged", "refs/remotes/origin/demo/main", "refs/replace/x", "hooks/pre-push",
     "hooks/post-checkout", "worktrees/w/gitdir", "worktrees/w/commondir", "worktrees/w/HEAD", "worktrees/w/index",
     "worktrees/w/config.worktree", "worktrees/w/ctxvc-seal", "worktrees/w/info/sparse-checkout", "ctxvc/id",
-    "ctxvc/journal/demo", "ctxvc/journal/evil", "ctxvc/journal/demo.unreadable-7", "ctxvc/lock/demo",
+    "ctxvc/journal/demo", "ctxvc/journal/evil", "ctxvc/journal/demo~unreadable-7", "ctxvc/lock/demo",
     "ctxvc/lock/_links", "ctxvc/store.lock", "ctxvc/cache/tokens.sqlite", "ctxvc/cache/tokens.sqlite-wal",
     "ctxvc/cache/tokens.sqlite-shm", "ctxvc/cache/tokens.sqlite-journal", "ctxvc/cache/compact", "ctxvc/secrets/key",
     "ctxvc/secrets/allowed", "ctxvc/secrets/exact", "ctxvc/secrets/remotes.json",

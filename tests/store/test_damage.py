@@ -12,7 +12,7 @@ from ctxvc.core.ledger import Group
 from ctxvc.errors import CtxvcError
 from ctxvc.store import aside, purge
 from ctxvc.store.check import verify
-from ctxvc.store.journal import Frame, Record, parse
+from ctxvc.store.journal import Frame, Record, frame, parse
 from ctxvc.store.store import Store, create
 from ctxvc.store.writer import Writer
 from tests.upkeep.making import picture
@@ -103,8 +103,8 @@ class Case:
     def places(self) -> list[int]:
         return [at for found in self.records() for at in range(found.start, found.end)]
 
-    def flipped(self, at: int, bit: int) -> bytes:
-        data = bytearray(self.data)
+    def flipped(self, at: int, bit: int, behind: bytes = b"") -> bytes:
+        data = bytearray(self.data + behind)
         data[at] ^= 1 << bit
         self.reset()
         self.journal.write_bytes(data)
@@ -114,6 +114,12 @@ class Case:
         for found in self.journal.parent.iterdir():
             found.unlink()
 
+    def zero_tails(self) -> Iterator[bytes]:
+        """What a power cut leaves of a last record: nothing but zeros, or its first sectors and zeros."""
+        torn = frame(self.records()[-1].seq + 1, bytes(range(1, 250)) * 20)
+        yield bytes(len(torn))
+        yield torn[: 1024 - len(self.data) % 512].ljust(len(torn), b"\0")
+
 
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
@@ -122,9 +128,9 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     made.store.close()
 
 
-def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch, behind: bytes = b"") -> None:
     """Nothing is missing without a word, no number is given out again, and everybody sees the same afterwards."""
-    data = case.flipped(at, bit)
+    data = case.flipped(at, bit, behind)
     _, tail = parse(data)
     (piece,) = tail.damage
     assert piece.start <= at < piece.end
@@ -168,6 +174,22 @@ def test_one_flipped_bit_costs_what_is_told_and_no_more(case: Case, monkeypatch:
 def test_one_flipped_bit_in_each_byte_of_the_last_twenty_records(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for turn, at in enumerate(case.places()):
         one_bit(case, at, turn % 8, monkeypatch)
+
+
+def test_a_tail_of_zeros_costs_no_record_behind_a_damaged_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what the campaign does below: each record's header, and its payload."""
+    tails = [*case.zero_tails()]
+    for turn, found in enumerate(case.records()):
+        for at in (found.start + turn, (found.start + found.end) // 2):
+            one_bit(case, at, turn % 8, monkeypatch, tails[turn % 2])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_a_tail_of_zeros_behind_each_flipped_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for behind in case.zero_tails():
+        for turn, at in enumerate(case.places()):
+            one_bit(case, at, turn % 8, monkeypatch, behind)
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -276,7 +298,7 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
             with case.store.writer("demo", "main") as again:
                 (block,) = again.append(human("again"))
                 assert int(block[1:]) > case.numbers[0]
-        kept = [path for path in case.journal.parent.iterdir() if ".unreadable-" in path.name and path.name[0] != "."]
+        kept = [path for path in case.journal.parent.iterdir() if "~unreadable-" in path.name and path.name[0] != "."]
         assert [path.read_bytes() for path in kept] == [piece]
         assert now.items() <= blocks(case.store).items()
         if not disk.failed:
@@ -313,6 +335,37 @@ def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
     purge.purge(case.store, purge.Wanted(texts=("last word",)))
 
     assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+
+
+@pytest.mark.parametrize("name", ["notes.unreadable-part", "demo.unreadable-0", "demo.unreadable-0.accepted"])
+def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, name: str) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        for session in ("demo", name):
+            store.create_session(session)
+        with store.writer(name) as session:
+            session.append(human("the word is plum-harbour"), reply("", "a"))
+            session.note("a step is open")
+            session.leave()
+            count = len(session.ledger())
+
+        assert aside.notices(store, "demo") == []
+        assert not [finding for finding in verify(store).findings if finding.level != "note"]
+        assert aside.accept(store) == []
+        purge.purge(store, purge.Wanted(texts=("plum-harbour",)))
+
+        with store.writer(name) as session:
+            assert len(session.ledger()) == count
+
+
+def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) -> None:
+    path = case.store.journal_path("demo.unreadable-12ab")
+    path.write_bytes(b"the word is plum-harbour")
+
+    assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
+    assert [notice.file for notice in aside.accept(case.store)] == [path.name]
+    purge.purge(case.store, purge.Wanted(texts=("last word", "plum-harbour")))
+
+    assert not path.with_name(f"{path.name}.accepted").exists()
 
 
 def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:

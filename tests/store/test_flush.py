@@ -391,6 +391,28 @@ def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Wr
     assert git(store.path, "merge-base", "demo/fix", "demo/main").strip() == session.tip("main")
 
 
+def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: Writer, store: Store) -> None:
+    session.append(human("not me"), reply("nor me"))
+    session.flush()
+
+    def begun(name: str, parent: str, origin: str, inherit: tuple[str, ...] | None) -> Change:
+        meta = {"scope": name, "parent": parent}
+        return Change(
+            name, "scope", "agent", Counters(block=2), meta=meta, subject=name, origin=origin, inherit=inherit
+        )
+
+    seq = session._known.seq
+    acknowledge(store, Record(changes=(begun("empty", "main", session.tip(), ()),), head="empty"))
+    acknowledge(store, Record(changes=(begun("next", "empty", f"empty/{seq + 1}", None),), head="next"))
+
+    with Store(store.path) as later, later.writer("demo", "next") as opened:
+        assert contents(opened, "next") == {}
+        opened.append(human("here"), reply("there"))
+        opened.flush()
+    with Store(store.path) as later, later.writer("demo", "next") as opened:
+        assert contents(opened, "next") == {"B3": b"here", "B4": b"there"}
+
+
 # --- bytes
 
 BODIES = {

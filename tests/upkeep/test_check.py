@@ -936,7 +936,9 @@ def test_records_of_a_session_that_has_no_scope_are_damage(full: Store) -> None:
 
 
 def test_bytes_that_were_set_aside_are_damage_until_somebody_accepts_that(full: Store) -> None:
-    for name, level in (("demo.unreadable-120", "damage"), ("demo.unreadable-12ab.accepted", "warning")):
+    names = {"demo~unreadable-120": "damage", "demo~unreadable-12ab.accepted": "warning"}
+    names |= {"demo.unreadable-120": "damage", "demo.unreadable-12ab.accepted": "warning"}  # of an earlier version
+    for name, level in names.items():
         path = full.journal_path(name)
         path.write_bytes(b"x")
         path.chmod(0o600)
