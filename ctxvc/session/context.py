@@ -74,7 +74,7 @@ class Context:
 
         Rows that are `coming` in are counted with it, in one go.
         """
-        ledger = ledger or self.ledger()
+        ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
         prices = self.prices(scope)
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
