@@ -97,6 +97,7 @@ def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Rep
     upkeep.flush(store)
     with _alone(store) as lock:
         prepared = _prepare(store, wanted)
+        _clear_the_way(store.path / "objects")
         rewriter = _rewriter(store, prepared)
         report = _report(store, prepared, rewriter, done=True)
         searched = _stage(store, prepared, rewriter, report, lock)
@@ -320,6 +321,13 @@ def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
 
 
 # --- rewriting
+
+
+def _clear_the_way(objects: Path) -> None:
+    """No file is where git would make a folder for a new object. What is in such a file is no object of git's."""
+    for file in objects.glob("[0-9a-f][0-9a-f]"):
+        if not file.is_dir():
+            file.unlink()
 
 
 def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewriter:

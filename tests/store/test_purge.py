@@ -524,8 +524,10 @@ def test_what_stands_in_a_folder_where_files_are_is_searched_too(filled: Path) -
 
 
 def test_a_file_in_the_place_of_a_folder_of_objects_goes(filled: Path) -> None:
-    shutil.rmtree(filled / "objects" / "00", ignore_errors=True)
-    (filled / "objects" / "00").write_text("fine")
+    for number in range(256):
+        place = filled / "objects" / f"{number:02x}"
+        if not place.exists():  # a new object may have any id
+            place.write_text("fine")
     with Store(filled) as store:
         purge.purge(store, Wanted(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
