@@ -9,19 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ctxvc.core.budget import Budget
-    from ctxvc.core.plan import Action, Plan
-    from ctxvc.session import Session
+    from ctxvc.core.plan.plan import Action, Plan
+    from ctxvc.core.view.budget import Budget
+    from ctxvc.session.session import Session
     from ctxvc.store.store import Store
 
 __version__ = "0.1.0"
 __all__ = ["Action", "Budget", "Plan", "Session", "Store"]
 
 _HOMES = {
-    "Action": "ctxvc.core.plan",
-    "Budget": "ctxvc.core.budget",
-    "Plan": "ctxvc.core.plan",
-    "Session": "ctxvc.session",
+    "Action": "ctxvc.core.plan.plan",
+    "Budget": "ctxvc.core.view.budget",
+    "Plan": "ctxvc.core.plan.plan",
+    "Session": "ctxvc.session.session",
     "Store": "ctxvc.store.store",
 }
 

@@ -17,15 +17,15 @@ from mcp.server.mcpserver.exceptions import MCPServerError, ResourceError, ToolE
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from ctxvc.agent.searching import COUNTED, search
-from ctxvc.agent.tools import ERROR, NOTE, for_model
-from ctxvc.core import boards
-from ctxvc.core.recovery import NoRoom, readable
-from ctxvc.core.text import one_line
+from ctxvc.agent.tools.search import COUNTED, search
+from ctxvc.agent.tools.tools import ERROR, NOTE, for_model
+from ctxvc.core.display import one_line
+from ctxvc.core.prompt.recover import NoRoom, readable
+from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound
-from ctxvc.measure import Meter
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
 
 INSTRUCTIONS = """\
 ctxvc keeps every block of this project's agent sessions, also what a compaction took out of your context. Use search \
@@ -275,9 +275,9 @@ class _Recorded:
     def dashboard(self) -> str:
         with self._session("", ResourceError, reads=True) as session:
             ledger = session.ledger()
-            notes, older = boards.recent_notes(ledger, session.writer.body)
+            notes, older = dashboard_text.recent_notes(ledger, session.writer.body)
             count = Meter(session.store, ledger.meta.tokenizer).count
-            return boards.board_text(session.dashboard(), notes, older, cap=BOARD, count=count)
+            return dashboard_text.board_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
     def block(self, address: str) -> str:
         with self._session("", ResourceError) as session:

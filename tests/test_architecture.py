@@ -20,41 +20,23 @@ PACKAGE = Path(ctxvc.__file__).parent
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "core": frozenset({"errors"}),
-    "models": frozenset(),
-    "media": frozenset({"models"}),
-    "tokens": frozenset({"media", "core", "errors"}),
     "policies": frozenset({"core", "errors"}),
-    "exporters": frozenset({"core", "errors"}),
     "importers": frozenset({"core", "errors"}),
     "store": frozenset({"core", "errors"}),
-    "exporting": frozenset({"exporters", "importers", "store", "core", "errors"}),
-    "importing": frozenset({"importers", "store", "core", "errors"}),
-    "measure": frozenset({"tokens", "media", "models", "store", "core", "errors"}),
-    "request": frozenset({"exporters", "core", "errors"}),
-    "inspection": frozenset({"request", "measure", "tokens", "models", "exporters", "store", "core", "errors"}),
-    "session": frozenset({"policies", "request", "measure", "models", "store", "core", "errors"}),
-    "recording": frozenset({"importing", "importers", "store", "core", "errors"}),
-    "agent": frozenset({"session", "policies", "inspection", "request", "models", "store", "core", "errors"}),
-    "mcp": frozenset({"agent", "session", "measure", "store", "core", "errors"}),
+    "tokens": frozenset({"store", "core", "errors"}),
+    "inspection": frozenset({"tokens", "store", "core", "errors"}),
+    "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
+    "recording": frozenset({"importers", "store", "core", "errors"}),
+    "claude_code": frozenset({"recording", "importers", "store", "core", "errors"}),
+    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
+    "mcp": frozenset({"agent", "session", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
-        {
-            "mcp",
-            "agent",
-            "recording",
-            "policies",
-            "session",
-            "inspection",
-            "request",
-            "measure",
-            "importing",
-            "exporting",
-        }
-        | {"importers", "exporters", "tokens", "media", "models", "store", "core", "errors", "ctxvc"}
+        {"mcp", "agent", "claude_code", "recording", "policies", "session", "inspection"}
+        | {"importers", "tokens", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"agent", "policies", "session", "inspection", "request", "measure", "importing", "importers", "exporters"}
-        | {"tokens", "media", "models", "store", "core", "errors"}
+        {"agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
     ),
 }
 
@@ -100,7 +82,7 @@ WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin
 SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 
 #: A child of ours gets this environment, less what could send git elsewhere.
-MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git", "ctxvc.store.identity"})
+MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
 HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"})
 
@@ -263,17 +245,17 @@ def test_what_is_heavy_is_loaded_only_when_it_is_used(module: str) -> None:
         ("ctxvc.core.x", "from pathlib import Path"),
         ("ctxvc.core.x", "def f():\n    from datetime import datetime"),
         ("ctxvc.core.x", "import random"),
-        ("ctxvc.core.x", "from ctxvc.store import git"),
+        ("ctxvc.core.x", "from ctxvc.store.git import program as git"),
         ("ctxvc.core.x", "from ..store import git"),
         ("ctxvc.core.x", "import ctxvc"),
-        ("ctxvc.importers.x", "from ctxvc import tokens"),
+        ("ctxvc.importers.x", "from ctxvc.tokens import count as tokens"),
         ("ctxvc.importers.x", "from ctxvc.store.store import Store"),
-        ("ctxvc.store.x", "from ctxvc.importers.reading import Recording"),
+        ("ctxvc.store.x", "from ctxvc.importers.file import Recording"),
         ("ctxvc.store.x", "import tiktoken"),
-        ("ctxvc.importing", "import pygit2"),
-        ("ctxvc.importing", "from ctxvc.cli.main import run"),
-        ("ctxvc.tokens", "from importlib import import_module\nimport_module('anthropic')"),
-        ("ctxvc.exporters", "from importlib import import_module\nimport_module(f'ctxvc.store.{name}')"),
+        ("ctxvc.recording.files", "import pygit2"),
+        ("ctxvc.recording.files", "from ctxvc.cli.main import run"),
+        ("ctxvc.tokens.count", "from importlib import import_module\nimport_module('anthropic')"),
+        ("ctxvc.core.prompt.formats", "from importlib import import_module\nimport_module(f'ctxvc.store.{name}')"),
         ("ctxvc.cli.x", "import anthropic"),
         ("ctxvc.cli.x", "import pygit2"),
         ("ctxvc.errors", "import re"),

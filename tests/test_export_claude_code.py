@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ctxvc import exporters
+from ctxvc.claude_code.resume import Resumable, resumable
 from ctxvc.cli.main import cli
-from ctxvc.core.prompt import Piece, outline, pieces, sendable
-from ctxvc.core.sending import valid
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
+from ctxvc.core.prompt.sanitise import valid
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.exporting.claude_code import Resumable, resumable
-from ctxvc.session import Session
-from ctxvc.store import revisions
-from ctxvc.store.purge import Wanted, purge
-from ctxvc.store.revisions import Snapshot
+from ctxvc.session.session import Session
+from ctxvc.store import revision as revisions
+from ctxvc.store.purge.purge import Wanted, purge
+from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
 from tests.cli.building import build
 from tests.messages_api import Judge, problems, script, serve, thought
@@ -79,13 +79,13 @@ def moments(store: Store, session: str) -> Iterator[Snapshot]:
 
 def messages(then: Snapshot, form: Callable[[list[Piece]], list[Piece]] = sendable) -> list[dict[str, Any]]:
     content = form(pieces(outline(then.ledger), then.bodies))
-    given: list[dict[str, Any]] = exporters.anthropic(exporters.Prompt(pieces=content))["messages"]
+    given: list[dict[str, Any]] = formats.anthropic(formats.Prompt(pieces=content))["messages"]
     return given
 
 
 def without_thinking(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     left = [{**each, "content": [b for b in each["content"] if b["type"] != "thinking"]} for each in given]
-    return exporters.normalise_anthropic(each for each in left if each["content"])
+    return formats.normalise_anthropic(each for each in left if each["content"])
 
 
 def lines(made: Resumable) -> list[dict[str, Any]]:
@@ -331,7 +331,7 @@ def test_each_line_hangs_from_the_one_before_it_and_none_is_of_the_same_time(tmp
     for each in results:
         assert each["sourceToolAssistantUUID"] == calls[each["message"]["content"][0]["tool_use_id"]]
     request = {"model": "claude-opus-5-5", "max_tokens": 1, "messages": [
-        *exporters.normalise_anthropic(each["message"] for each in said_lines)
+        *formats.normalise_anthropic(each["message"] for each in said_lines)
     ]}  # fmt: skip
     assert not problems(request)
 
@@ -500,7 +500,7 @@ def test_the_host_sends_what_it_sent_then(tmp_path: Path, monkeypatch: pytest.Mo
 
     _, (now,) = host("two, please", [thought("other"), said("Otherwise.")], resume=told.split()[-1])
 
-    unmarked = [exporters.normalise_anthropic(body["messages"]) for body in (then, now)]
+    unmarked = [formats.normalise_anthropic(body["messages"]) for body in (then, now)]
     assert unmarked[0] == unmarked[1]
     assert any(block["type"] == "thinking" for each in unmarked[1] for block in each["content"])
 

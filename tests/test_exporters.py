@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from ctxvc import exporters
-from ctxvc.core.events import Compacted, Event, Opened, Said
-from ctxvc.core.prompt import Piece
-from ctxvc.exporters import Prompt
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.formats import Prompt
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said
 from ctxvc.importers import anthropic_messages, openai_chat, trajectory
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parent / "data"
 
@@ -138,17 +138,17 @@ anthropic_messages_lists = st.lists(
 def test_any_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))  # two lone surrogates may be one character in JSON
 
-    written = exporters.anthropic(imported(anthropic_messages, {"messages": messages}))
+    written = formats.anthropic(imported(anthropic_messages, {"messages": messages}))
 
-    assert written["messages"] == exporters.normalise_anthropic(messages)
+    assert written["messages"] == formats.normalise_anthropic(messages)
 
 
 @settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists)
 def test_the_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
-    once = exporters.normalise_anthropic(messages)
+    once = formats.normalise_anthropic(messages)
 
-    assert exporters.normalise_anthropic(once) == once
+    assert formats.normalise_anthropic(once) == once
     assert all(one["role"] != two["role"] for one, two in itertools.pairwise(once))
 
 
@@ -215,27 +215,27 @@ openai_messages_lists = st.lists(single_messages.map(lambda one: [one]) | functi
 def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))
 
-    written = exporters.openai_chat(imported(openai_chat, {"messages": messages}))
+    written = formats.openai_chat(imported(openai_chat, {"messages": messages}))
 
-    assert written["messages"] == exporters.normalise_openai(messages)
+    assert written["messages"] == formats.normalise_openai(messages)
 
 
 @settings(max_examples=40, deadline=None)
 @given(openai_messages_lists)
 def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
-    once = exporters.normalise_openai(messages)
+    once = formats.normalise_openai(messages)
 
-    assert exporters.normalise_openai(once) == once
+    assert formats.normalise_openai(once) == once
 
 
 @settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists, openai_messages_lists)
 def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]):
-    chat = exporters.openai_chat(imported(anthropic_messages, {"messages": ours}))
-    messages = exporters.anthropic(imported(openai_chat, {"messages": theirs}))
+    chat = formats.openai_chat(imported(anthropic_messages, {"messages": ours}))
+    messages = formats.anthropic(imported(openai_chat, {"messages": theirs}))
 
-    assert exporters.normalise_openai(chat["messages"]) == chat["messages"]
-    assert exporters.normalise_anthropic(messages["messages"]) == messages["messages"]
+    assert formats.normalise_openai(chat["messages"]) == chat["messages"]
+    assert formats.normalise_anthropic(messages["messages"]) == messages["messages"]
 
 
 # The files of the tests.
@@ -244,9 +244,9 @@ def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], the
 def test_a_request_comes_back_without_its_cache_marks():
     source = read(DATA / "anthropic" / "request.json")
 
-    written = exporters.anthropic(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
+    written = formats.anthropic(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
 
-    assert written["messages"] == exporters.normalise_anthropic(source["messages"])
+    assert written["messages"] == formats.normalise_anthropic(source["messages"])
     assert written["model"] == source["model"]
     assert written["system"] == [{"type": "text", "text": "You are careful."}]
     assert [tool.keys() & {"name", "cache_control"} for tool in written["tools"]] == [{"name"}, {"name"}]
@@ -265,7 +265,7 @@ def test_the_normal_form_puts_results_first_and_joins_neighbours():
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "z", "content": [marked]}]},
     ]
 
-    assert exporters.normalise_anthropic(messages) == [
+    assert formats.normalise_anthropic(messages) == [
         {
             "role": "user",
             "content": [
@@ -293,7 +293,7 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
         {"role": "tool", "tool_call_id": None},
     ]
 
-    assert exporters.normalise_openai(messages) == [
+    assert formats.normalise_openai(messages) == [
         {"role": "system", "content": [{"type": "text", "text": "a"}, text]},
         {"role": "system", "name": "example_user", "content": "c"},
         {"role": "user", "content": [text]},
@@ -309,9 +309,9 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
 def test_an_openai_request_comes_back_whole():
     source = read(DATA / "openai-chat" / "request.json")
 
-    written = exporters.openai_chat(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = formats.openai_chat(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
 
-    assert written["messages"] == exporters.normalise_openai(source["messages"])
+    assert written["messages"] == formats.normalise_openai(source["messages"])
     assert written["tools"] == source["tools"]
     assert written["model"] == "gpt-4o"
     assert written["messages"][0]["role"] == "system"
@@ -326,7 +326,7 @@ def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_pat
         for piece in source.pieces
     ]
 
-    written = exporters.openai_chat(Prompt(pieces=stubbed))
+    written = formats.openai_chat(Prompt(pieces=stubbed))
 
     answers = [one for one in written["messages"] if one.get("content") == "stub"]
     assert [(one["role"], one.get("tool_call_id"), one.get("name")) for one in answers] == [
@@ -339,7 +339,7 @@ def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_pat
 
 
 def test_an_anthropic_request_as_chat_completions():
-    written = exporters.openai_chat(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
+    written = formats.openai_chat(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
 
     image = next(item for item in written["messages"][2]["content"] if item["type"] == "image_url")
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
@@ -366,7 +366,7 @@ def test_an_anthropic_request_as_chat_completions():
 
 
 def test_an_openai_request_as_messages_leaves_out_what_only_openai_has():
-    written = exporters.anthropic(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = formats.anthropic(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
 
     kinds = [[item["type"] for item in one["content"]] for one in written["messages"]]
     assert kinds[0] == ["text", "image", "image"]
@@ -402,7 +402,7 @@ def validated(messages: list[dict[str, Any]]) -> None:
     ],
 )
 def test_what_is_written_is_what_the_sdk_takes(importer: Any, path: str):
-    written = exporters.anthropic(prompt(importer.events(Recording(DATA / path))))
+    written = formats.anthropic(prompt(importer.events(Recording(DATA / path))))
 
     validated(written["messages"])
     assert {"type": "text", "text": ""} not in [item for one in written["messages"] for item in one["content"]]
@@ -416,8 +416,8 @@ def test_the_sdk_check_does_look_into_blocks():
 def test_json_for_a_file_is_readable_and_holds_lone_surrogates():
     value = {"a": ["é\ud800", 1.5, {"b": None}]}
 
-    assert json.loads(exporters.dumps(value)) == value
-    assert exporters.dumps({"é": [1]}) == '{\n  "é": [\n    1\n  ]\n}\n'.encode()
+    assert json.loads(formats.dumps(value)) == value
+    assert formats.dumps({"é": [1]}) == '{\n  "é": [\n    1\n  ]\n}\n'.encode()
 
 
 # Real recordings, where they are at hand.
@@ -445,18 +445,18 @@ def test_a_real_trajectory_comes_back(path: Path):
         system += messages.pop(0)["content"]
 
     assert trajectory.sniff(Recording(path).head())
-    written = exporters.anthropic(prompt(trajectory.events(Recording(path))))
+    written = formats.anthropic(prompt(trajectory.events(Recording(path))))
     assert written.get("system", []) == system
-    assert written["messages"] == exporters.normalise_anthropic(messages)
+    assert written["messages"] == formats.normalise_anthropic(messages)
 
 
 @real
 @pytest.mark.parametrize("path", by_size("trajectories/*.jsonl.gz", 20))
 def test_a_real_trajectory_survives_both_forms(path: Path, tmp_path: Path):
     source = prompt(trajectory.events(Recording(path)))
-    for importer, write in ((anthropic_messages, exporters.anthropic), (openai_chat, exporters.openai_chat)):
+    for importer, write in ((anthropic_messages, formats.anthropic), (openai_chat, formats.openai_chat)):
         file = tmp_path / f"{importer.FORMAT}.json"
-        file.write_bytes(exporters.dumps(write(source)))
+        file.write_bytes(formats.dumps(write(source)))
         assert write(prompt(importer.events(Recording(file)))) == write(source)
 
 
@@ -467,8 +467,8 @@ def test_a_real_log_of_a_call_comes_back(path: Path):
     reply = source["response"]["choices"][0]["message"]
 
     assert openai_chat.sniff(Recording(path).head())
-    written = exporters.openai_chat(prompt(openai_chat.events(Recording(path))))
-    assert written["messages"] == exporters.normalise_openai([*source["messages"], reply])
+    written = formats.openai_chat(prompt(openai_chat.events(Recording(path))))
+    assert written["messages"] == formats.normalise_openai([*source["messages"], reply])
     assert written["tools"] == source["tools"]
 
 
@@ -483,5 +483,5 @@ def test_real_runs_come_back_and_no_call_has_the_id_of_another(path: Path):
 
         assert len(set(made)) == len(made)
         assert answered == made[: len(answered)]
-        assert exporters.openai_chat(found)["messages"] == exporters.normalise_openai(run["traj"])
-        validated(exporters.anthropic(found)["messages"])
+        assert formats.openai_chat(found)["messages"] == formats.normalise_openai(run["traj"])
+        validated(formats.anthropic(found)["messages"])

@@ -15,13 +15,15 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli import githooks
 from ctxvc.cli.main import cli
-from ctxvc.core.blocks import Message
-from ctxvc.core.events import Opened, Said
-from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.core.recording.events import Opened, Said
 from ctxvc.recording import log
-from ctxvc.store import allowlist, committed, git, links
+from ctxvc.store import links, links_inbox
 from ctxvc.store.checkout import checkout
-from ctxvc.store.record import record
+from ctxvc.store.git import allowlist
+from ctxvc.store.git import program as git
+from ctxvc.store.ingest import record
 from ctxvc.store.store import Store
 from tests.docs.test_how_to import steps
 from tests.docs.test_tutorial import matches
@@ -90,7 +92,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(HOOKS.parent))
     Path.home().joinpath(".gitconfig").write_text("[user]\n\tname = a\n\temail = a@b\n")
     # The tests' own ctxvc, not one that may be installed beside this interpreter.
-    monkeypatch.setattr("ctxvc.cli.install._program", lambda: str(folder / "ctxvc"))
+    monkeypatch.setattr("ctxvc.cli.commands.install._program", lambda: str(folder / "ctxvc"))
     return folder
 
 
@@ -157,7 +159,7 @@ def test_commits_of_the_project_are_linked_and_no_more_when_that_is_taken_out(st
 
     assert install(project, "post-commit", "--uninstall") == {path: True}
     name = commit(project, "c.py")
-    assert not Path(path).exists() and not links.find(store, name) and not committed.pending(store.path)
+    assert not Path(path).exists() and not links.find(store, name) and not links_inbox.pending(store.path)
 
 
 @pytest.mark.parametrize("spoil", ["gone", "store", "spool", "off"])

@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc import exporters
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.prompt import Bodies, outline, pieces
-from ctxvc.core.wire import part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.wire import part
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Bodies, outline, pieces
 from ctxvc.errors import BadInput, CtxvcError, Refused
-from ctxvc.importing import Outcome, import_paths
-from ctxvc.store import git, revisions
+from ctxvc.recording.files import Outcome, import_paths
+from ctxvc.store import revision
+from ctxvc.store.git import program
 from ctxvc.store.store import Store, create
 
 DAY = 24 * 3600
@@ -41,11 +42,11 @@ def settled(path: Path) -> Path:
 def exported(store: Store, session: str, scope: str = "", *, everything: bool = False) -> list[dict[str, Any]]:
     """The scope's messages; with `everything`, those that a host's compaction took out of the prompt too."""
     with store.writer(session, scope) as opened:
-        moment = revisions.now(opened)
+        moment = revision.now(opened)
         ledger = _uncompacted(moment.ledger) if everything else moment.ledger
         bodies = Bodies(opened.body, opened.file)
-        prompt = exporters.Prompt(pieces=pieces(outline(ledger), bodies), system=moment.system)
-        messages: list[dict[str, Any]] = exporters.anthropic(prompt)["messages"]
+        prompt = formats.Prompt(pieces=pieces(outline(ledger), bodies), system=moment.system)
+        messages: list[dict[str, Any]] = formats.anthropic(prompt)["messages"]
         return messages
 
 
@@ -114,7 +115,7 @@ def tips_and_trees(store: Store) -> dict[str, list[str]]:
     scopes = {}
     for session, tips in store.all_tips().items():
         for scope, tip in tips.items():
-            said = git.run(store.path, "log", "--reverse", "--first-parent", "--format=%T %s", tip).decode()
+            said = program.run(store.path, "log", "--reverse", "--first-parent", "--format=%T %s", tip).decode()
             scopes[f"{session}/{scope}"] = said.splitlines()
     return scopes
 
@@ -189,7 +190,7 @@ def test_a_rewind_goes_to_a_scope_of_its_own(store: Store, tmp_path: Path) -> No
         "no, mend it otherwise",
         "Otherwise, then.",
     ]
-    log = git.run(store.path, "rev-list", "--count", f"{outcome.session}/main..{outcome.session}/rewind-1")
+    log = program.run(store.path, "rev-list", "--count", f"{outcome.session}/main..{outcome.session}/rewind-1")
     assert log.strip() == b"2"
 
 
@@ -325,12 +326,12 @@ def test_every_trajectory_comes_out_as_it_went_in(store: Store, recordings: Path
         messages = [{"role": each["role"], "content": each["content"]} for each in lines]
         while messages[0]["role"] == "system":
             messages.pop(0)
-        wanted = exporters.normalise_anthropic(messages)
+        wanted = formats.normalise_anthropic(messages)
         for message in wanted:
             for block in message["content"]:
                 block.pop("synthetic", None)
         assert exported(store, outcome.session, everything=True) == wanted, path.name
-    assert git.run(store.path, "fsck", "--full", "--strict") == b""
+    assert program.run(store.path, "fsck", "--full", "--strict") == b""
 
 
 def test_every_known_transcript_is_taken(store: Store, recordings: Path) -> None:
@@ -339,7 +340,7 @@ def test_every_known_transcript_is_taken(store: Store, recordings: Path) -> None
         for outcome in import_paths(store, [recordings / "transcripts" / folder]):
             assert outcome.error is None, (outcome.path, outcome.error)
             assert outcome.blocks > 5
-    assert git.run(store.path, "fsck", "--full", "--strict") == b""
+    assert program.run(store.path, "fsck", "--full", "--strict") == b""
 
 
 def test_a_scope_that_a_killed_import_left_behind_catches_up(store: Store, tmp_path: Path) -> None:
@@ -353,12 +354,12 @@ def test_a_scope_that_a_killed_import_left_behind_catches_up(store: Store, tmp_p
     whole = exported(store, "claude-11111111", "main")
     reference = "refs/heads/claude-11111111/main"
     for back in (2, 4):  # refs move one after another: main's had not moved when the import was killed
-        old = git.run(store.path, "rev-parse", f"claude-11111111/main~{back}").decode().strip()
-        git.run(store.path, "update-ref", reference, old)
+        old = program.run(store.path, "rev-parse", f"claude-11111111/main~{back}").decode().strip()
+        program.run(store.path, "update-ref", reference, old)
 
         assert take(store, path).units == back
         assert exported(store, "claude-11111111", "main") == whole
-    git.run(store.path, "update-ref", "-d", reference)
+    program.run(store.path, "update-ref", "-d", reference)
     assert take(store, path).units == 4
     assert exported(store, "claude-11111111", "main") == whole
     assert take(store, path).units == 0

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Group, Row
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.wire import part
 from ctxvc.core.patterns import compiled
-from ctxvc.core.prompt import outline
-from ctxvc.core.wire import part
+from ctxvc.core.prompt.outline import outline
 from ctxvc.errors import Damaged
-from ctxvc.inspection import bisect, blame, grep, lineage
+from ctxvc.inspection import bisect, blame, grep, history
 from ctxvc.inspection.bodies import bodies, read
-from ctxvc.store import revisions
-from ctxvc.store.changes import Shaped
+from ctxvc.store import revision
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.transaction import Shaped
 from ctxvc.store.store import Store, create
-from ctxvc.store.writer import Writer
 from tests.store.building import exchange, human, raw, reminder, reply, results
 
 
@@ -155,7 +155,7 @@ def moves(session: Writer, words: str) -> list[tuple[str, str, str]]:
     """What bisect tells, each commit by its subject up to a colon."""
     told = bisect.of_address(session, "main", words) if words[1:].isdigit() else bisect.of_text(session, "main", words)
     subjects = {
-        move.commit: revisions.entry(session.store, move.commit).subject.partition(":")[0]
+        move.commit: revision.entry(session.store, move.commit).subject.partition(":")[0]
         for move in told
         if move.commit
     }
@@ -244,7 +244,7 @@ def test_a_scope_goes_back_to_where_it_came_from(session: Writer) -> None:
 
     told = bisect.of_text(session, "aside", "needle")
 
-    subjects = [revisions.entry(session.store, move.commit).subject for move in told]
+    subjects = [revision.entry(session.store, move.commit).subject for move in told]
     assert subjects[0].startswith("step 1")
     assert subjects[-1].startswith("step 2")
 
@@ -264,7 +264,7 @@ def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathF
                     (archive if row.present else restore)(session, row.id)
             ids = [row.id for row in session.ledger().rows()]
             told = [
-                (touch.commit, touch.id, touch.before, touch.after) for touch in lineage.touches(session, "main", ids)
+                (touch.commit, touch.id, touch.before, touch.after) for touch in history.touches(session, "main", ids)
             ]
 
             expected: list[Any] = []
@@ -313,7 +313,7 @@ def test_a_text_in_many_blocks_is_followed_in_all_of_them(session: Writer) -> No
 
 def shown(store: Store, commit: str) -> int:
     """A cost: blocks in the prompt."""
-    return len(outline(revisions.at(store, commit).ledger))
+    return len(outline(revision.at(store, commit).ledger))
 
 
 @settings(max_examples=5, deadline=None)

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent, TextResourceContents
 
 from ctxvc.mcp import LISTED, MOST, server
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.cli.building import build
 from tests.session.building import damages

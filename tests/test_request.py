@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Ledger
-from ctxvc.request import BREAKPOINTS, Request, canonical, request, up_to
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt.request import BREAKPOINTS, Request, canonical, request, up_to
 from tests.core.strategies import bodies_of, conversations, numbered
 
 MARK = {"type": "ephemeral"}
@@ -89,7 +89,7 @@ def test_a_request_without_messages_has_no_marks_to_set() -> None:
 
 
 def test_thinking_without_its_signature_is_not_sent() -> None:
-    from ctxvc.core.wire import text_part
+    from ctxvc.core.ledger.wire import text_part
 
     said = [
         Message(role="user", parts=(text_part("Hi", "user", "human"),)),

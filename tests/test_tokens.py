@@ -22,11 +22,12 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc import models, tokens
 from ctxvc.errors import BadName, Refused
-from ctxvc.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
-from ctxvc.models import MODELS, Calibration, fit, initial, limits, window
-from ctxvc.tokens import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
+from ctxvc.tokens import count as tokens
+from ctxvc.tokens import models
+from ctxvc.tokens.count import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
+from ctxvc.tokens.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
+from ctxvc.tokens.models import MODELS, Calibration, fit, initial, limits, window
 
 # What tiktoken asks of the file, and the name under which it looks for the file in its own cache.
 PINNED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -128,14 +129,14 @@ def test_no_network_is_needed() -> None:
 
 
 def test_a_fresh_machine_counts_the_same(tmp_path: Path) -> None:
-    script = "from ctxvc.tokens import count; print(count('hello world'))"
+    script = "from ctxvc.tokens.count import count; print(count('hello world'))"
 
     assert python(script, HOME=str(tmp_path), TIKTOKEN_CACHE_DIR=str(tmp_path / "none")) == "2\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_importing_loads_nothing_that_is_slow() -> None:
-    loaded = python("import sys, ctxvc.tokens; ctxvc.tokens.tokenizer(); print(*sys.modules)").split()
+    loaded = python("import sys, ctxvc.tokens.count; ctxvc.tokens.count.tokenizer(); print(*sys.modules)").split()
 
     assert not {"tiktoken", "toktok", "regex", "sqlite3", "lzma"} & set(loaded)
 
@@ -395,7 +396,7 @@ def test_the_tokenizer_is_not_loaded_when_everything_is_known(tmp_path: Path) ->
     kept = tmp_path / "counts"
     CountCache(kept).put_many("o200k_base", {bytes(32): 7})
     script = (
-        "import sys; from pathlib import Path; from ctxvc.tokens import Tokens, tokenizer;"
+        "import sys; from pathlib import Path; from ctxvc.tokens.count import Tokens, tokenizer;"
         f"print(Tokens(tokenizer(), Path({str(kept)!r})).of_bodies([(bytes(32), None)])[bytes(32)]);"
         "print(*{'tiktoken', 'toktok', 'lzma'} & set(sys.modules))"
     )
@@ -457,7 +458,7 @@ def test_four_processes_and_their_threads_keep_every_count(tmp_path: Path) -> No
     script = f"""
 import hashlib, sys, threading
 from pathlib import Path
-from ctxvc.tokens import CountCache, Tokens, tokenizer
+from ctxvc.tokens.count import CountCache, Tokens, tokenizer
 
 CountCache._WAIT = 60
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from ctxvc.agent.adapter import Adapter, Reply, Stop
 from ctxvc.agent.asynchronous import AsyncAdapter
-from ctxvc.agent.definitions import TOOLS, definitions
+from ctxvc.agent.tools.definitions import TOOLS, definitions
 
 __all__ = ["TOOLS", "Adapter", "AsyncAdapter", "Reply", "Stop", "definitions"]

@@ -12,15 +12,16 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.agent import calls
-from ctxvc.agent.calls import BROKEN, CUT_SHORT, Reply, Stop, result
-from ctxvc.agent.tools import FREEING, Tools, failed
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message, Origin, Part
-from ctxvc.core.guard import guard
-from ctxvc.core.ledger import Row
+from ctxvc.agent import call as calls
+from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, Stop, result
+from ctxvc.agent.tools.tools import FREEING, Tools, failed
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan.guard import guard
 from ctxvc.errors import BadInput, Conflict
-from ctxvc.session import Session, incoming
+from ctxvc.session import append as incoming
+from ctxvc.session.session import Session
 
 __all__ = ["Adapter", "Reply", "Stop"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.calls import Reply
-from ctxvc.core.blocks import Message, Origin
-from ctxvc.session import Session
+from ctxvc.agent.call import Reply
+from ctxvc.core.ledger.block import Message, Origin
+from ctxvc.session.session import Session
 
 _T = TypeVar("_T")
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ctxvc.core.ledger import Row
-from ctxvc.session import Session
-from ctxvc.store import addresses
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.session.session import Session
+from ctxvc.store import address as addresses
 
 #: What says of itself that it is an address, whether it is one or not: `B9`, `main:B9@3fa9c1`, `B5-B9`.
 #: No part of a word, of a number such as `B9.5`, or of a file's name.

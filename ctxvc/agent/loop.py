@@ -13,16 +13,16 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from ctxvc import models
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.calls import CUT_SHORT, ending, result
+from ctxvc.agent.call import CUT_SHORT, ending, result
+from ctxvc.agent.limits import Limits, Spending
 from ctxvc.agent.model import Model, TooLong
-from ctxvc.agent.spending import Limits, Spending
-from ctxvc.agent.tools import NOTE
+from ctxvc.agent.tools.tools import NOTE
 from ctxvc.agent.workspace import Outcome
-from ctxvc.core.text import decode, encode
+from ctxvc.core.display import decode, encode
 from ctxvc.errors import CtxvcError, OverBudget
-from ctxvc.session import Session
+from ctxvc.session.session import Session
+from ctxvc.tokens import models
 
 __all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "Watcher", "Why", "run"]
 

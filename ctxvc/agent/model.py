@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ctxvc.core.plan import View
+from ctxvc.core.plan.plan import View
 from ctxvc.core.policy import Answer, Ask
 from ctxvc.errors import BadInput, CtxvcError
 

@@ -20,13 +20,13 @@ from typing import IO, Any
 import msgspec
 
 from ctxvc.agent import footholds
+from ctxvc.agent.file_list import below
 from ctxvc.agent.files import Place, Tree
 from ctxvc.agent.footholds import Footholds
-from ctxvc.agent.listing import below
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell
 from ctxvc.core import patterns, terminal
-from ctxvc.core.text import decode, encode, one_line
+from ctxvc.core.display import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.

@@ -12,11 +12,11 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Size, Table, safe
-from ctxvc.core import ids
 from ctxvc.core.actions import Verb
-from ctxvc.core.engine import measure
-from ctxvc.core.plan import Rehearsal
-from ctxvc.session import Session
+from ctxvc.core.plan import selection
+from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.plan.rehearse import measure
+from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 
 Actor = Literal["user", "agent"]
@@ -157,7 +157,7 @@ def left_out(verb: str, problems: Sequence[schemas.LeftOut]) -> Iterator[str]:
         reason = problem.text.removeprefix(f"cannot {verb} {problem.target}: ")
         targets.setdefault(reason, []).append(problem.target)
     for reason, names in islice(targets.items(), _MOST_REASONS):
-        shown = ids.ranges(names) if all(map(_ID.fullmatch, names)) else names
+        shown = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
         more = f" and {len(shown) - _MOST_NAMED:,} more" if len(shown) > _MOST_NAMED else ""
         yield f"left out {', '.join(shown[:_MOST_NAMED])}{more}: {reason}"
     if len(targets) > _MOST_REASONS:

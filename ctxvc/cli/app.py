@@ -19,9 +19,9 @@ from ctxvc.core import patterns
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ctxvc.session import Session
+    from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import Writer
     from ctxvc.store.store import Store
-    from ctxvc.store.writer import Writer
 
 #: The variable by which a shell asks for completions.
 COMPLETE = "_CTXVC_COMPLETE"
@@ -80,7 +80,7 @@ class App:
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The session that is meant, for changing its context; what is complete is committed on the way out."""
-        from ctxvc.session import Session
+        from ctxvc.session.session import Session
 
         with self.store() as store:
             writer = store.writer(self.session, scope)
@@ -95,7 +95,7 @@ class App:
 
     def tell_damage(self, writer: Writer) -> None:
         """Says, once for each, what of the session's journal cannot be read."""
-        from ctxvc.store import aside
+        from ctxvc.store.log import aside
 
         for notice in aside.untold(writer.store, writer.name, writer.damage):
             self.output.note(f"ctxvc: damaged: {notice}; all else goes on")

@@ -12,15 +12,15 @@ import msgspec
 from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, counted
-from ctxvc.core import boards
-from ctxvc.core.budget import Budget
-from ctxvc.core.plan import View
-from ctxvc.core.text import decode, one_line
-from ctxvc.core.view import Cost, Dashboard, Line, dashboard, folded
-from ctxvc.measure import Meter, Prices, budget_of
-from ctxvc.store import revisions
-from ctxvc.store.revisions import Snapshot
+from ctxvc.core.display import decode, one_line
+from ctxvc.core.plan.plan import View
+from ctxvc.core.view import dashboard_text
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import Cost, Dashboard, Line, dashboard, folded
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 #: The columns of the dashboard.
 COLUMNS = (
@@ -85,7 +85,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
 
 def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
     """The dashboard of a moment. `costs` are those of its blocks."""
-    return Page(_board(moment, meter, costs), *boards.recent_notes(moment.ledger, moment.bodies.body))
+    return Page(_board(moment, meter, costs), *dashboard_text.recent_notes(moment.ledger, moment.bodies.body))
 
 
 @command("context", "ctxvc context --by tool")
@@ -133,8 +133,8 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
 
 
 def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
-    from ctxvc.core import episodes
-    from ctxvc.policies.episodes import Episodes
+    from ctxvc.policies.episodes import graph as episodes
+    from ctxvc.policies.episodes.policy import Episodes
 
     price = Prices(meter, moment.bodies, moment.ledger.meta.model)
     price.load(moment.ledger.rows())
@@ -180,8 +180,8 @@ def _board(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: 
 
 
 def _text(page: Page, budget: Budget, meter: Meter) -> str:
-    cap = boards.room("full", 0, boards.cap_of(budget, page.board.calibration))
-    return boards.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.board.calibration))
+    return dashboard_text.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
 
 
 def _status(

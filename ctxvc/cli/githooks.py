@@ -9,9 +9,11 @@ from pathlib import Path
 
 from ctxvc.cli.project import git_says
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import check, contained, durable, git, leaks, trust
-from ctxvc.store.exposure import REMOTES
+from ctxvc.store import contained, files, push_check, trust
+from ctxvc.store.git import program as git
+from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
+from ctxvc.store.verify import verify
 
 #: What `install` takes: the project's own repository, or the store.
 PROJECT = "post-commit"
@@ -137,7 +139,7 @@ def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bo
     if not dry_run:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            durable.replace(path, script)
+            files.replace(path, script)
             path.chmod(0o755)
         except OSError as error:
             raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
@@ -167,11 +169,11 @@ def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
     tips, had = _pushed(store, lines)
     if not tips:
         return
-    report = check.verify(store, deep=False)
+    report = verify.verify(store, deep=False)
     if report.damaged:
         told = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
         raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint="`ctxvc verify` tells all")
-    leaks.refuse(store, tips, [*had, *_tracked(store, remote)])
+    push_check.refuse(store, tips, [*had, *_tracked(store, remote)])
 
 
 def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:

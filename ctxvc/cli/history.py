@@ -8,18 +8,19 @@ from itertools import islice
 
 import click
 
-from ctxvc import models
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Moment, Output, Styled, Table, counted, encode, iso, safe
-from ctxvc.core.difference import Change, difference
 from ctxvc.errors import Refused
-from ctxvc.measure import Meter
-from ctxvc.store import git, revisions
+from ctxvc.inspection.diff import Change, difference
+from ctxvc.store import revision as revisions
+from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.refs import HEADS
-from ctxvc.store.revisions import Entry, Snapshot
+from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.tokens import models
+from ctxvc.tokens.meter import Meter
 
 #: Digits of a commit's id that people are shown.
 SHORT = 12
@@ -261,7 +262,7 @@ def _graph(session: Writer, commit: str, number: int | None) -> Iterator[str]:
     """git's own drawing, made safe to print."""
     refs = [commit] if commit else [f"{HEADS}{session.name}/{scope}" for scope in session.scopes()]
     limit = [] if number is None else [f"--max-count={number}"]
-    drawn = git.run(
+    drawn = program.run(
         session.store.path, "log", "--graph", "--format=%h  %an: %s", f"--abbrev={SHORT}", *limit, *refs, "--"
     )
     return (safe(line) for line in drawn.decode("utf-8", "replace").splitlines())

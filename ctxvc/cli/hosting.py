@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ctxvc.claude_code import settings
 from ctxvc.cli.app import App
 from ctxvc.cli.importing import project_root
-from ctxvc.core import wire
-from ctxvc.recording import settings
+from ctxvc.core.ledger import wire
 
 #: Days after which Claude Code deletes a transcript that nobody wrote to, where its settings say nothing.
 _KEPT_DAYS = 30.0

@@ -12,10 +12,11 @@ from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
 from ctxvc.cli.progress import Progress
-from ctxvc.core import names
+from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
-from ctxvc.importing import Outcome, files_below, import_paths
-from ctxvc.store import contained, git
+from ctxvc.recording.files import Outcome, files_below, import_paths
+from ctxvc.store import contained
+from ctxvc.store.git import program
 from ctxvc.store.store import FOLDER, Store, create
 
 #: How much longer a gzipped transcript is unpacked: for the progress bar only.
@@ -91,7 +92,9 @@ def project_root(folder: Path) -> Path:
 
     A submodule is a project of its own.
     """
-    told = git.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
+    told = (
+        program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
+    )
     common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
     if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
         return folder  # a work tree elsewhere is what the project's settings say, not where it is

@@ -14,18 +14,18 @@ from ctxvc.cli.app import App, command, json_option, timeout_option
 from ctxvc.cli.history import SHORT, log_item
 from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted
 from ctxvc.cli.progress import Progress
-from ctxvc.core import patterns, text
-from ctxvc.core.blocks import Kind
-from ctxvc.core.ledger import Group, Row
+from ctxvc.core import display, patterns
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.errors import NotFound
 from ctxvc.inspection import blame as blaming
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Held, Place, bodies, read
-from ctxvc.measure import Meter, Prices
-from ctxvc.store import addresses
-from ctxvc.store.addresses import Found
+from ctxvc.store import address as addresses
+from ctxvc.store.address import Found
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.tokens.meter import Meter, Prices
 
 #: Lines that `grep` lists unless more are asked for.
 LISTED = 1000
@@ -113,7 +113,7 @@ def grep(
     if search.slow:
         raise _unfinished(search, search.slow, len(held))
     if not listed:
-        app.output.note(f"nothing matches '{text.one_line(source, 60)}' in {_bodies_words(len(held))}")
+        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(len(held))}")
         ctx.exit(1)
 
 

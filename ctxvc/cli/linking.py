@@ -13,8 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ctxvc.recording import log, places
-from ctxvc.store import committed
-from ctxvc.store.committed import Told
+from ctxvc.store import links_inbox
+from ctxvc.store.links_inbox import Told
 
 EVENT = "post-commit"
 #: Started as this event, the program makes links of what waits.
@@ -32,11 +32,11 @@ def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path) -> 
         store = _store(folder, env)
         if store is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
             return
-        if not words or not committed.COMMIT.fullmatch(words[0]):
+        if not words or not links_inbox.COMMIT.fullmatch(words[0]):
             return
         host, recording = next(((host, env[name]) for host, name in HOSTS.items() if env.get(name)), ("", ""))
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        committed.post(store, Told(words[0], str(folder), now, host, recording, committed.head(store)))
+        links_inbox.post(store, Told(words[0], str(folder), now, host, recording, links_inbox.head(store)))
         _start(store)
     # The boundary: whatever it is, the commit is made.
     except Exception as error:

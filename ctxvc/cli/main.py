@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import click
 
 from ctxvc import __version__
-from ctxvc.cli import hooking
+from ctxvc.cli import hook_entry
 from ctxvc.cli.app import COMPLETE, App, global_options
 from ctxvc.cli.registry import COMMANDS, LazyGroup
-from ctxvc.core.text import one_line, visible_controls
+from ctxvc.core.display import one_line, visible_controls
 from ctxvc.errors import CtxvcError
 
 INTERRUPTED = 130
@@ -42,8 +42,8 @@ class Root(LazyGroup):
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         extra.pop("prog_name", None)  # it is always the same
-        if hooking.is_hook(arguments):
-            sys.exit(hooking.hook(arguments[1:]))  # past every usage error
+        if hook_entry.is_hook(arguments):
+            sys.exit(hook_entry.hook(arguments[1:]))  # past every usage error
         sys.exit(_guarded(lambda: self._run(arguments, extra), arguments))
 
     def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:

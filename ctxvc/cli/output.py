@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ctxvc.core import text
+from ctxvc.core import display
 
 if TYPE_CHECKING:
     import msgspec
@@ -151,7 +151,7 @@ class Output:
         return _for_people(cell, self._now) if self.terminal else plain(cell)
 
     def _aligned(self, table: Table) -> Iterator[str]:
-        from ctxvc.cli.tables import aligned
+        from ctxvc.cli.table import aligned
 
         def style(row: int, column: int, words: str) -> str:
             if row < 0:
@@ -186,18 +186,18 @@ def encode(value: msgspec.Struct) -> str:
 
 def safe(value: str) -> str:
     """Recorded text, safe to print: what would move a cursor is written out."""
-    return text.visible_controls(value)
+    return display.visible_controls(value)
 
 
 def words_of(body: bytes, ext: str) -> str | None:
     """A body as people read it, JSON spread out; None where it is no text. Not safe to print yet."""
-    from ctxvc.core import wire
+    from ctxvc.core.ledger import wire
 
     if ext == "json":
         try:
-            return text.decode(spread(wire.parse(body)))
+            return display.decode(spread(wire.parse(body)))
         except ValueError:
-            return text.decode(body)  # shown as it is
+            return display.decode(body)  # shown as it is
     if ext not in ("txt", "bin"):
         return None
     try:
@@ -210,7 +210,7 @@ def spread(value: object) -> bytes:
     """A JSON value over many lines."""
     import msgspec
 
-    from ctxvc.core import wire
+    from ctxvc.core.ledger import wire
 
     return msgspec.json.format(wire.compact(value), indent=2)
 
@@ -237,7 +237,7 @@ def plain(cell: Cell) -> str:
             return plain(cell.words)
         case int():
             return str(cell)
-    return text.one_line(cell, len(cell) + 1)
+    return display.one_line(cell, len(cell) + 1)
 
 
 def iso(seconds: int) -> str:
@@ -253,7 +253,7 @@ def _for_people(cell: Cell, now: float) -> str:
         case Moment():
             return ago(cell.time, now)
         case Size():
-            return text.human_bytes(cell.bytes)
+            return display.human_bytes(cell.bytes)
         case Share():
             return f"{cell.fraction * 100:.1f} %"
         case Guess():

@@ -17,16 +17,16 @@ import msgspec
 from ctxvc.cli import schemas
 from ctxvc.cli.acting import left_out
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.models import model_options, unasked, with_model
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.policy_option import model_options, unasked, with_model
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.core.plan import Rehearsal, View
+    from ctxvc.core.plan.plan import Rehearsal, View
+    from ctxvc.core.plan.timing import Moment
     from ctxvc.core.policy import Policy
-    from ctxvc.core.timing import Moment
-    from ctxvc.session import Session
-    from ctxvc.store.plans import Pending
+    from ctxvc.session.session import Session
+    from ctxvc.store.pending_plans import Pending
 
 #: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
 _MOST_ACTIONS = 60
@@ -63,10 +63,10 @@ def plan(
         raise click.UsageError("--commit or --wait, not both")
     if (pending or drop) and (spec or budget or commit or wait or model or script):
         raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
-    from ctxvc.core.budget import Budget, check
-    from ctxvc.core.engine import rehearse
+    from ctxvc.core.plan.rehearse import rehearse
+    from ctxvc.core.view.budget import Budget, check
     from ctxvc.policies import parse, proposed
-    from ctxvc.session import Session
+    from ctxvc.session.session import Session
 
     with app.store() as store, store.writer(app.session) as writer:
         if drop or pending:
@@ -207,7 +207,7 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
 
 def _judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
     """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
-    from ctxvc.core.timing import reckon
+    from ctxvc.core.plan.timing import reckon
     from ctxvc.policies import judged
 
     moment = judged(policy, view, tried)
@@ -221,9 +221,9 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.Plann
 
     A block that two actions take counts for the last of them, which leaves it as it then stands.
     """
-    from ctxvc.core.draft import blocks_of
-    from ctxvc.core.engine import costs
-    from ctxvc.core.timing import committed
+    from ctxvc.core.plan.draft import blocks_of
+    from ctxvc.core.plan.rehearse import costs
+    from ctxvc.core.plan.timing import committed
 
     before, after = costs(view.ledger, view.price), costs(tried.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
@@ -251,7 +251,7 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.Plann
 
 
 def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
-    from ctxvc.core import ids
+    from ctxvc.core.plan import selection
 
     share = f"{answer.tokens_before:,} tokens of {answer.window:,}"
     yield output.style(f"{safe(answer.policy)}: {share}", bold=True)
@@ -262,7 +262,7 @@ def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
         return
     rows: list[list[Cell]] = []
     for action in answer.items[:_MOST_ACTIONS]:
-        named = ids.ranges(action.targets)
+        named = selection.ranges(action.targets)
         more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
         rows.append([action.verb, ", ".join(named[:_MOST_NAMED]) + more, action.freed, action.cache, action.index])
     columns = (

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from ctxvc.core.text import human_bytes
-from ctxvc.core.view import BAR
+from ctxvc.core.display import human_bytes
+from ctxvc.core.view.dashboard import BAR
 
 _AFTER = 1.0  # seconds
 _EVERY = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ctxvc.store import git
+from ctxvc.store.git import program
 
 
 def git_says(folder: Path, verb: str, *words: str) -> str:
@@ -15,4 +15,4 @@ def git_says(folder: Path, verb: str, *words: str) -> str:
     name is run (`git.of_project`). What a hook of git inherits does not count: it names the repository, and perhaps an
     index, of whoever runs the hook.
     """
-    return os.fsdecode(git.of_project(folder, verb, *words) or b"")
+    return os.fsdecode(program.of_project(folder, verb, *words) or b"")

@@ -8,19 +8,20 @@ from typing import Any
 
 import click
 
-from ctxvc import exporters
-from ctxvc.cli import resuming, schemas
+from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.commands import export as resuming
+from ctxvc.cli.commands.export import CLAUDE_CODE
 from ctxvc.cli.output import Output, safe, spread, words_of
-from ctxvc.cli.resuming import CLAUDE_CODE
 from ctxvc.cli.writing import write
-from ctxvc.core import text
-from ctxvc.core.prompt import Piece, Show, outline, pieces, sendable
+from ctxvc.core import display
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece, Show, outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store import revisions
-from ctxvc.store.revisions import Snapshot
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
 
-_FORMATS = {"anthropic": exporters.anthropic, "openai": exporters.openai_chat}
+_FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 
 
 @command("prompt", "ctxvc prompt step:5")
@@ -67,18 +68,18 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
     with app.reading() as session:
         moment = revisions.resolve(session.store, session, revision)
-        data = exporters.dumps(_FORMATS[form](_request(moment, pieces(outline(moment.ledger), moment.bodies))))
+        data = formats.dumps(_FORMATS[form](_request(moment, pieces(outline(moment.ledger), moment.bodies))))
     write(app, target, data)
 
 
-def _request(moment: Snapshot, content: list[Piece]) -> exporters.Prompt:
+def _request(moment: Snapshot, content: list[Piece]) -> formats.Prompt:
     """All that the model is given at that moment, with `content` for its messages."""
-    return exporters.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)
+    return formats.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)
 
 
 def _answer(moment: Snapshot) -> schemas.Prompt:
     content = sendable(pieces(outline(moment.ledger), moment.bodies))
-    request: dict[str, Any] = exporters.anthropic(_request(moment, content))
+    request: dict[str, Any] = formats.anthropic(_request(moment, content))
     source = moment.ledger.meta.source
     return schemas.Prompt(
         session=moment.session,
@@ -102,7 +103,7 @@ def _prompt_lines(output: Output, moment: Snapshot) -> Iterator[str]:
     missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
     yield from output.facts([("prompt", _label(moment) + missing)])
     if moment.system:
-        words = moment.system if isinstance(moment.system, str) else text.decode(spread(moment.system))
+        words = moment.system if isinstance(moment.system, str) else display.decode(spread(moment.system))
         yield from _section(output, "system", words)
     if moment.tools:
         yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in moment.tools))
@@ -128,4 +129,4 @@ def _heading(piece: Piece, show: Show) -> str:
 
 def _words(piece: Piece) -> str:
     words = words_of(piece.body, piece.ext)
-    return f"[{piece.ext}, {text.human_bytes(len(piece.body))}]" if words is None else words
+    return f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if words is None else words

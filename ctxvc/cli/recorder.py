@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ctxvc.claude_code import hook, recorder, requests, settings
 from ctxvc.cli.importing import project_root
 from ctxvc.errors import Refused
-from ctxvc.recording import answering, log, places, recorder, requests, settings
+from ctxvc.recording import log, places
 from ctxvc.store.store import create
 
 
@@ -29,7 +30,7 @@ def record(words: Sequence[str], env: Mapping[str, str]) -> None:
     # The boundary: nobody is there to be told.
     except Exception as error:
         if store:
-            log.note(store, answering.RECORD, log.words(error))
+            log.note(store, hook.RECORD, log.words(error))
 
 
 def _made(folder: Path, env: Mapping[str, str]) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ctxvc.core.ledger import Row
+from ctxvc.core.ledger.ledger import Row
 
 
 def _field(description: str) -> msgspec.Meta:

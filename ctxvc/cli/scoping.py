@@ -11,8 +11,8 @@ from ctxvc.cli.acting import Actor, acting_options
 from ctxvc.cli.app import App, command, complete_revisions, complete_scopes, json_option
 from ctxvc.cli.output import Column, Output, Table, counted, safe
 from ctxvc.errors import Refused
-from ctxvc.session import Note, Session
-from ctxvc.store.writer import Writer
+from ctxvc.session.session import Note, Session
+from ctxvc.store.log.stored_session import Writer
 
 interrupt_option = click.option(
     "--interrupt", is_flag=True, help="End a step that is open: its missing results count as interrupted."

@@ -44,7 +44,7 @@ def demo(app: App, folder: Path | None, agent: bool) -> None:
     Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
     --agent no model replies but a script of what one said.
     """
-    from ctxvc.cli import demo as story
+    from ctxvc.cli.commands import demo as story
 
     (story.agent if agent else story.run)(app.output.say, app.path(folder) if folder else None)
 

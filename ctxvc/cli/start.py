@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from ctxvc.cli import handover, hooking
+from ctxvc.cli import handover, hook_entry
 
 
 def run() -> None:
     """The console script."""
     words = sys.argv[1:]
-    if hooking.is_hook(words):
-        sys.exit(hooking.hook(words[1:]))
+    if hook_entry.is_hook(words):
+        sys.exit(hook_entry.hook(words[1:]))
     if handover.runs_an_agent(words):
         handover.separate()
     from ctxvc.cli.main import run as whole

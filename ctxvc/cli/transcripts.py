@@ -12,11 +12,11 @@ from ctxvc import importers
 from ctxvc.cli import hosting
 from ctxvc.cli.app import App
 from ctxvc.cli.importing import project_root
-from ctxvc.core import wire
+from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError
-from ctxvc.importers.reading import Recording
-from ctxvc.importing import SETTLED
+from ctxvc.importers.file import Recording
 from ctxvc.recording import places
+from ctxvc.recording.files import SETTLED
 
 _DAY = 86_400
 #: Bytes behind what was recorded in which a message is looked for.

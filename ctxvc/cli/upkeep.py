@@ -11,9 +11,10 @@ from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
-from ctxvc.core.text import human_bytes
+from ctxvc.core.display import human_bytes
 from ctxvc.session import proof
-from ctxvc.store import check, upkeep
+from ctxvc.store import gc as upkeep
+from ctxvc.store.verify import verify as check
 
 DAMAGED = 3
 _COLORS = {"damage": "red", "warning": "yellow"}

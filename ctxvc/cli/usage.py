@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from ctxvc.cli.schemas import Category, Threshold
-from ctxvc.core import wire
-from ctxvc.core.budget import Budget
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.text import one_line
-from ctxvc.core.view import Cost
+from ctxvc.core.display import one_line
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import Cost
 
 By = Literal["kind", "tool", "turn", "file"]
 

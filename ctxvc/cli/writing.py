@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ctxvc.cli.app import App
 from ctxvc.cli.output import safe
-from ctxvc.core import text
+from ctxvc.core import display
 from ctxvc.errors import CtxvcError
 
 
@@ -25,4 +25,4 @@ def write(app: App, target: Path | None, data: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
-    app.output.note(f"wrote {text.human_bytes(len(data))} to {safe(str(path))}")
+    app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ctxvc.core.blocks import State
+from ctxvc.core.ledger.block import State
 
 Verb = Literal["archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise"]
 Actor = Literal["agent", "planner", "guard", "user", "host"]  # or "policy:NAME"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ctxvc.core import actions, stubs
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core import actions
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.prompt import stub as stubs
 from ctxvc.errors import Refused
 
 

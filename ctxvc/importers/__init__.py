@@ -7,15 +7,15 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from ctxvc.core.events import Event
+from ctxvc.core.recording.events import Event
 from ctxvc.errors import BadInput, BadName
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 #: format → its module; asked in this order, the surest marks first.
 _MODULES = {
     "ctxvc-trajectory": "trajectory",
-    "claude-code": "claude_code",
-    "codex": "codex",
+    "claude-code": "claude_code.read",
+    "codex": "codex.read",
     "pi": "pi",
     "anthropic-messages": "anthropic_messages",
     "openai-chat": "openai_chat",

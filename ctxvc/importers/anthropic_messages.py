@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message, Origin, Role
-from ctxvc.core.events import Event
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Role
+from ctxvc.core.recording.events import Event
+from ctxvc.importers.file import Recording
 from ctxvc.importers.origins import from_claude_code
-from ctxvc.importers.reading import Recording
 from ctxvc.importers.request_log import (
     Log,
     Turn,

@@ -20,10 +20,11 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import text, wire
-from ctxvc.core.blocks import Kind, Message, Origin, Part, Role
-from ctxvc.core.events import Event, Warned
-from ctxvc.importers.reading import Recording
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
+from ctxvc.core.recording.events import Event, Warned
+from ctxvc.importers.file import Recording
 from ctxvc.importers.request_log import (
     Log,
     Record,
@@ -243,7 +244,7 @@ class _Reader:
                 del rest["function_call"]
                 self._ids.begin()
                 notes = {"field": "function_call", "id": None}
-                parts.append(wire.call_part(name, self._ids.call(None, name), text.encode(arguments), openai=notes))
+                parts.append(wire.call_part(name, self._ids.call(None, name), display.encode(arguments), openai=notes))
         return parts
 
     def _call(self, call: Any) -> Part:
@@ -261,7 +262,7 @@ class _Reader:
             notes["id"] = given
         if not isinstance(arguments, str):
             notes["parsed"] = True
-        body = text.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
+        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
         part = wire.call_part(name, ours, body)
         return noted(part, "openai", notes) if notes else part
 

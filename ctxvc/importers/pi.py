@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import names, text, wire
-from ctxvc.core.blocks import Message, Origin, Part
-from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.importers.reading import Line, Recording
+from ctxvc.core import display
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.file import Line, Recording
 
 FORMAT = "pi"
 
@@ -141,7 +142,7 @@ class _Session:
         elif kind == "session_info":
             yield from _told_later(title=_text(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
-            yield from self._unknown(f"entries of an unknown type are left out: {text.one_line(kind, 40)!r}", line)
+            yield from self._unknown(f"entries of an unknown type are left out: {display.one_line(kind, 40)!r}", line)
         else:
             yield from self._spoken(entry, kind, key, line)
 
@@ -176,7 +177,7 @@ class _Session:
             return
         role = _text(said, "role") if kind == "message" else kind
         if role not in _ROLES:
-            yield from self._unknown(f"messages of an unknown role are left out: {text.one_line(role, 40)!r}", line)
+            yield from self._unknown(f"messages of an unknown role are left out: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
         message = _message(said, role, key, time)

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.core import names, wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.events import Event, Forked, Opened, Said, Warned
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

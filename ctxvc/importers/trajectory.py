@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core import names, wire
-from ctxvc.core.blocks import Message, Part, Role
-from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Part, Role
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.anthropic_messages import origin
-from ctxvc.importers.reading import Line, Recording
+from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.request_log import counts, noted, text_of
 
 FORMAT = "ctxvc-trajectory"

@@ -7,16 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from ctxvc.core import text, wire
-from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.core.prompt import Bodies, Slot, pieces
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.inspection.bodies import Held, bodies, read, searchable
-from ctxvc.inspection.lineage import rev_list, touches
-from ctxvc.store import revisions
-from ctxvc.store.flush import trailers_of
-from ctxvc.store.revisions import Snapshot
+from ctxvc.inspection.history import rev_list, touches
+from ctxvc.store import revision
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 #: Whether a block or group, as it stood at some time, shows what is looked for.
 Shows = Callable[[Row | Group], bool]
@@ -112,7 +113,7 @@ def _present(item: Row | Group) -> bool:
 
 def _holders(session: Writer, scope: str, words: str) -> dict[str, Shows]:
     """The blocks and groups that show the text in some state, with how to tell."""
-    ledger, moment = session.ledger(scope), revisions.now(session, scope)
+    ledger, moment = session.ledger(scope), revision.now(session, scope)
     held = bodies([(session, [scope])], lambda _row: True)
     within = {place.row.id for each in _containing(session.store, held, words) for place in each.places}
     found: dict[str, Shows] = {}
@@ -125,7 +126,7 @@ def _holders(session: Writer, scope: str, words: str) -> dict[str, Shows]:
 
 
 def _containing(store: Store, held: Sequence[Held], words: str) -> Iterator[Held]:
-    needle = text.encode(words)
+    needle = display.encode(words)
     for each, body in read(store, held):
         if needle in body or (b"\\" in body and any(map(words.__contains__, searchable(each.places[0].row, body)))):
             yield each
@@ -145,7 +146,7 @@ def _shows(words: str, read_bodies: Bodies, *, whole: bool) -> Shows:
             return not item.group and words in item.stub
         if whole and item.state == "masked":
             slot = Slot(item, "mask", item.role, item.kind, call=item.call)
-            return words in text.decode(pieces([slot], read_bodies)[0].body)
+            return words in display.decode(pieces([slot], read_bodies)[0].body)
         return whole
 
     return shows
@@ -156,12 +157,12 @@ def _shows(words: str, read_bodies: Bodies, *, whole: bool) -> Shows:
 
 def _in_request(session: Writer, scope: str, words: str) -> list[Move]:
     """When system prompt or tools began and ceased to have the text; nothing where they have it not now."""
-    if not _requested(revisions.now(session, scope), words):
+    if not _requested(revision.now(session, scope), words):
         return []
     found: list[Move] = []
     was = False
     for commit in rev_list(session.store, session.tip(scope), "--", "request")[::-1]:
-        now = _requested(revisions.at(session.store, commit), words)
+        now = _requested(revision.at(session.store, commit), words)
         if now != was:
             found.append(Move(commit=commit, id=REQUEST, move="entered" if now else "left", kind="system"))
         was = now
@@ -170,7 +171,9 @@ def _in_request(session: Writer, scope: str, words: str) -> list[Move]:
 
 def _requested(moment: Snapshot, words: str) -> bool:
     given = (moment.system, moment.tools)
-    return any(words in (each if isinstance(each, str) else text.decode(wire.compact(each))) for each in given if each)
+    return any(
+        words in (each if isinstance(each, str) else display.decode(wire.compact(each))) for each in given if each
+    )
 
 
 # --- costs

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.inspection.lineage import Touch, touches
-from ctxvc.store import revisions
-from ctxvc.store.revisions import Entry
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.inspection.history import Touch, touches
+from ctxvc.store import revision
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.revision import Entry
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def stays(found: Sequence[Event], ledger: Ledger) -> list[Stay]:
 def _event(store: Store, touch: Touch, ledger: Ledger) -> Event:
     if not touch.commit:
         return Event(what=_what(touch, None), touch=touch, entry=None, step=ledger.meta.counters.step)
-    entry = revisions.entry(store, touch.commit)
+    entry = revision.entry(store, touch.commit)
     step = store.reader.meta(touch.commit).counters.step
     return Event(what=_what(touch, entry), touch=touch, entry=entry, step=step)
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from ctxvc.core import outputs, wire
-from ctxvc.core.ledger import Row
-from ctxvc.core.recovery import readable
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt import truncation
+from ctxvc.core.prompt.recover import readable
 from ctxvc.errors import Damaged
-from ctxvc.store.objects import Objects, Tree, Unreadable, unhashed
+from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 #: Bodies, and bytes of them, that are read at once: no hashing is a setting of the whole process.
 _MANY = 1_000
@@ -55,7 +56,7 @@ def bodies(
             for row in session.ledger(scope).rows():
                 if not (wanted(row) and _is_text(row)):
                     continue
-                file = outputs.whole(row) if whole else ""
+                file = truncation.whole(row) if whole else ""
                 blob, data = (
                     committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode()),
                     None,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ctxvc.core import text
+from ctxvc.core import display as text
 from ctxvc.core.patterns import Match, Pattern, Slow, SlowLine
-from ctxvc.core.recovery import around
+from ctxvc.core.prompt.recover import around
 from ctxvc.inspection.bodies import Held, Place, searchable
 
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.core.ledger import Row
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
-from ctxvc.inspection.written import Write, needle, same_file, writes
+from ctxvc.inspection.edits import Write, needle, same_file, writes
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.links import Link, every, step_of, steps
-from ctxvc.store.packs import epoch
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 #: A line of fewer characters than this says nothing of where it came from.
 TELLING = 6

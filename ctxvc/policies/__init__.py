@@ -11,15 +11,15 @@ from msgspec import NODEFAULT
 from ctxvc.core.policy import Ask, Policy
 from ctxvc.errors import BadInput
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
-from ctxvc.policies.composing import Composed, after, joined
-from ctxvc.policies.episodes import Episodes
+from ctxvc.policies.composed import Composed, after, joined
+from ctxvc.policies.default import Default
+from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
 from ctxvc.policies.layered import Layered
-from ctxvc.policies.planned import Planned
+from ctxvc.policies.planned.policy import Planned
+from ctxvc.policies.run import actor_of, judged, own_name, owned, proposed
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
-from ctxvc.policies.taking import actor_of, judged, own_name, owned, proposed
-from ctxvc.policies.usual import Default
 
 __all__ = [
     "POLICIES",

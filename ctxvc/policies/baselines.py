@@ -10,17 +10,17 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import ClassVar
 
-from ctxvc.core import stubs
-from ctxvc.core.blocks import Kind
-from ctxvc.core.cuts import is_cut, latest_step
-from ctxvc.core.engine import measure, until
-from ctxvc.core.ledger import Row
-from ctxvc.core.numbering import ASIDE, is_human
-from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.protected import protected
+from ctxvc.core.plan.rehearse import measure, until
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
-from ctxvc.core.prompt import calls_and_results, results_of
-from ctxvc.core.protection import protected
-from ctxvc.policies.bounds import numbers, ordered, shares
+from ctxvc.core.prompt import stub
+from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
@@ -352,7 +352,7 @@ class Summary(Policy, frozen=True, kw_only=True):
             return Plan(actions=(), actor=self.actor, reason=reason)
         words, cost = self._told(view, span)
         asked = self.ask is not None
-        size = view.price.text(f"{_HEADER}\n{stubs.guarded(words)}")
+        size = view.price.text(f"{_HEADER}\n{stub.guarded(words)}")
         if not words.strip() or size >= span.shown:
             reason = leaving(view, before, before, "the model gave no summary that is shorter")
             return Plan(actions=(), actor=self.actor, reason=reason, asked=asked, cost=cost)

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import msgspec
 
-from ctxvc.core.engine import measure, until
-from ctxvc.core.objects import Movable, movable, objects, results
-from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.rehearse import measure, until
 from ctxvc.core.policy import Bytes, Policy, Share
-from ctxvc.policies.bounds import numbers, ordered, shares
+from ctxvc.policies.knobs import numbers, ordered, shares
+from ctxvc.policies.planned.objects import Movable, movable, objects, results
 
 #: So many steps of the latest turn are folded together.
 STEPS = 10

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ctxvc.core.engine import until
-from ctxvc.core.plan import Action, Plan, View
+from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.rehearse import until
 from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import leaving, removable, standing, steps, used
-from ctxvc.policies.bounds import numbers, shares
+from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.protocol import Wording
 
 #: The context tools of the full method.

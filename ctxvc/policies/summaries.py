@@ -13,9 +13,10 @@ from itertools import takewhile
 
 import msgspec
 
-from ctxvc.core import stubs, text
-from ctxvc.core.ledger import Row
-from ctxvc.core.plan import View
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan.plan import View
+from ctxvc.core.prompt import stub
 
 #: The sections of a summary, each with what it is to say.
 SECTIONS: Mapping[str, str] = {
@@ -155,13 +156,13 @@ def _tools(rows: Sequence[Row], width: int) -> list[str]:
         alike = list(calls[tool].values())
         objects = [name for call in alike[-_NAMED:] if (name := _object(call))]
         named = "; ".join(_newest(objects, max(80, width // len(calls)), older=max(0, len(alike) - _NAMED)))
-        lines.append(f"{stubs.escaped(tool, 60) or 'a tool'} x{count}: {named}".rstrip(": "))
+        lines.append(f"{stub.escaped(tool, 60) or 'a tool'} x{count}: {named}".rstrip(": "))
     return _newest(lines[::-1], width)[::-1]
 
 
 def _object(call: Row) -> str:
     """What a call is about: of a long path its end; empty where its label has only JSON."""
-    words = stubs.escaped(stubs.arguments(call), 80)
+    words = stub.escaped(stub.arguments(call), 80)
     if words.startswith("{"):
         return ""
     path = "/" in words and " " not in words and len(words) > _PATH
@@ -180,11 +181,11 @@ def _newest(lines: Sequence[str], width: int, older: int = 0) -> list[str]:
 
 
 def _quoted(row: Row, words: str, width: int) -> str:
-    return f'{row.id} "{stubs.escaped(words, width)}"'
+    return f'{row.id} "{stub.escaped(words, width)}"'
 
 
 def _label(row: Row) -> str:
-    return stubs.escaped(row.label, 60)
+    return stub.escaped(row.label, 60)
 
 
 def _first_sentence(words: str) -> str:
@@ -192,4 +193,4 @@ def _first_sentence(words: str) -> str:
 
 
 def _last_sentence(words: str) -> str:
-    return _END_OF_SENTENCE.split(text.one_line(words[-_LOOKED_AT:].strip(), _LOOKED_AT))[-1]
+    return _END_OF_SENTENCE.split(display.one_line(words[-_LOOKED_AT:].strip(), _LOOKED_AT))[-1]

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from ctxvc.core.text import one_line
+from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.store import contained
 

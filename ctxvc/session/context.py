@@ -8,20 +8,22 @@ from typing import Any
 
 import msgspec
 
-from ctxvc import models
-from ctxvc.core import budget as budgets
-from ctxvc.core import cuts, ids, text
-from ctxvc.core.budget import Budget, Ladder
-from ctxvc.core.engine import costs, dashboards, measure
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.plan import Rehearsal, View
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan import selection
+from ctxvc.core.plan.plan import Rehearsal, View
+from ctxvc.core.plan.rehearse import costs, dashboards, measure
 from ctxvc.core.policy import Terms
-from ctxvc.core.prompt import Bodies
-from ctxvc.core.view import Dashboard, dashboard, protocol, totals
-from ctxvc.measure import Meter, Prices, budget_of
+from ctxvc.core.prompt import cut as cuts
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.view import budget as budgets
+from ctxvc.core.view.budget import Budget, Ladder
+from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.session.proof import Sent
-from ctxvc.store import revisions
-from ctxvc.store.writer import Writer
+from ctxvc.store import revision
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.tokens import models
+from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 #: What a plan of several verbs is called in a commit, and how many blocks and verbs its subject names.
 _MIXED = "plan"
@@ -88,7 +90,7 @@ class Context:
             next_group=self.writer.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
-            words=lambda row: text.decode(self._kept(row, "", scope)),
+            words=lambda row: display.decode(self._kept(row, "", scope)),
             handles=self.terms.handles,
         )
 
@@ -165,7 +167,7 @@ class Context:
 
     def _overhead_tokens(self, scope: str) -> int:
         if scope not in self._overhead:
-            self._overhead[scope] = self.meter.overhead(revisions.now(self.writer))
+            self._overhead[scope] = self.meter.overhead(revision.now(self.writer))
         return self._overhead[scope]
 
     # --- changes
@@ -290,7 +292,7 @@ def _subject(tried: Rehearsal) -> str:
     """`archive B6-B9 as G2`, `restore B7, B9`; of a mixed plan, each verb."""
     words = []
     for action in tried.done:
-        named = ids.ranges(action.targets)
+        named = selection.ranges(action.targets)
         listed = ", ".join(named if len(named) <= _MOST_NAMED else [*named[:_MOST_NAMED], f"{len(named)} in all"])
         words.append(f"{action.verb} {listed}")
     more = [f"{len(words) - _MOST_VERBS} more"] if len(words) > _MOST_VERBS else []

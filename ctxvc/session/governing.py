@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.budget import Budget
-from ctxvc.core.engine import rehearse
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.plan import Plan, Rehearsal, View
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
-from ctxvc.core.view import PROTOCOL, protocol
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import PROTOCOL, protocol
 from ctxvc.errors import Conflict
 from ctxvc.policies import actor_of, judged, proposed
 from ctxvc.session import waiting
 from ctxvc.session.context import Context
-from ctxvc.store import plans
+from ctxvc.store import pending_plans
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
@@ -46,7 +46,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
     if held:
-        plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
     return tried or None
 
 

@@ -6,13 +6,13 @@ import re
 
 import msgspec
 
-from ctxvc.core.ledger import Ledger
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
-from ctxvc.request import request, up_to
-from ctxvc.store import revisions
-from ctxvc.store.findings import Finding, Where, damage
-from ctxvc.store.revisions import Entry, Snapshot
+from ctxvc.store import revision
+from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
+from ctxvc.store.verify.finding import Finding, Where, damage
 
 TRAILER = "Ctxvc-Prompt"
 _SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]*|-)(?: \+([1-9][0-9]*))?")
@@ -47,7 +47,7 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
     for session, tips in sorted(store.all_tips().items()):
         for scope, tip in sorted(tips.items()):
             newer: list[str] = []
-            for entry in revisions.history(store, tip):
+            for entry in revision.history(store, tip):
                 if entry.commit in seen:
                     break
                 seen.add(entry.commit)
@@ -62,10 +62,10 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
 def as_sent(store: Store, moment: Snapshot) -> Snapshot:
     """What the newest reply of a moment saw: by its commit's trailer, else all that stands before the reply."""
     newer: list[str] = []
-    for entry in revisions.history(store, moment.commit):
+    for entry in revision.history(store, moment.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
         if sent and sent.later <= len(newer):
-            held = revisions.at(store, newer[-sent.later] if sent.later else entry.commit)
+            held = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
             return msgspec.structs.replace(held, ledger=up_to(held.ledger, sent.last))
         if entry.trailers.get("Ctxvc-Op") == "step":
             break
@@ -81,7 +81,7 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     if sent.later > len(newer):
         return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
     try:
-        moment = revisions.at(store, newer[-sent.later] if sent.later else entry.commit)
+        moment = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
         made = request(up_to(moment.ledger, sent.last), moment.bodies, moment.system, moment.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"

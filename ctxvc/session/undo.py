@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ctxvc.core import undoing
-from ctxvc.core.engine import measure
-from ctxvc.core.plan import Plan, Rehearsal
+from ctxvc.core.plan import undo as undoing
+from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan.rehearse import measure
 from ctxvc.errors import Refused
 from ctxvc.session.context import Context
-from ctxvc.store import revisions
+from ctxvc.store import revision
 
 #: Operations that can be taken back, besides a note that folded something.
 UNDOABLE = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise", "plan"})
@@ -48,9 +48,9 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
     return tried, entry.subject
 
 
-def _last_verb(context: Context) -> revisions.Entry:
+def _last_verb(context: Context) -> revision.Entry:
     undone: set[str] = set()
-    for entry in revisions.history(context.store, context.writer.tip()):
+    for entry in revision.history(context.store, context.writer.tip()):
         op = entry.trailers.get("Ctxvc-Op", "")
         if op == "undo":
             undone.add(entry.trailers.get("Ctxvc-Undoes", ""))

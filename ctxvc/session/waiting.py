@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ctxvc.core.engine import rehearse
-from ctxvc.core.plan import Plan, Rehearsal
+from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import Conflict
 from ctxvc.session.context import Context
-from ctxvc.store import plans
-from ctxvc.store.plans import Pending
+from ctxvc.store import pending_plans
+from ctxvc.store.pending_plans import Pending
 
 #: Digits of a checksum by which a later rehearsal tells that a block is still the one that was meant.
 _CHECKSUM = 12
@@ -24,7 +24,7 @@ def propose(context: Context, plan: Plan) -> Pending:
         named = (ledger.get(target) for target in action.targets if target.startswith("B"))
         known = {row.id: row.sha256[:_CHECKSUM] for row in named if row}
         actions.append(msgspec.structs.replace(action, checksums={**known, **action.checksums}))
-    return plans.put(
+    return pending_plans.put(
         context.store,
         context.writer.name,
         context.scope,
@@ -36,7 +36,7 @@ def propose(context: Context, plan: Plan) -> Pending:
 
 def pending(context: Context) -> tuple[Pending, ...]:
     """The plans that wait in this scope, oldest first."""
-    held = plans.pending(context.store, context.writer.name)
+    held = pending_plans.pending(context.store, context.writer.name)
     return tuple(plan for plan in held if plan.scope == context.scope)
 
 
@@ -54,6 +54,6 @@ def settle(context: Context) -> list[tuple[Pending, Rehearsal]]:
         except Conflict:
             continue
         # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
-        plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
         done.append((held, tried))
     return done

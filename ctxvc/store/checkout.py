@@ -15,15 +15,17 @@ from typing import Literal
 import msgspec
 import pygit2
 
-from ctxvc.core import actions, stubs
-from ctxvc.core.ledger import Ledger, Row
+from ctxvc.core import actions
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.prompt import stub as stubs
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import contained, git, worktrees
+from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
-from ctxvc.store.check_history import COMMITTER
-from ctxvc.store.flush import trailers_of
+from ctxvc.store.git import program
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify.history import COMMITTER
 
 DASHBOARD = worktrees.DASHBOARD
 #: Bytes of a body that is compared.
@@ -119,7 +121,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
     moves = list(_moves(ledger, gone, came))
     for path in sorted(gone.keys() | came.keys()):
         others.append(f"{path}: {'removed' if path in gone else 'added'}")
-    back = git.advice("-C", folder, "checkout", "--detach", "--force", base[:12])
+    back = program.advice("-C", folder, "checkout", "--detach", "--force", base[:12])
     return Changes(
         session=meta.session,
         scope=meta.scope,
@@ -127,7 +129,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
         commits=tuple(commits),
         moves=tuple(moves),
         others=tuple(others),
-        back=f"{back} && {git.advice('-C', folder, 'clean', '-fdq')}" if _untracked(folder) else back,
+        back=f"{back} && {program.advice('-C', folder, 'clean', '-fdq')}" if _untracked(folder) else back,
     )
 
 
@@ -213,22 +215,22 @@ def _add(store: Store, folder: Path, commit: str) -> None:
     except OSError as error:
         raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
     # Forced, since a folder that somebody deleted is still on git's list.
-    git.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
-    git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
+    program.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
+    program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
     # A scope that somebody else wrote could have links to anywhere in it.
-    git.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
+    program.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
     worktrees.remember(store.path, folder)
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
     """The folder shows the commit. What is in it has been looked at: nothing of a person's is lost."""
-    git.in_checkout(folder, "checkout", "--quiet", "--force", "--detach", commit)
+    program.in_checkout(folder, "checkout", "--quiet", "--force", "--detach", commit)
     patterns = "\n".join((*_ALWAYS, *_recovered(store.reader.ledger(commit)))) + "\n"
-    git.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
+    program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
     if dashboard:
         _ignore_dashboard(store)
         contained.replace(folder, DASHBOARD, dashboard.encode("utf-8", "replace"))
-    listed = git.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
+    listed = program.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
     return CheckedOut(
         path=str(folder),
         session=session,
@@ -267,7 +269,7 @@ def _is_checkout(store: Store, folder: Path) -> bool:
 
 def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
     """The newest commit of ours under the folder's HEAD, and those on top of it."""
-    head = git.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
+    head = program.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
     foreign: list[str] = []
     for commit in store.first_parents(head):
         found = store.repository[commit]
@@ -281,7 +283,7 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
-    words = git.in_checkout(folder, *_CHANGED, base)
+    words = program.in_checkout(folder, *_CHANGED, base)
     fields = [os.fsdecode(field) for field in words.split(b"\0")]
     gone: dict[str, str] = {}
     came: dict[str, str] = {}
@@ -300,7 +302,7 @@ def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str
 
 
 def _untracked(folder: Path) -> list[str]:
-    listed = git.in_checkout(folder, "ls-files", "--others", "--exclude-standard", "-z")
+    listed = program.in_checkout(folder, "ls-files", "--others", "--exclude-standard", "-z")
     return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
 

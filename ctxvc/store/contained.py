@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from ctxvc.errors import Refused
-from ctxvc.store import durable
+from ctxvc.store import files as durable
 
 #: Folders below each other in a store, and in a folder that is removed: more is an attack on the stack.
 DEEPEST = 64

@@ -13,7 +13,7 @@ from typing import IO, Literal
 
 import msgspec
 
-from ctxvc.store.scrub import Scrub
+from ctxvc.store.purge.scrub import Scrub
 
 #: Seconds that all files together may take.
 SECONDS = 10.0

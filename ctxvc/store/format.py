@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ctxvc.core.blocks import block_number
-from ctxvc.core.ledger import SEGMENT, Group, Meta, Row
+from ctxvc.core.ledger.block import block_number
+from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row
 from ctxvc.errors import Damaged, Refused
 
 FORMAT = 1

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError, Damaged, Refused
-from ctxvc.store import durable
+from ctxvc.store import files
 
 #: In the store: what it is called on the machines that know it. Not secret, and nothing follows from it alone.
 ID = Path("ctxvc", "id")
@@ -138,14 +138,14 @@ def read_plain(path: Path, most: int) -> bytes | None:
 def make_file(path: Path, data: bytes) -> None:
     """The file at `path` is there, whole; one that is there already stays. Raises: OSError."""
     own = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    durable.replace(own, data)
+    files.replace(own, data)
     try:
         os.link(own, path, follow_symlinks=False)
     except FileExistsError:
         pass  # theirs counts
     finally:
         own.unlink()
-    durable.sync_folder(path.parent)
+    files.sync_folder(path.parent)
 
 
 def link_refused(path: Path) -> Refused:

@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import msgspec
 import pygit2
 
-from ctxvc.core import text
-from ctxvc.core.ledger import Ledger, Meta
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import Conflict
-from ctxvc.store import committed, contained, git, revisions
-from ctxvc.store.committed import Told
-from ctxvc.store.flush import message
+from ctxvc.store import contained, links_inbox, revision
+from ctxvc.store.git import program
+from ctxvc.store.git.fast_import import Commit, epoch
+from ctxvc.store.links_inbox import Told
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit, epoch
+from ctxvc.store.log.commits import message
 from ctxvc.store.refs import HEADS, scope_of
 from ctxvc.store.store import Store
 
@@ -74,12 +75,12 @@ def take(store: Store) -> int:
     Raises: Conflict, CtxvcError, OSError; then what waits, waits still.
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
-        waiting = committed.pending(store.path)
+        waiting = links_inbox.pending(store.path)
         found = [link for _, told in waiting if told and (link := _link(store, told))]
         made = _write(store, lock, found)
         for path, told in waiting:
             if told:
-                contained.remove(store.path, f"{committed.FOLDER}/{path.name}")
+                contained.remove(store.path, f"{links_inbox.FOLDER}/{path.name}")
     return made
 
 
@@ -88,7 +89,7 @@ def find(store: Store, commit: str) -> list[Link]:
     commit = commit.lower()
     if not _HEX.fullmatch(commit):
         return []
-    if committed.COMMIT.fullmatch(commit):
+    if links_inbox.COMMIT.fullmatch(commit):
         link = _read(store, commit)
         return [link] if link else []
     return [link for link in every(store) if link.commit.startswith(commit)]
@@ -113,7 +114,7 @@ class Step(NamedTuple):
 
 def steps(store: Store, tip: str) -> Iterator[Step]:
     """The steps that a commit has behind it, newest first."""
-    for entry in revisions.history(store, tip):
+    for entry in revision.history(store, tip):
         if entry.trailers.get("Ctxvc-Op") == "step":
             yield Step(store.reader.meta(entry.commit).counters.step, entry.time, entry.commit)
 
@@ -150,7 +151,7 @@ def _link(store: Store, told: Told) -> Link | None:
         commit=told.commit,
         time=told.time,
         host=told.host,
-        recording=text.one_line(told.recording, 200),
+        recording=display.one_line(told.recording, 200),
         session=session if tips else "",
         scope=scope if tips else "",
         step=_newest_step(store, session, scope, epoch(told.time, 0)) if tips else 0,
@@ -160,7 +161,7 @@ def _link(store: Store, told: Told) -> Link | None:
 
 
 def _fresh(store: Store, tip: str, time: str) -> bool:
-    return epoch(time, 0) - revisions.entry(store, tip).time < FRESH
+    return epoch(time, 0) - revision.entry(store, tip).time < FRESH
 
 
 def _newest_step(store: Store, session: str, scope: str, made: int) -> int:
@@ -177,7 +178,7 @@ def _changed(folder: Path, commit: str) -> list[str]:
     if not folder.is_dir():
         return []
     words = ("diff-tree", "-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
-    told = git.of_project(folder, *words) or b""
+    told = program.of_project(folder, *words) or b""
     paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in told.split(b"\0") if path)
     return [path for path in paths if len(path) <= _LONGEST]
 
@@ -257,5 +258,5 @@ def _decoded(entry: pygit2.Object) -> Link | None:
         link = _decoder.decode(entry.data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    named = committed.COMMIT.fullmatch(link.commit) and _path(link.commit).endswith(f"/{entry.name}")
+    named = links_inbox.COMMIT.fullmatch(link.commit) and _path(link.commit).endswith(f"/{entry.name}")
     return link if named and link.format <= FORMAT else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctxvc.core import wire
+from ctxvc.core.ledger import wire
 from ctxvc.store.store import Store
 
 REF = "refs/ctxvc/purged"

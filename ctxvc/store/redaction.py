@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pygit2
 
-from ctxvc.core.secrets import Criteria, Redactor
+from ctxvc.core.secrets.redact import Criteria, Redactor
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.store import contained, durable
-from ctxvc.store.scanner import Scanner
+from ctxvc.store import contained, files
+from ctxvc.store.secret_scanner import Scanner
 
 FOLDER = Path("ctxvc", "secrets")
 KEY = "key"
@@ -97,14 +97,14 @@ class Redaction:
         """A new key, by a hard link: of two processes that make one at the same moment, both use the first."""
         contained.make_folder(self._store, FOLDER.as_posix())
         own = path.with_name(f".{KEY}.{secrets.token_hex(4)}.new")
-        durable.replace(own, secrets.token_bytes(32))
+        files.replace(own, secrets.token_bytes(32))
         try:
             os.link(own, path)
         except FileExistsError:
             pass  # theirs counts
         finally:
             own.unlink()
-        durable.sync_folder(self._folder)
+        files.sync_folder(self._folder)
 
     def _lines(self, name: str) -> list[str]:
         try:

@@ -15,18 +15,20 @@ from typing import Any
 
 import pygit2
 
-from ctxvc.core import names, text, wire
-from ctxvc.core.ledger import Ledger, Meta, Source
+from ctxvc.core import display
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, contained, decided, git, scanner, trust
+from ctxvc.store import cleanup, contained, purge_apply, secret_scanner, trust
 from ctxvc.store import format as fmt
-from ctxvc.store.flush import message
+from ctxvc.store.commit_reader import Reader
+from ctxvc.store.git import program
+from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit, PackWriter, epoch, storable_date
-from ctxvc.store.reading import Reader
+from ctxvc.store.log.commits import message
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.redaction import Redaction
 from ctxvc.store.refs import head_ref, ref_of, scope_of
-from ctxvc.store.writer import Writer
 
 FOLDER = ".ctxvc"
 #: More packs than this are merged after a flush: every lookup goes through all of them.
@@ -60,12 +62,12 @@ class Store:
         trust.check(path)
         #: Folders that may still have what a purge erases, which was killed, and finished just now.
         self.remaining: tuple[str, ...] = ()
-        if decided.pending(path):
-            self.remaining = decided.complete(path)  # what it erases must not be read any more
-        self.repository = git.open_repository(path)
-        settings = git.config(self.repository)
+        if purge_apply.pending(path):
+            self.remaining = purge_apply.complete(path)  # what it erases must not be read any more
+        self.repository = program.open_repository(path)
+        settings = program.config(self.repository)
         _check_settings(path, settings)
-        self.redaction = Redaction(path, on=redact, scanner=settings.get(scanner.SETTING, ""))
+        self.redaction = Redaction(path, on=redact, scanner=settings.get(secret_scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
         #: Why the packs could not be merged when that was last due. What is recorded is not concerned.
@@ -259,7 +261,7 @@ class Store:
         """The commit that a session begins with: an empty scope `main`."""
         if redactor := self.redaction.of(name):
             system, tools = redactor.value(system), redactor.value(tools)
-        what = f" from {source.format} {text.one_line(source.id, 100)}" if source else ""
+        what = f" from {source.format} {display.one_line(source.id, 100)}" if source else ""
         now = self.now()
         return Commit(
             ref=ref_of(name, "main"),
@@ -342,7 +344,7 @@ class Store:
         # The deltas that are there are kept; looking for better ones is gc's work.
         words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
         try:
-            git.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+            program.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
         except CtxvcError:
             cleanup.remove(self.path)  # half a pack takes the room that the next try needs
             raise
@@ -386,11 +388,11 @@ def create(path: Path) -> Store:
     except OSError as error:
         raise CtxvcError(f"cannot make {path}: {error.strerror}", hint="check the folder's permissions") from error
     try:
-        git.run(
+        program.run(
             None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
         )
         for name, value in _SETTINGS.items():
-            git.run(path, "config", name, value)
+            program.run(path, "config", name, value)
         for folder in ("ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "info"):
             (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         (path / ".gitignore").write_text("*\n")
@@ -430,7 +432,7 @@ def _is_store(path: Path) -> bool:
 def _exclude(path: Path) -> None:
     """Keeps the store out of the project's `git status` without touching a tracked file."""
     try:
-        common, line = git.own_repository(path.parent), f"{path.name}/"
+        common, line = program.own_repository(path.parent), f"{path.name}/"
         if common is None:
             return  # no project repository around it, or not this project's
         contained.make_folder(common, "info")
@@ -450,7 +452,7 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
         raise Refused(f"{path} is a git repository, but no ctxvc store", hint="run `ctxvc init` elsewhere")
     if not re.fullmatch("[0-9]{1,9}", found) or int(found) > fmt.FORMAT:
         raise Refused(
-            f"the store {path} has format {text.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",
+            f"the store {path} has format {display.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",
             hint="update ctxvc",
         )
     for name in settings:

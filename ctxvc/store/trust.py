@@ -20,9 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.core.text import one_line
+from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Damaged, Refused
-from ctxvc.store import allowlist, durable, gitconfig
+from ctxvc.store import files
+from ctxvc.store.git import allowlist, config
 from ctxvc.store.identity import (
     data_folder,
     is_id,
@@ -130,7 +131,7 @@ def look(path: Path) -> Survey:
 
 def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
     try:
-        for setting in gitconfig.settings(data):
+        for setting in config.settings(data):
             if not allowlist.is_harmless(setting):
                 value = "true" if setting.value is None else setting.value
                 yield Setting(name, setting.key, value, allowlist.is_acceptable(setting))
@@ -273,7 +274,7 @@ def seal(name: str, payload: bytes) -> str:
     made = _mac(_own_key(folder), name, payload)
     try:
         (folder / SEALS).mkdir(mode=0o700, exist_ok=True)
-        durable.replace(folder / SEALS / made, b"")
+        files.replace(folder / SEALS / made, b"")
     except OSError as error:
         raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
     return made
@@ -344,7 +345,7 @@ def _known(file: Path) -> Remembered | None:
 
 
 def _write(file: Path, known: Remembered) -> None:
-    durable.replace(file, msgspec.json.encode(known))
+    files.replace(file, msgspec.json.encode(known))
 
 
 # --- files

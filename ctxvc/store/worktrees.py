@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ctxvc.errors import Refused
-from ctxvc.store import contained, git, seals
+from ctxvc.store import contained, seals
+from ctxvc.store.git import program
 
 FOLDER = "worktrees"
 #: In what git keeps of a worktree: the seal of the machine that made it with ctxvc.
@@ -114,7 +115,7 @@ def remove(store: Path, folder: Path) -> bool:
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
     # Not with the folder's own `.git`: what was looked at is what git is given.
-    known = git.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
+    known = program.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
     names = [os.fsdecode(name) for name in known if name]
     folders: set[str] = set()
     for name in (*names, DASHBOARD):

@@ -11,7 +11,7 @@ import anthropic
 
 from ctxvc.agent import Adapter, AsyncAdapter, Reply, definitions
 from ctxvc.core.policy import Policy
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.messages_api import MessagesApi
 from tests.messages_api.wire import Block, signature
 from tests.session.building import MODEL, SYSTEM, WORDS

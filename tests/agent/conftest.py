@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.session import Session
-from ctxvc.store import git
+from ctxvc.session.session import Session
+from ctxvc.store.git import program
 
 from .building import opened
 
 
 @pytest.fixture(autouse=True)
 def _quick_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git, "_CONFIG", (*git._CONFIG, "core.fsync=none"))
+    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 @pytest.fixture

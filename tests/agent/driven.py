@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ctxvc.agent import Adapter, running
+from ctxvc.agent import Adapter, run
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Scripted
 from ctxvc.agent.workspace import Outcome, Workspace
-from ctxvc.session import Session
-from ctxvc.store import durable
-from ctxvc.store import writer as writer_module
-from ctxvc.store.journal import Journal
-from ctxvc.store.packs import PackWriter
+from ctxvc.session.session import Session
+from ctxvc.store import files
+from ctxvc.store.git.fast_import import PackWriter
+from ctxvc.store.log import stored_session as writer_module
+from ctxvc.store.log.journal import Journal
 from ctxvc.store.store import Store
 
 #: Where a run kills itself: each is inside a step, or in the flush behind one.
@@ -54,8 +54,8 @@ def driven(place: str, folder: str, steps: str, point: str, count: str) -> None:
         print("up", flush=True)
         model = Scripted(replies_from(session, int(steps)))
         hands = Workspace(Path(folder), env={"PATH": os.environ["PATH"]})
-        made = running.Setup(model=model, hands=hands, watcher=Silent(), limits=Limits(steps=10_000))
-        print(running.go(session, made).text, flush=True)
+        made = run.Setup(model=model, hands=hands, watcher=Silent(), limits=Limits(steps=10_000))
+        print(run.go(session, made).text, flush=True)
 
 
 def _die_at(point: str, count: int) -> None:
@@ -77,7 +77,7 @@ def _die_at(point: str, count: int) -> None:
         case "after a command":
             _around(Workspace, "run", after=passed)
         case "in half a record":
-            _around(Journal, "append", before=lambda *_: setattr(durable, "write_all", half))
+            _around(Journal, "append", before=lambda *_: setattr(files, "write_all", half))
         case "behind a record":
             _around(Journal, "append", after=passed)
         case "before the flush":

@@ -17,9 +17,9 @@ import pytest
 
 from ctxvc.agent import Adapter, AsyncAdapter
 from ctxvc.agent.adapter import DEFIANCE
-from ctxvc.agent.calls import CUT_SHORT
+from ctxvc.agent.call import CUT_SHORT
 from ctxvc.errors import BadInput
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import Judge, MessagesApi, Reply, call, serve, text, thought
 from tests.messages_api import script as said

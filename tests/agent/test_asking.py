@@ -13,13 +13,13 @@ import anthropic
 import msgspec
 import pytest
 
-from ctxvc.agent import asking, citing
+from ctxvc.agent import ask, citing
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.importing import import_paths
-from ctxvc.session import Session
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.recording.files import import_paths
+from ctxvc.session.session import Session
 from ctxvc.store.store import create
 from tests.agent.test_run import Eyes
 from tests.messages_api import call, script, serve
@@ -38,13 +38,13 @@ def recorded(tmp_path: Path) -> Iterator[Session]:
 
 def asked(
     recorded: Session, *said: Any, budget: int = 60_000, steps: int = 9
-) -> tuple[asking.Asked, list[Mapping[str, Any]]]:
+) -> tuple[ask.Asked, list[Mapping[str, Any]]]:
     with serve(script(*said)) as api:
         with (
             anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0) as client,
-            asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session,
+            ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session,
         ):
-            answer = asking.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=steps))
+            answer = ask.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=steps))
     return answer, api.bodies
 
 
@@ -96,8 +96,8 @@ def test_a_long_recording_fits_into_a_small_budget(recorded: Session) -> None:
 
 def reading(recorded: Session, tmp_path: Path, *given: dict[str, Any]) -> tuple[list[str], set[tuple[str, str]]]:
     """What `read_block` answers to these calls, and what has been read then."""
-    with asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
-        recording = asking.Recording(session, recorded)
+    with ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
+        recording = ask.Recording(session, recorded)
         return [recording.run("read_block", each).output.decode() for each in given], recording.was_read
 
 
@@ -126,8 +126,8 @@ def test_a_block_of_another_session_is_not_taken_for_ones_own(recorded: Session,
 def test_a_block_of_one_long_line_is_read_to_its_end(recorded: Session, tmp_path: Path) -> None:
     line = "".join(f"{number}," for number in range(40_000))
     (long,) = recorded.append({"role": "user", "content": line})
-    with asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
-        recording = asking.Recording(session, recorded)
+    with ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
+        recording = ask.Recording(session, recorded)
         held, asks = "", {"block": long}
         while True:
             header, _, part = recording.run("read_block", asks).output.decode().partition("\n")
@@ -152,8 +152,8 @@ def test_a_block_of_one_long_line_is_read_to_its_end(recorded: Session, tmp_path
     ],
 )
 def test_whatever_a_model_asks_is_answered(recorded: Session, tmp_path: Path, tool: str, given: dict[str, Any]) -> None:
-    with asking.open_session(tmp_path / ".ctxvc", "ask-1", model=MODEL) as session:
-        done = asking.Recording(session, recorded).run(tool, given)
+    with ask.open_session(tmp_path / ".ctxvc", "ask-1", model=MODEL) as session:
+        done = ask.Recording(session, recorded).run(tool, given)
     assert done.error
     assert len(done.output) < 500
     assert b"argument" not in done.output
@@ -251,8 +251,8 @@ def test_what_was_deleted_is_neither_found_nor_shown(recorded: Session, tmp_path
     person = Session(recorded.writer, actor="user")
     assert not person.verb("delete", made, "private", allow_user=True).problems
 
-    with asking.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
-        found = asking.Recording(session, recorded).run("search_session", {"pattern": "sekrit"})
+    with ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
+        found = ask.Recording(session, recorded).run("search_session", {"pattern": "sekrit"})
     assert found.output == b"[no hits]"
     _, bodies = asked(recorded, "I do not know.", "Really.")
     assert "sekrit" not in json.dumps(bodies[0]["messages"])

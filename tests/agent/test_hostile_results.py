@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc.agent import running
-from ctxvc.core.ledger import Group, Meta, Row
+from ctxvc.agent import run
+from ctxvc.core.ledger.ledger import Group, Meta, Row
 from tests.messages_api import call, script, serve
 from tests.messages_api.wire import Block
 
@@ -73,8 +73,8 @@ def after(folder: Path, data: bytes, *, policy: str) -> After:
             "And again.",
         )
         with serve(replies) as api:
-            running.go(asked(session), setup(folder, real(api)))
-            running.go(asked(session, "And on."), setup(folder, real(api)))
+            run.go(asked(session), setup(folder, real(api)))
+            run.go(asked(session, "And on."), setup(folder, real(api)))
             assert {each.status for each in api.calls} == {200}
             messages = api.bodies[-1]["messages"]
         rows = list(session.ledger().rows())

@@ -16,8 +16,8 @@ import anthropic
 import pytest
 
 from ctxvc.agent import TOOLS
-from ctxvc.agent.calls import Stop
-from ctxvc.session import Session
+from ctxvc.agent.call import Stop
+from ctxvc.session.session import Session
 from tests.messages_api import MessagesApi, call, serve, text, thought
 from tests.messages_api import script as said
 from tests.messages_api.wire import Block

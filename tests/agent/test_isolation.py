@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.messages_api import call
 
 from .test_run_command import told, until_there

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.agent.loop import INTERRUPTED
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, line
 from tests.messages_api.rules import canonical_problems

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc.policies import POLICIES
-from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.session.building import damages, groups_fit, humans_gone
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxvc.agent import Adapter, AsyncAdapter
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, call, serve, text, thought
 from tests.messages_api.wire import Block

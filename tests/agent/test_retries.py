@@ -9,10 +9,10 @@ from pathlib import Path
 import anthropic
 import pytest
 
-from ctxvc.agent import running
+from ctxvc.agent import run
 from ctxvc.agent.model import Anthropic, ModelFailed
-from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text
 from tests.messages_api.script import Assistant, overloaded, rate_limited
@@ -53,7 +53,7 @@ def nothing_is_wrong(tmp_path: Path, prompts: int) -> None:
 def test_a_provider_that_is_busy_for_a_moment_is_asked_again_and_nothing_is_told_twice(tmp_path: Path) -> None:
     said = script([call("bash", command="echo one >> log")], rate_limited(), overloaded(), "Done.")
     with begun(tmp_path) as session, provider(said) as (api, model):
-        assert running.go(asked(session), setup(tmp_path, model)).text == "Done."
+        assert run.go(asked(session), setup(tmp_path, model)).text == "Done."
         assert [each.status for each in api.calls] == [200, 429, 529, 200]
         assert [each.headers["x-stainless-retry-count"] for each in api.calls] == ["0", "0", "1", "2"]
         assert api.calls[1].body == api.calls[2].body == api.calls[3].body
@@ -69,11 +69,11 @@ def test_a_provider_that_stays_busy_ends_the_run_and_it_goes_on_later(tmp_path: 
             provider(script([call("bash", command="echo one >> log")], *busy)) as (_, model),
             pytest.raises(ModelFailed) as told,
         ):
-            running.go(asked(session), setup(tmp_path, model))
+            run.go(asked(session), setup(tmp_path, model))
         assert "busy" in str(told.value)
         assert "wait" in told.value.hint
     with Session.open(tmp_path / ".ctxvc", "run-1") as again, provider(script("Done.")) as (_, model):
-        assert running.go(again, setup(tmp_path, model)).text == "Done."
+        assert run.go(again, setup(tmp_path, model)).text == "Done."
         assert len(results(again)) == 1
         assert (tmp_path / "project" / "log").read_text() == "one\n"
     nothing_is_wrong(tmp_path, prompts=2)
@@ -82,7 +82,7 @@ def test_a_provider_that_stays_busy_ends_the_run_and_it_goes_on_later(tmp_path: 
 def test_who_has_spent_all_is_told_so_and_no_loop_begins(tmp_path: Path) -> None:
     with begun(tmp_path) as session, provider(script(SPENT, SPENT, SPENT)) as (api, model):
         with pytest.raises(ModelFailed) as told:
-            running.go(asked(session), setup(tmp_path, model))
+            run.go(asked(session), setup(tmp_path, model))
         assert len(api.calls) <= 3
         assert "Spend limit reached" in str(told.value)
         assert "limit" in told.value.hint
@@ -100,7 +100,7 @@ def test_a_window_that_is_full_is_relieved_and_the_reply_gone_on_with(tmp_path: 
             session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
         before = session.used()
         with provider(script(full, "and goes on.")) as (api, model):
-            assert running.go(session, setup(tmp_path, model)).text == "and goes on."
+            assert run.go(session, setup(tmp_path, model)).text == "and goes on."
             assert [each.status for each in api.calls] == [200, 200]
         assert session.used() < before * 0.8
         assert not (tmp_path / "project" / "half").exists()
@@ -111,7 +111,7 @@ def test_a_window_that_is_full_is_relieved_and_the_reply_gone_on_with(tmp_path: 
 def test_a_window_that_stays_full_ends_the_run(tmp_path: Path) -> None:
     full = Reply([text("It begins")], stop_reason="model_context_window_exceeded")
     with begun(tmp_path) as session, provider(lambda _: full) as (api, model):
-        running.go(asked(session), setup(tmp_path, model))
+        run.go(asked(session), setup(tmp_path, model))
         assert len(api.calls) < 6
 
 
@@ -119,11 +119,11 @@ def test_a_provider_that_refuses_to_go_on_ends_the_run_and_its_calls_are_not_run
     refused = Reply([text("I will not."), call("bash", command="touch half")], stop_reason="refusal")
     with begun(tmp_path) as session:
         with provider(script(refused)) as (_, model):
-            ended = running.go(asked(session), setup(tmp_path, model))
+            ended = run.go(asked(session), setup(tmp_path, model))
             assert (ended.why, ended.steps, ended.text) == ("refused", 1, "I will not.")
         assert not (tmp_path / "project" / "half").exists()
         with provider(script("Something else, then.")) as (_, model):
-            assert running.go(asked(session, "Then do less."), setup(tmp_path, model)).why == "said"
+            assert run.go(asked(session, "Then do less."), setup(tmp_path, model)).why == "said"
     nothing_is_wrong(tmp_path, prompts=2)
 
 
@@ -140,7 +140,7 @@ def cut_short(how: str) -> Reply:
 def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) -> None:
     cut, eyes = cut_short(how), Eyes()
     with begun(tmp_path) as session, provider(script(cut, cut, "Whole.")) as (_, model):
-        assert running.go(asked(session), setup(tmp_path, model, eyes)).text == "Whole."
+        assert run.go(asked(session), setup(tmp_path, model, eyes)).text == "Whole."
         assert kept(session) == ["Whole."]
         assert not (tmp_path / "project" / "log").exists()
     lost = "".join(eyes.words).removesuffix("Whole.").split("\n[broke off, asking again]\n")
@@ -160,7 +160,7 @@ def test_streams_that_go_on_ending_in_the_middle_are_waited_for_and_then_the_rea
 ) -> None:  # fmt: skip
     with begun(tmp_path) as session, provider(lambda _: cut_short(how)) as (api, model):
         with pytest.raises(ModelFailed, match=f"broke off 5 times: .*{words}") as told:
-            running.go(asked(session), setup(tmp_path, model))
+            run.go(asked(session), setup(tmp_path, model))
         assert hint in told.value.hint
         assert len(api.calls) == 5
         assert WAITED == [1, 2, 4, 8]

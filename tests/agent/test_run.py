@@ -14,22 +14,24 @@ from typing import Any
 import anthropic
 import pytest
 
-from ctxvc import models, policies
-from ctxvc.agent import TOOLS, Adapter, instructions, running
-from ctxvc.agent.calls import result
-from ctxvc.agent.definitions import definitions
+from ctxvc import policies
+from ctxvc.agent import TOOLS, Adapter, run, start
+from ctxvc.agent.call import result
 from ctxvc.agent.loop import DELEGATE, Limits
 from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
+from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
-from ctxvc.core.text import decode
+from ctxvc.core.display import decode
+from ctxvc.core.prompt.request import canonical
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.policies import parse
-from ctxvc.request import canonical
-from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
-from ctxvc.store import git, revisions
+from ctxvc.session.session import Session
+from ctxvc.store import revision
+from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.tokens import models
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
 from tests.session.building import MODEL, WORDS, damages
 
@@ -65,14 +67,14 @@ class Eyes:
 def begun(tmp_path: Path, *, window: int = 60_000, policy: str = "default") -> Session:
     folder = tmp_path / "project"
     folder.mkdir(exist_ok=True)
-    return running.begin(
+    return run.begin(
         tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse(policy), window=window, folder=folder
     )
 
 
-def setup(tmp_path: Path, model: Any, eyes: Eyes | None = None, **limits: Any) -> running.Setup:
+def setup(tmp_path: Path, model: Any, eyes: Eyes | None = None, **limits: Any) -> run.Setup:
     hands = Workspace(tmp_path / "project", env=ENV)
-    return running.Setup(model=model, hands=hands, watcher=eyes or Eyes(), limits=Limits(**limits))
+    return run.Setup(model=model, hands=hands, watcher=eyes or Eyes(), limits=Limits(**limits))
 
 
 CLIENTS: list[anthropic.Anthropic] = []
@@ -109,7 +111,7 @@ def test_a_run_acts_in_its_folder_and_everything_is_recorded(tmp_path: Path) -> 
     )
     eyes = Eyes()
     with serve(replies) as api, begun(tmp_path) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api), eyes))
+        ended = run.go(asked(session), setup(tmp_path, real(api), eyes))
 
         assert (ended.why, ended.steps, ended.text) == ("said", 2, "It is done.")
         assert ended.usage.prompt > 1_000
@@ -125,12 +127,12 @@ def test_a_run_acts_in_its_folder_and_everything_is_recorded(tmp_path: Path) -> 
 def test_what_the_model_is_told_at_first_is_short(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         meter = session._context.meter
-        assert meter.count(running.system(TOOLS)) < 1_000
+        assert meter.count(run.system(TOOLS)) < 1_000
 
 
 @pytest.mark.parametrize("spec", ["default", "keep", "layered", "scoped", "self_managed:recover=off"])
 def test_what_it_is_told_at_first_fits_the_tools_that_it_has(tmp_path: Path, spec: str) -> None:
-    with running.begin(tmp_path / ".ctxvc", "work", model=MODEL, policy=parse(spec), window=64_000) as session:
+    with run.begin(tmp_path / ".ctxvc", "work", model=MODEL, policy=parse(spec), window=64_000) as session:
         session.append({"role": "user", "content": "Do it."})
         request = session.request()
         names = {tool["name"] for tool in request.tools}
@@ -157,7 +159,7 @@ def told(folder: Path) -> list[str]:
     """The first line of what each instruction file says, and what is missing of it."""
     return [
         f"{each.message.parts[0].body.decode().partition(' of this')[0]} {each.cut}".rstrip()
-        for each in instructions.read(folder)
+        for each in start.read(folder)
     ]
 
 
@@ -195,7 +197,7 @@ def test_instructions_come_from_files_of_the_project_only_and_each_once(tmp_path
 def test_instructions_that_are_too_long_are_cut_and_both_are_told(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs, é.\n" * 10_000)
     notes: list[str] = []
-    with running.begin(
+    with run.begin(
         tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse("default"), folder=tmp_path, note=notes.append
     ) as session:
         (words,) = [words for row in session.ledger().rows() if (words := session.body(row.id).decode())[:3] == "AGE"]
@@ -208,7 +210,7 @@ def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: P
     command = r"for i in $(seq 1 3000); do printf '\rstep %d of 3000, working on it' $i; done; echo"
     replies = script([call("bash", command=command)], "done")
     with serve(replies) as api, begun(tmp_path) as session:
-        running.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session), setup(tmp_path, real(api)))
 
         (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         assert session.body(row.id).startswith(b"\rstep 1 of 3000")
@@ -225,7 +227,7 @@ def test_output_that_is_no_text_is_kept_byte_for_byte_and_shown_as_text(tmp_path
     given = b"caf\xe9 \xff\xfe\0 token=ghp_" + b"aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5" + b" \xed\xa0\x80 end\n"
     with serve(script([call("bash", command="cat output")], "done")) as api, begun(tmp_path) as session:
         (tmp_path / "project" / "output").write_bytes(given)
-        running.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session), setup(tmp_path, real(api)))
 
         (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         head, _, rest = session.body(row.id).partition(b"[REDACTED:")
@@ -242,18 +244,18 @@ def test_output_that_is_no_text_is_kept_byte_for_byte_and_shown_as_text(tmp_path
 def test_a_model_that_stops_nowhere_is_stopped_by_the_limits(tmp_path: Path) -> None:
     endless = lambda _: [call("bash", command="true")]  # noqa: E731
     with serve(endless) as api, begun(tmp_path) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api), steps=3)).why == "steps"
-        assert running.go(session, setup(tmp_path, real(api), dollars=0.000001)).why == "cost"
+        assert run.go(asked(session), setup(tmp_path, real(api), steps=3)).why == "steps"
+        assert run.go(session, setup(tmp_path, real(api), dollars=0.000001)).why == "cost"
 
 
 def test_a_person_stops_it_at_a_steps_end_and_it_goes_on_from_there(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         with serve(script([call("bash", command="echo one")])) as api:
-            ended = running.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
+            ended = run.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
         assert ended.why == "stopped"
         assert not session.writer.open
     with Session.open(tmp_path / ".ctxvc", "run-1") as again, serve(script("And on.")) as api:
-        assert running.go(again, setup(tmp_path, real(api))).text == "And on."
+        assert run.go(again, setup(tmp_path, real(api))).text == "And on."
         assert results(again) == ["one\n"]
 
 
@@ -269,7 +271,7 @@ def test_a_prompt_that_the_provider_finds_too_long_is_relieved_and_sent_once_mor
             gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 250}
             session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
         with serve(script(too_long, "It fits.")) as api:
-            ended = running.go(session, setup(tmp_path, real(api)))
+            ended = run.go(session, setup(tmp_path, real(api)))
         assert ended.text == "It fits."
         assert any(row.removed_by == "guard" for row in session.ledger().rows())
 
@@ -285,7 +287,7 @@ def test_a_prompt_that_stays_too_long_ends_the_run_with_a_way_on(tmp_path: Path,
                 gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 250}
                 session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
         with serve(script(*[too_long] * times)) as api, pytest.raises(OverBudget, match="208310") as told:
-            running.go(session, setup(tmp_path, real(api)))
+            run.go(session, setup(tmp_path, real(api)))
         assert len(api.calls) == times
         assert "--budget" in told.value.hint
 
@@ -294,17 +296,17 @@ def test_a_stream_that_breaks_off_is_asked_again_and_never_recorded(tmp_path: Pa
     cut = Reply([text("This is not "), call("bash", command="echo twice")], cut_after=4)
     with begun(tmp_path) as session:
         with serve(script(cut, "Whole.")) as api:
-            assert running.go(asked(session), setup(tmp_path, real(api))).text == "Whole."
+            assert run.go(asked(session), setup(tmp_path, real(api))).text == "Whole."
         assert results(session) == []
         with serve(script(*[cut] * 5)) as api, pytest.raises(ModelFailed):
-            running.go(asked(session, "again"), setup(tmp_path, real(api)))
+            run.go(asked(session, "again"), setup(tmp_path, real(api)))
         assert [row.kind for row in session.ledger().rows() if row.role == "assistant"] == ["assistant"]
 
 
 def test_a_reply_that_is_too_long_is_gone_on_with(tmp_path: Path) -> None:
     half = Reply([text("It begins"), call("bash", command="touch half")], stop_reason="max_tokens")
     with serve(script(half, [text("and goes on.")])) as api, begun(tmp_path) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        ended = run.go(asked(session), setup(tmp_path, real(api)))
         assert ended.text == "and goes on."
         assert not (tmp_path / "project" / "half").exists()
 
@@ -312,7 +314,7 @@ def test_a_reply_that_is_too_long_is_gone_on_with(tmp_path: Path) -> None:
 def test_a_wrong_key_is_told_in_plain_words(tmp_path: Path) -> None:
     refused = Refusal(401, "authentication_error", "invalid x-api-key")
     with serve(script(refused)) as api, begun(tmp_path) as session, pytest.raises(ModelFailed) as told:
-        running.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session), setup(tmp_path, real(api)))
     assert "ANTHROPIC_API_KEY" in told.value.hint
 
 
@@ -325,7 +327,7 @@ def joined(session: Session) -> list[str]:
     """The scopes whose newest commit is the second parent of a commit of the session's scope, oldest first."""
     session.writer.flush()
     tips = {session.writer.tip(name): name for name in session.scopes()}
-    said = git.run(session.store.path, "log", "--merges", "--reverse", "--format=%P", session.writer.tip())
+    said = program.run(session.store.path, "log", "--merges", "--reverse", "--format=%P", session.writer.tip())
     return [tips[line.split()[1]] for line in decode(said).splitlines()]
 
 
@@ -345,7 +347,7 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
 
     with serve(assistant) as api, begun(tmp_path) as session:
         eyes = Eyes()
-        ended = running.go(asked(session), setup(tmp_path, real(api), eyes))
+        ended = run.go(asked(session), setup(tmp_path, real(api), eyes))
         assert (ended.text, ended.steps) == ("All is fine.", 6)
         assert "".join(eyes.words) == "All is fine.", "what helpers say is not the agent's answer"
         for name in ("docs", "code"):
@@ -401,10 +403,10 @@ def test_reports_whose_notes_a_kill_prevented_arrive_with_the_next_run_and_once(
         with monkeypatch.context() as patched, begun(tmp_path) as session:
             patched.setattr(Writer, "arrive", dying)
             with pytest.raises(Killed):
-                running.go(asked(session), setup(tmp_path, real(api)))
+                run.go(asked(session), setup(tmp_path, real(api)))
         for _ in range(2):
             with Session.open(tmp_path / ".ctxvc", "run-1") as session:
-                assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+                assert run.go(session, setup(tmp_path, real(api))).text == "Done."
                 assert [note.text for note in session.notes()] == ["[← a] It is a.", "[← b] It is b."]
                 assert joined(session) == ["a", "b"]
                 assert not damages(session.store)
@@ -433,13 +435,13 @@ def test_a_report_that_is_no_note_for_its_length_stays_a_result(tmp_path: Path) 
         return long if said == "It is a." else said
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        running.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session), setup(tmp_path, real(api)))
         told, _ = (row for row in session.ledger().rows() if row.kind == "tool_result")
         first, _ = session.notes()
         assert session.body(told.id).decode() == f"a reports:\n{long}"
         assert first.text.endswith(f"… (all of it is {told.handle})")
         assert len(first.text) < 500
-        (turn,) = running.recorded(session)
+        (turn,) = run.recorded(session)
         assert [outcome.output.decode() for _, outcome in turn.results] == [
             f"a reports:\n{long}",
             "b reports:\nIt is b.",
@@ -451,14 +453,14 @@ def test_a_recording_cannot_say_that_a_helper_reported(tmp_path: Path) -> None:
     made = {**result({"id": "c1"}, "fine"), "ctxvc": {"report": ["main", "B1"]}}
     with serve(script("Done.")) as api, begun(tmp_path) as session:
         asked(session).append({"role": "assistant", "content": uses}, {"role": "user", "content": [made]})
-        running.go(session, setup(tmp_path, real(api)))
+        run.go(session, setup(tmp_path, real(api)))
         assert not session.notes()
 
 
 def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
     replies = script([call("delegate", name="../x", task="t"), call("delegate", name="main", task="t")], "Well.")
     with serve(replies) as api, begun(tmp_path) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Well."
+        assert run.go(asked(session), setup(tmp_path, real(api))).text == "Well."
         assert all("could not go on" in words for words in results(session))
 
 
@@ -475,7 +477,7 @@ def test_a_call_before_a_helper_is_run_before_it_and_one_behind_beside_it(tmp_pa
         return [first, call("delegate", name="aside", task="you are a helper"), behind]
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
+        assert run.go(asked(session), setup(tmp_path, real(api))).text == "Done."
         assert session.notes()[-1].text == "[← aside] The helper saw the first."
         assert [row.error for row in session.ledger("aside").rows() if row.kind == "tool_result"] == [False]
 
@@ -492,7 +494,7 @@ def test_a_helper_that_overflow_mode_refuses_does_not_begin(tmp_path: Path) -> N
         return [call("delegate", name=f"aside{len(api.calls)}", task="you are a helper")]
 
     with serve(assistant) as api, begun(tmp_path, window=9_000) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        ended = run.go(asked(session), setup(tmp_path, real(api)))
         delegated = {row.call: row for row in session.ledger().rows() if row.tool == "delegate"}
         refused = [each for each in results(session) if "the context is full" in each]
         assert refused
@@ -511,7 +513,7 @@ def test_all_that_spend_in_a_run_spend_from_one_account(tmp_path: Path) -> None:
         return [call("delegate", name=f"{name}{len(api.calls)}", task="you are a helper") for name in "ab"]
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api), steps=9))
+        ended = run.go(asked(session), setup(tmp_path, real(api), steps=9))
         assert (ended.why, ended.steps, len(api.calls)) == ("steps", 9, 9)
         usages = [
             models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)}) for each in api.calls
@@ -521,7 +523,7 @@ def test_all_that_spend_in_a_run_spend_from_one_account(tmp_path: Path) -> None:
         assert ended.dollars == pytest.approx(sum(each_cost))
         api.calls.clear()
         most = 5 * max(each_cost)
-        ended = running.go(asked(session), setup(tmp_path, real(api), dollars=most))
+        ended = run.go(asked(session), setup(tmp_path, real(api), dollars=most))
         assert ended.why == "cost"
         assert ended.dollars is not None
         assert most <= ended.dollars < most + 3 * max(each_cost)
@@ -539,7 +541,7 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
     with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
         for task in ("do it", "and more"):
             api.calls.clear()
-            ended = running.go(asked(session, task), setup(tmp_path, real(api)))
+            ended = run.go(asked(session, task), setup(tmp_path, real(api)))
             usages = [
                 models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)})
                 for each in api.calls
@@ -550,7 +552,7 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
             assert planned or task == "and more"
             asides += planned
         session.writer.flush()
-        entries = revisions.history(session.store, session.writer.tip())
+        entries = revision.history(session.store, session.writer.tip())
         told = [entry for entry in entries if entry.trailers["Ctxvc-Op"] == "ask"]
         assert len(told) == asides
         for entry in told:
@@ -566,7 +568,7 @@ def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
     with serve(script("Done.")) as api, begun(tmp_path) as session:
         session.set(model="claude-nobody-9")
         with pytest.raises(BadInput, match="no price") as told:
-            running.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
+            run.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
         assert "--max-cost" in told.value.hint
         assert not api.calls
 
@@ -585,10 +587,10 @@ def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) 
         return [call("delegate", name="aside", task="you are a helper")]
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
+        ended = run.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
         assert ended.why == "stopped"
         assert "ended without a report (stopped); delegate to aside again" in results(session)[0]
-        assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+        assert run.go(session, setup(tmp_path, real(api))).text == "Done."
         assert results(session)[1] == FOLLOWS.format("aside")
         assert [note.text for note in session.notes()] == ["[← aside] I saw both."]
         outputs = [row for row in session.ledger("aside").rows() if row.kind == "tool_result"]
@@ -604,7 +606,7 @@ def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
         return "Done." if "has reported" in said else [call("delegate", name="aside", task="you are a helper")] * 2
 
     with serve(assistant) as api, begun(tmp_path) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Done."
+        assert run.go(asked(session), setup(tmp_path, real(api))).text == "Done."
         one, other = sorted(results(session))
         assert one == FOLLOWS.format("aside")
         assert "there is a helper at work in aside" in other
@@ -619,7 +621,7 @@ def test_the_step_that_a_helper_left_open_is_ended_by_the_next_run(tmp_path: Pat
             helper.append({"role": "assistant", "content": [{**call("bash", command="x"), "id": "toolu_h"}]})
             assert helper.writer.open
         with serve(script("Done.")) as api:
-            assert running.go(session, setup(tmp_path, real(api))).text == "Done."
+            assert run.go(session, setup(tmp_path, real(api))).text == "Done."
     with Session.open(tmp_path / ".ctxvc", "run-1", scope="aside") as helper:
         assert not helper.writer.open
         assert not helper.writer.open_calls
@@ -633,7 +635,7 @@ def test_what_is_asked_beside_the_conversation_reads_the_cached_prompt(tmp_path:
         asked(session, "do it " + WORDS * 200)
         with serve(script("Not yet.", "<plan/>", "Done.")) as api:
             model = real(api)
-            running.go(session, setup(tmp_path, model))
+            run.go(session, setup(tmp_path, model))
             asked(session, "and on")
             live = Adapter(session).request()
             answer = model.ask(MODEL, lambda _: live)(session.view(), "Make a plan.")
@@ -672,12 +674,12 @@ def test_a_script_is_read_from_a_file_and_says_what_is_wrong_with_it() -> None:
 def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path) -> None:
     replies = script([call("bash", command="echo one")], "First.", [call("bash", command="echo two")], "Second.")
     with serve(replies) as api, begun(tmp_path) as session:
-        running.go(asked(session), setup(tmp_path, real(api)))
-        running.go(asked(session, "more"), setup(tmp_path, real(api)))
-        turns = running.recorded(session)
+        run.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session, "more"), setup(tmp_path, real(api)))
+        turns = run.recorded(session)
     assert [len(turn.replies) for turn in turns] == [2, 2]
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000) as again:
-        ended = running.play(again, turns, Eyes())
+        ended = run.play(again, turns, Eyes())
         assert (ended.text, ended.steps) == ("Second.", 4)
         assert results(again) == ["one\n", "two\n"]
 
@@ -697,10 +699,10 @@ def test_a_result_is_played_back_to_the_call_that_it_was_of(tmp_path: Path) -> N
             {"role": "user", "content": [result({"id": each}, words) for each, words in came.items()]},
             {"role": "assistant", "content": "end"},
         )
-        turns = running.recorded(session)
+        turns = run.recorded(session)
     tools = definitions(own=[*DEFINITIONS, DELEGATE])
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000, tools=tools) as again:
-        assert running.play(again, turns, Eyes()).text == "end"
+        assert run.play(again, turns, Eyes()).text == "end"
         assert again.scopes() == ["main"]
         held = {row.call: again.body(row.id).decode() for row in again.ledger().rows() if row.kind == "tool_result"}
         assert [note.text for note in again.notes()] == ["n"]
@@ -712,7 +714,7 @@ def test_a_secret_that_a_tool_shows_is_in_no_request_and_nowhere_in_the_store(tm
     secret = "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
     command = f"for i in $(seq 1 900); do printf '\\rline %d of 900' $i; done; echo; echo token={secret}"
     with serve(script([call("bash", command=command)], "done")) as api, begun(tmp_path) as session:
-        running.go(asked(session), setup(tmp_path, real(api)))
+        run.go(asked(session), setup(tmp_path, real(api)))
         (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         assert row.stub
         sent = json.dumps([request["messages"] for request in api.bodies])
@@ -739,7 +741,7 @@ def test_a_policys_planner_is_the_runs_model_beside_the_conversation(tmp_path: P
 
     policy = "planned:trigger=0.4,tight=0.45,target=0.2,least=500,share=0.01"
     with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
-        ended = running.go(asked(session), setup(tmp_path, real(api)))
+        ended = run.go(asked(session), setup(tmp_path, real(api)))
         assert ended.text == "Counted."
         rows = {row.id: row for row in session.ledger().rows()}
 
@@ -760,7 +762,7 @@ def test_a_policys_planner_that_fails_stops_nothing(tmp_path: Path) -> None:
     eyes = Eyes()
     policy = "planned:trigger=0.3,tight=0.35,target=0.2,least=500"
     with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
+        assert run.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
     assert "did not answer" in "".join(eyes.words)
 
 
@@ -770,7 +772,7 @@ def test_many_long_outputs_do_not_fill_a_small_budget(tmp_path: Path) -> None:
         return [call("bash", command=f"seq 1 20000; touch {made}.txt")] if made < 40 else "Counted."
 
     with serve(assistant) as api, begun(tmp_path, window=16_000) as session:
-        assert running.go(asked(session), setup(tmp_path, real(api))).text == "Counted."
+        assert run.go(asked(session), setup(tmp_path, real(api))).text == "Counted."
         outputs = [output for output in results(session) if not output.startswith("[not run")]
     assert len(outputs) == 40  # a call that overflow mode refused was made again
     assert all(output.startswith("1\n2\n3\n") and output.endswith("20000\n") for output in outputs)

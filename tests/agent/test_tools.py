@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from ctxvc.agent import TOOLS, Adapter, definitions
-from ctxvc.agent.searching import search
-from ctxvc.core import episodes
+from ctxvc.agent.tools.search import search
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.errors import CtxvcError
 from ctxvc.policies import POLICIES, parse
-from ctxvc.session import Session
+from ctxvc.policies.episodes import graph
+from ctxvc.session.session import Session
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import Block
 from tests.session.building import MODEL, WORDS, damages, humans_gone
@@ -358,7 +358,7 @@ def test_episodes_are_marked_one_at_a_time_also_within_one_step(talk: Talk) -> N
     ]
     assert again["is_error"]
     view = talk.session.view()
-    assert {name: mark.closed for name, mark in episodes.known(view.ledger, view.words).items()} == {
+    assert {name: mark.closed for name, mark in graph.known(view.ledger, view.words).items()} == {
         "look": True, "mend": False,
     }  # fmt: skip
 

@@ -17,12 +17,12 @@ from typing import Any
 import anthropic
 
 from ctxvc import policies
-from ctxvc.agent import running
+from ctxvc.agent import run as running
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Anthropic
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
-from ctxvc.core.ledger import Row
-from ctxvc.session import Session
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.session.session import Session
 from tests.messages_api import MODELS, Judge, MessagesApi, call, catalogue, serve, text, thought
 from tests.messages_api.server import Call
 from tests.messages_api.wire import Block, Request, signature

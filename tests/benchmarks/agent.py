@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ctxvc.agent import Adapter
 from ctxvc.policies import POLICIES
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.agent.working import Life, live
 from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, median_ms

@@ -10,10 +10,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import text_part
-from ctxvc.store import git
-from ctxvc.store import writer as writer_module
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.store.git import program
+from ctxvc.store.log import stored_session as writer_module
 from ctxvc.store.store import create
 from tests.benchmarks.making import step, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms
@@ -90,13 +90,13 @@ def _sqlite(path: Path) -> Callable[[int], None]:
 
 
 def _git(folder: Path) -> Callable[[int], None]:
-    subprocess.run([git.program(), "init", "-q", str(folder)], check=True)
+    subprocess.run([program.program(), "init", "-q", str(folder)], check=True)
     who = ["-c", "user.name=x", "-c", "user.email=x@x"]
 
     def append(number: int) -> None:
         for at in range(3):
             (folder / f"B{3 * number + at}.txt").write_text(text(3 * number + at))
-        subprocess.run([git.program(), "-C", str(folder), "add", "-A"], check=True)
-        subprocess.run([git.program(), "-C", str(folder), *who, "commit", "-qm", "step"], check=True)
+        subprocess.run([program.program(), "-C", str(folder), "add", "-A"], check=True)
+        subprocess.run([program.program(), "-C", str(folder), *who, "commit", "-qm", "step"], check=True)
 
     return append

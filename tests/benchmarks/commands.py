@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ctxvc.core import wire
+from ctxvc.core.ledger import wire
 from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, process_seconds
 from tests.recording.replaying import end_recorder, hook

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ctxvc.core import boards
-from ctxvc.core.engine import measure, rehearse, until
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.session import Session
+from ctxvc.core.plan.rehearse import measure, rehearse, until
+from ctxvc.core.view import dashboard_text
+from ctxvc.session.session import Session
 from tests.benchmarks.growth import SIZES, VISIBLE
 from tests.benchmarks.making import step, store_of
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, seconds
@@ -110,7 +110,7 @@ def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
         yield Figure(f"dashboard, {blocks:,} blocks", _median(session.dashboard), "ms")
         yield Figure(
             f"dashboard as text, {blocks:,} blocks",
-            _median(lambda: boards.board_text(board, [], 0, cap=cap, count=count)),
+            _median(lambda: dashboard_text.board_text(board, [], 0, cap=cap, count=count)),
             "ms",
         )
         yield Figure(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.core.ledger import Group
-from ctxvc.core.prompt import outline, pieces
-from ctxvc.store import check, revisions
-from ctxvc.store import writer as writer_module
+from ctxvc.core.ledger.ledger import Group
+from ctxvc.core.prompt.outline import outline, pieces
+from ctxvc.store import revision
+from ctxvc.store.log import stored_session as writer_module
 from ctxvc.store.store import Store
+from ctxvc.store.verify import verify
 from tests.benchmarks.making import step, store_of
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, seconds
 
@@ -69,7 +70,7 @@ def _reading(blocks: int, path: Path) -> Iterator[Figure]:
         group = Group(id="G1", members=tuple(row.id for row in hidden), stub="[archived G1]", removed_by="user")
         gone = [msgspec.structs.replace(row, state="archived", group="G1", removed_by="user") for row in hidden]
         session.change(subject="archive", op="archive", actor="user", rows=gone, groups=[group])
-        moment = revisions.now(session)
+        moment = revision.now(session)
         took = [seconds(lambda: pieces(outline(moment.ledger), moment.bodies)) for _ in range(5)]
         yield Figure(f"prompt, {VISIBLE} visible of {blocks:,}", median_ms(took), "ms", target="<= 50")
-        yield Figure(f"verify, {blocks:,} blocks", seconds(lambda: check.verify(store)) * 1000, "ms")
+        yield Figure(f"verify, {blocks:,} blocks", seconds(lambda: verify.verify(store)) * 1000, "ms")

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.cli import demo
-from ctxvc.core import scoping, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import Body, Numbering
-from ctxvc.core.secrets import find
-from ctxvc.store.packs import Commit, PackWriter
+from ctxvc.cli.commands import demo
+from ctxvc.core import scope as scoping
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import Body, Numbering
+from ctxvc.core.secrets.redact import find
+from ctxvc.store.git.fast_import import Commit, PackWriter
 from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store, create
 from tests.benchmarks.measuring import Figure

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.events import Event, Opened, Said
-from ctxvc.store.record import record
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.recording.events import Event, Opened, Said
+from ctxvc.store.ingest import record
 from ctxvc.store.store import Store, create
 
 WORDS = [f"{random.Random(seed).getrandbits(40):x}" for seed in range(512)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pygit2
 
-from ctxvc.store import git
+from ctxvc.store.git import program
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def machine() -> str:
     """What was measured on."""
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, "
-        f"git {git.version()}, pygit2 {pygit2.__version__}, load {os.getloadavg()[0]:.1f}"
+        f"git {program.version()}, pygit2 {pygit2.__version__}, load {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ctxvc import tokens
-from ctxvc.core.budget import Budget
-from ctxvc.core.engine import measure, rehearse
+from ctxvc.core.plan.rehearse import measure, rehearse
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt import Bodies
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.view.budget import Budget
 from ctxvc.policies import POLICIES, parse
+from ctxvc.tokens import count
 from tests.benchmarks.making import step
 from tests.benchmarks.measuring import Figure, median_ms
 from tests.policies.laws import keep
@@ -43,7 +43,7 @@ class Counted(Cheap):
 
     def __init__(self, bodies: Bodies, cache: Path) -> None:
         super().__init__(bodies)
-        self._tokens = tokens.Tokens(tokens.tokenizer(), cache)
+        self._tokens = count.Tokens(count.tokenizer(), cache)
 
     def text(self, words: str) -> int:
         return self._tokens.of_text(words)

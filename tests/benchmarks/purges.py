@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from ctxvc.cli import demo
-from ctxvc.core.encodings import Search
+from ctxvc.cli.commands import demo
+from ctxvc.core.secrets.encodings import Search
 from ctxvc.errors import NotFound
-from ctxvc.importing import import_paths
-from ctxvc.store import git, purge
+from ctxvc.recording.files import import_paths
+from ctxvc.store.git import program
+from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
 from tests.benchmarks.measuring import Figure
 
@@ -32,7 +33,7 @@ def figures(folder: Path) -> Iterator[Figure]:
         paths += sorted((data / "trajectories").glob("*.gz"))
     with create(folder / ".ctxvc") as store:
         list(import_paths(store, paths, final=True, redact=False))
-        sizes = git.run(store.path, "cat-file", "--batch-all-objects", "--batch-check=%(objectsize)").split()
+        sizes = program.run(store.path, "cat-file", "--batch-all-objects", "--batch-check=%(objectsize)").split()
         size = sum(map(int, sizes)) / 1e6
         yield Figure(f"a history of {len(sizes)} objects, unpacked", size, "MB")
         for name, text in TEXTS.items():

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ctxvc.cli import demo
-from ctxvc.importing import import_paths
-from ctxvc.measure import Meter
-from ctxvc.store import revisions, upkeep
+from ctxvc.cli.commands import demo
+from ctxvc.recording.files import import_paths
+from ctxvc.store import gc, revision
 from ctxvc.store.store import create
+from ctxvc.tokens.meter import Meter
 from tests.benchmarks.measuring import Figure, seconds
 
 TARGETS = {"claude-code": ">= 20", "trajectories": ">= 8", "codex": ">= 8", "pi": ">= 8", "openai-chat": ">= 8"}
@@ -34,10 +34,10 @@ def _imported(folder: Path, name: str, paths: list[Path], *, tokens: bool = Fals
         yield Figure(
             f"import {name}, {len(paths)} files, {raw / 1e6:.1f} MB", raw / 1e6 / took, "MB/s", target=TARGETS[name]
         )
-        before = upkeep.sizes(store).packed
+        before = gc.sizes(store).packed
         yield Figure(f"disk, {name}, packs before gc", before / 1e6, "MB", before / raw, "<= 1.6 x", "raw bytes")
-        upkeep.gc(store)
-        after = upkeep.sizes(store).packed
+        gc.gc(store)
+        after = gc.sizes(store).packed
         yield Figure(f"disk, {name}, packs after gc", after / 1e6, "MB", after / raw, "<= 1.0 x", "raw bytes")
         if tokens:
             counted = seconds(lambda: _count(store))
@@ -51,7 +51,7 @@ def _count(store: object) -> None:
     with Meter(store) as meter:
         for name in store.sessions():
             with store.writer(name) as session:
-                meter.costs(revisions.now(session))
+                meter.costs(revision.now(session))
 
 
 def _bytes(path: Path) -> bytes:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ctxvc.cli import demo
-from ctxvc.core.secrets import Criteria, find, redact
-from ctxvc.importing import import_paths
-from ctxvc.store import scanner
-from ctxvc.store.purge import Wanted, purge
+from ctxvc.cli.commands import demo
+from ctxvc.core.secrets.redact import Criteria, find, redact
+from ctxvc.recording.files import import_paths
+from ctxvc.store import secret_scanner
+from ctxvc.store.purge.purge import Wanted, purge
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
 from tests.benchmarks.recorded import _bytes
@@ -28,8 +28,8 @@ def figures(folder: Path) -> Iterator[Figure]:
     size = sum(map(len, pieces)) / 1e6
     took = min(seconds(lambda: [find(piece) for piece in pieces]) for _ in range(3))
     yield Figure(f"look for secrets, {size:.1f} MB in pieces of 4 kB", size / took, "MB/s")
-    if scanner.installed():
-        criteria = Criteria(scan=scanner.Scanner(scanner.KINGFISHER, folder))
+    if secret_scanner.installed():
+        criteria = Criteria(scan=secret_scanner.Scanner(secret_scanner.KINGFISHER, folder))
         find(b"", criteria)  # loads it
         both = min(seconds(lambda: [find(piece, criteria) for piece in pieces]) for _ in range(3))
         yield Figure("the same, and by kingfisher", size / both, "MB/s", both / took, "", "time without")

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.core.archiving import archived
-from ctxvc.core.blocks import Message
-from ctxvc.core.events import Event, Forked, Opened, Said
-from ctxvc.core.ledger import Group
-from ctxvc.core.wire import call_part, part, result_part, text_part
-from ctxvc.store.record import record
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group
+from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
+from ctxvc.core.recording.events import Event, Forked, Opened, Said
+from ctxvc.store.ingest import record
 from ctxvc.store.store import FOLDER, Store, create
 
 #: What a terminal would take for commands: clear the screen, change the title, colour, go up, C1, bidi, backspaces.

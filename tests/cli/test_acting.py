@@ -12,8 +12,8 @@ import pytest
 
 from ctxvc.cli import schemas
 from ctxvc.cli.acting import left_out
-from ctxvc.core.ledger import Group
-from ctxvc.session import Session
+from ctxvc.core.ledger.ledger import Group
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.cli.building import HOSTILE
 from tests.cli.conftest import Run
@@ -164,7 +164,7 @@ def test_what_another_writer_changed_meanwhile_ends_with_4(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process gets in between, twice: once is tried again."""
-    from ctxvc import session as module
+    from ctxvc.session import session as module
 
     tries = 0
 

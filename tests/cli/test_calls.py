@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core import ids
+from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
-from ctxvc.session import Session
-from ctxvc.store import addresses
+from ctxvc.session.session import Session
+from ctxvc.store import address as addresses
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 
@@ -109,9 +109,9 @@ def test_a_range_is_never_a_call(project: Path) -> None:
         answered(session, "to", "no word\n")
         answered(session, "b3@abcd", "no handle\n")
         ledger = session.ledger()
-        assert ids.expand("B2-B5", ledger)[0] == ("B2", "B3", "B4", "B5")
-        assert ids.expand("B2 to B5", ledger)[0] == ("B2", "B3", "B4", "B5")
-        assert ids.expand("b3@abcd", ledger)[0] == ()
+        assert selection.expand("B2-B5", ledger)[0] == ("B2", "B3", "B4", "B5")
+        assert selection.expand("B2 to B5", ledger)[0] == ("B2", "B3", "B4", "B5")
+        assert selection.expand("b3@abcd", ledger)[0] == ()
 
 
 def test_of_the_same_id_in_two_scopes_the_scope_must_be_named(project: Path) -> None:

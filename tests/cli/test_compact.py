@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ctxvc.policies.summaries import EXTRACTIVE
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.cli.test_terminal import on_terminal

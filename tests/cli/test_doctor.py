@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from ctxvc.claude_code import requests
 from ctxvc.cli import githooks
 from ctxvc.core.plan import Action, Plan
-from ctxvc.recording import log, places, requests
-from ctxvc.store import committed, git, plans, purge, scanner
+from ctxvc.recording import log, places
+from ctxvc.store import links_inbox as committed
+from ctxvc.store import pending_plans, secret_scanner
 from ctxvc.store.checkout import checkout
-from ctxvc.store.committed import Told
-from ctxvc.store.journal import parse
+from ctxvc.store.git import program as git
+from ctxvc.store.links_inbox import Told
+from ctxvc.store.log.journal import parse
+from ctxvc.store.purge import purge
 from ctxvc.store.store import FOLDER, Store
 from tests.cli.conftest import Run
 
@@ -280,7 +284,9 @@ def test_a_setting_that_nobody_reads_is_told(run: Run, project: Path) -> None:
 def test_plans_that_wait_are_told_of(run: Run, project: Path) -> None:
     with opened(project) as store:
         plan = Plan(actions=(Action(verb="archive", targets=("B4",)),), reason="a look", actor="user")
-        plans.put(store, "demo", "main", plan, base_commit=store.tips("demo")["main"], time="2026-03-01T12:00:00Z")
+        pending_plans.put(
+            store, "demo", "main", plan, base_commit=store.tips("demo")["main"], time="2026-03-01T12:00:00Z"
+        )
 
     (told,) = [item for item in items(run, project, "session demo") if "plan" in item["found"]]
 
@@ -399,16 +405,16 @@ def test_who_looks_for_secrets_is_told(run: Run, project: Path, monkeypatch: pyt
         return told
 
     assert [item["level"] for item in items(run, project, "secrets")] == ["ok"]
-    monkeypatch.setattr(scanner, "installed", lambda: "1.5.0")
-    assert "kingfisher 1.5.0" in set_it(scanner.SETTING, scanner.KINGFISHER)["found"]
-    monkeypatch.setattr(scanner, "installed", lambda: "")
-    missing = set_it(scanner.SETTING, scanner.KINGFISHER)
+    monkeypatch.setattr(secret_scanner, "installed", lambda: "1.5.0")
+    assert "kingfisher 1.5.0" in set_it(secret_scanner.SETTING, secret_scanner.KINGFISHER)["found"]
+    monkeypatch.setattr(secret_scanner, "installed", lambda: "")
+    missing = set_it(secret_scanner.SETTING, secret_scanner.KINGFISHER)
     assert (missing["level"], missing["mend"]) == ("problem", "pip install 'ctxvc[secrets]'")
 
-    for told in (set_it(scanner.SETTING, "osprey"), set_it("ctxvc.redact", "false")):
+    for told in (set_it(secret_scanner.SETTING, "osprey"), set_it("ctxvc.redact", "false")):
         assert told["level"] != "ok"
         subprocess.run(told["mend"], shell=True, check=True)
-        git.run(project / FOLDER, "config", "--unset", scanner.SETTING, check=False)
+        git.run(project / FOLDER, "config", "--unset", secret_scanner.SETTING, check=False)
 
     assert [item["level"] for item in items(run, project, "secrets")] == ["ok"]
 
@@ -417,7 +423,7 @@ def test_a_damaged_vocabulary_is_a_problem(
     run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "words.xz").write_bytes(b"no words")
-    monkeypatch.setattr("ctxvc.tokens.VOCABULARY", tmp_path / "words.xz")
+    monkeypatch.setattr("ctxvc.tokens.count.VOCABULARY", tmp_path / "words.xz")
 
     (told,) = items(run, project, "tokenizer")
 

@@ -17,7 +17,7 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.errors import Conflict
-from ctxvc.store import git
+from ctxvc.store.git import program
 from tests.cli.conftest import Run
 
 READERS = [
@@ -77,17 +77,17 @@ def _not_git(path: Path) -> None:
 
 
 def _other_git(path: Path) -> None:
-    git.run(None, "init", "--quiet", "--bare", str(path))
+    program.run(None, "init", "--quiet", "--bare", str(path))
     (path / "ctxvc").mkdir()
 
 
 def _newer(path: Path) -> None:
-    git.run(path, "config", "ctxvc.format", "2")
+    program.run(path, "config", "ctxvc.format", "2")
 
 
 def _extension(path: Path) -> None:
-    git.run(path, "config", "core.repositoryformatversion", "1")
-    git.run(path, "config", "extensions.ctxvcFuture", "true")
+    program.run(path, "config", "core.repositoryformatversion", "1")
+    program.run(path, "config", "extensions.ctxvcFuture", "true")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, mo
     assert done.exit_code == 1
     assert "this is a bug in ctxvc" in done.stderr
     assert "KeyError: 'B12" in done.stderr
-    assert "ctxvc/cli/sessions.py:" in done.stderr
+    assert "ctxvc/cli/commands/sessions.py:" in done.stderr
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr
     assert len(done.stderr) < 1500

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.cli import demo
+from ctxvc.cli.commands import demo
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 
@@ -372,8 +372,8 @@ def test_the_dashboard_of_a_checkout_is_drawn_anew(run: Run, project: Path, tmp_
 
 
 def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
-    from ctxvc.core.blocks import Message, Part
-    from ctxvc.core.wire import text_part
+    from ctxvc.core.ledger.block import Message, Part
+    from ctxvc.core.ledger.wire import text_part
 
     with Store(project / ".ctxvc") as store, store.writer("demo") as session:
         for number in range(7):
@@ -403,8 +403,8 @@ def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path:
 
 
 def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
-    from ctxvc.core.blocks import Message
-    from ctxvc.core.wire import text_part
+    from ctxvc.core.ledger.block import Message
+    from ctxvc.core.ledger.wire import text_part
 
     with Store(project / ".ctxvc") as store, store.writer("demo") as session:
         words = "<script>x</script> [a](http://b) | c `d`"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.recording.hooks import RECORDED
+from ctxvc.claude_code.event import RECORDED
 from tests.cli.conftest import Run
 
 #: As people have them: other hooks, a status line, permissions, an odd layout.

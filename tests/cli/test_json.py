@@ -16,8 +16,8 @@ from ctxvc.cli import reference, schemas
 from ctxvc.cli.app import App
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
-from ctxvc.store import committed
-from ctxvc.store.committed import Told
+from ctxvc.store import links_inbox
+from ctxvc.store.links_inbox import Told
 from ctxvc.store.store import FOLDER, Store
 from tests.cli.building import time
 from tests.cli.conftest import Run
@@ -88,7 +88,7 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
 ) -> None:
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
-        committed.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+        links_inbox.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import Damaged
-from ctxvc.store.reading import Reader
+from ctxvc.store.commit_reader import Reader
 from ctxvc.store.store import Store, create
 from tests.benchmarks import limits
 from tests.benchmarks.limits import SESSION, store_of_scopes

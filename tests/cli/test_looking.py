@@ -12,18 +12,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc import media, tokens
 from ctxvc.cli import usage
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.budget import Budget
-from ctxvc.core.difference import difference
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.wire import text_part
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.core.view.budget import Budget
 from ctxvc.errors import NotFound
-from ctxvc.measure import Meter
-from ctxvc.session import Session
-from ctxvc.store import addresses, revisions
+from ctxvc.inspection.diff import difference
+from ctxvc.session.session import Session
+from ctxvc.store import address as addresses
+from ctxvc.store import revision as revisions
 from ctxvc.store.store import Store
+from ctxvc.tokens import count as tokens
+from ctxvc.tokens import media
+from ctxvc.tokens.meter import Meter
 from tests.cli.conftest import Run
 from tests.cli.test_import import transcript
 
@@ -466,7 +468,7 @@ def test_the_doctor_itself_never_fails(run: Run, project: Path, spoilt: str) -> 
 
 
 def test_an_old_git_is_a_problem(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxvc.store.git.version", lambda: "2.30.2")
+    monkeypatch.setattr("ctxvc.store.git.program.version", lambda: "2.30.2")
 
     assert findings(run, project)["git"]["level"] == "problem"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.gc_plan import Entry, write
 from ctxvc.policies import POLICIES
+from ctxvc.policies.planned.plan_text import Entry, write
 from tests.cli.conftest import Run
 from tests.messages_api import script, serve
 from tests.session.building import MODEL
@@ -147,7 +147,7 @@ def test_a_plan_says_what_it_would_cost_in_cache_under_every_policy(run: Run, lo
 def test_the_moment_of_a_policy_of_ones_own_is_reckoned_too(run: Run, longer: Path) -> None:
     own = longer / "own.py"
     own.write_text(
-        "from ctxvc.core.timing import Moment\n"
+        "from ctxvc.core.plan.timing import Moment\n"
         "from ctxvc.policies.baselines import Clear\n"
         "class Mine(Clear, frozen=True, kw_only=True):\n"
         '    name = "mine"\n'

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc import exporters
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.prompt import outline, pieces, sendable
-from ctxvc.core.wire import part, text_part
-from ctxvc.store import revisions
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.wire import part, text_part
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import outline, pieces, sendable
+from ctxvc.store import revision
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.store.building import archive, exchange, human, reply, results
@@ -85,9 +85,9 @@ def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> No
 def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:
     with Store(project / ".ctxvc") as store, store.writer("demo") as session:
         session.append(*exchange(1), human("B3?"), reply("", "c"), results(result_of("c", "ok")))
-        moment = revisions.now(session)
+        moment = revision.now(session)
         sent = sendable(pieces(outline(moment.ledger), moment.bodies))
 
     assert [piece.block for piece in sent] == [row.id for row in moment.ledger.rows()]
-    request = exporters.dumps(exporters.anthropic(exporters.Prompt(pieces=sent, system=None, tools=None, model="m")))
+    request = formats.dumps(formats.anthropic(formats.Prompt(pieces=sent, system=None, tools=None, model="m")))
     assert b'"block"' not in request

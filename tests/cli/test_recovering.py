@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ctxvc.cli import main
-from ctxvc.store.check import verify
 from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
 from tests.cli.building import HOSTILE
 from tests.cli.conftest import Run
 from tests.cli.test_terminal import on_terminal

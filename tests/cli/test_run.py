@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.cli.conftest import Run
 from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, catalogue, script, serve
 from tests.messages_api.script import endless

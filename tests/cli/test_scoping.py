@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import result_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import result_part
 from ctxvc.store.store import Store
 from tests.cli.building import call, reply
 from tests.cli.conftest import Run

@@ -56,7 +56,10 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
     assert "ctxvc.store.redaction" in found
     assert not (HEAVY - {"pygit2", "sqlite3"}) & found
     # What looks for secrets has many patterns, and these two show what is redacted already.
-    assert not {"ctxvc.importers", "ctxvc.exporters", "ctxvc.core.secret_rules", "ctxvc.core.secret_search"} & found
+    assert (
+        not {"ctxvc.importers", "ctxvc.core.prompt.formats", "ctxvc.core.secrets.rules", "ctxvc.core.secrets.find"}
+        & found
+    )
 
 
 # --- completion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.cli.tables import aligned, breadth, cut
+from ctxvc.cli.table import aligned, breadth, cut
 
 HEADER = ["ID", "tokens", "reads", "label"]
 ROWS = [["B1", "12", "0", "a short one"], ["B200", "1,234", "0", "a label that is quite long, and longer still"]]

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from ctxvc.cli import schemas
-from ctxvc.core.events import Opened, Said
-from ctxvc.core.wire import result_part
-from ctxvc.inspection.written import Write, needle, same_file, writes
-from ctxvc.store import committed
-from ctxvc.store.committed import Told
-from ctxvc.store.record import record
+from ctxvc.core.ledger.wire import result_part
+from ctxvc.core.recording.events import Opened, Said
+from ctxvc.inspection.edits import Write, needle, same_file, writes
+from ctxvc.store import links_inbox
+from ctxvc.store.ingest import record
+from ctxvc.store.links_inbox import Told
 from ctxvc.store.store import FOLDER, Store, create
 from tests.cli.building import HOSTILE, call, human, reply, results, time
 from tests.cli.conftest import Run
@@ -81,7 +81,7 @@ def app(tmp_path: Path) -> Path:
 
 def link(folder: Path, commit: str, at: str, **more: str) -> None:
     with Store(folder / FOLDER) as store:
-        committed.post(store.path, Told(commit, str(folder), at, head=committed.head(store.path), **more))
+        links_inbox.post(store.path, Told(commit, str(folder), at, head=links_inbox.head(store.path), **more))
 
 
 def why(run: Run, folder: Path, what: str) -> Any:

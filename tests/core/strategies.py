@@ -16,15 +16,16 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from ctxvc.core import engine, stubs, wire
 from ctxvc.core.actions import Verb
-from ctxvc.core.blocks import Message, Origin, Part, Role
-from ctxvc.core.budget import Budget
-from ctxvc.core.events import Closed, Compacted, Forked, Said
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
-from ctxvc.core.numbering import Numbering
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.prompt import Bodies
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Part, Role
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.plan import Action, Plan, Rehearsal, View, rehearse
+from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
+from ctxvc.core.view.budget import Budget
 
 MARK = re.compile(r"m\d+m")
 
@@ -500,7 +501,7 @@ def worked_on(draw: st.DrawFn) -> tuple[View, Mapping[tuple[str, str], bytes]]:
     for _ in range(draw(st.integers(0, 4))):
         free = plans(view.ledger, ("archive", "archive", "archive", "archive", *VERBS), ["user"])
         plan = msgspec.structs.replace(draw(free), allow_user=True)
-        view = next_view(view, engine.rehearse(view, plan, roll_up=draw(st.booleans())))
+        view = next_view(view, rehearse.rehearse(view, plan, roll_up=draw(st.booleans())))
     return view, held
 
 

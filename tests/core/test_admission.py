@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.admission import BLOCKED, LINE, LINES, Admitted, admit, preview, texts
-from ctxvc.core.budget import HUMAN_PASTE, Budget
-from ctxvc.core.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.plan import View
+from ctxvc.core.plan.admission import BLOCKED, LINE, LINES, Admitted, admit, preview, texts
+from ctxvc.core.view.budget import HUMAN_PASTE, Budget
 
 
 class Letters:

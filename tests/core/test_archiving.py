@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import actions, stubs
+from ctxvc.core import actions
 from ctxvc.core.archiving import archived, old_results
-from ctxvc.core.blocks import PRESENT
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger.block import PRESENT
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.prompt import stub
 from ctxvc.errors import Refused
 from tests.core.strategies import STATES, conversations, numbered
 
@@ -50,7 +51,7 @@ def test_it_is_archived_for_less_or_not_at_all(
                 actions.after(state, "archive") is None
                 or state == "archived"
                 or (is_human(row.role, row.origin) and actor != "user")
-                or words(stubs.stub(row, tokens=tokens, call=row.label)) >= (tokens if shown is None else shown)
+                or words(stub.stub(row, tokens=tokens, call=row.label)) >= (tokens if shown is None else shown)
             )
             continue
         assert words(gone.stub) < (tokens if shown is None else shown)

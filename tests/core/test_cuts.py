@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.core.blocks import Kind, Role
-from ctxvc.core.cuts import at_end, at_turn, before_reply, is_cut
-from ctxvc.core.ledger import Counters, Ledger, Meta, Row
+from ctxvc.core.ledger.block import Kind, Role
+from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
+from ctxvc.core.prompt.cut import at_end, at_turn, before_reply, is_cut
 
 ROLES: dict[str, Role] = {"thinking": "assistant", "assistant": "assistant", "tool_use": "assistant"}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.delimiter import DEFINITION, Declared, Verdict, answers, judge
+from ctxvc.policies.episodes.delimiter import DEFINITION, Declared, Verdict, answers, judge
 
 EXPL: dict[str, object] = {"action": "start", "name": "look", "type": "expl"}
 LEARNED: dict[str, object] = {"action": "end", "description": "the parser is in src/parse.py"}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.encodings import SHORTEST, Search, beginnings
+from ctxvc.core.secrets.encodings import SHORTEST, Search, beginnings
 
 SECRET = 'plum harbour/9431+vioé"let\n'.encode()
 MARK = b"[REDACTED:purged:0123abcd]"

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import engine, ids, protection, stubs, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.draft import Draft, blocks_of, digest
-from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.core.numbering import is_human
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.prompt import sendable
-from ctxvc.core.trial import Trial
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View, protected, rehearse, selection
+from ctxvc.core.plan.draft import Draft, blocks_of, digest
+from ctxvc.core.plan.verbs import Trial
+from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.prompt.outline import sendable
+from ctxvc.core.view.budget import Budget
 from tests.core.checker import problems
 from tests.core.strategies import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
 from tests.core.test_archiving import identity
@@ -76,7 +77,7 @@ def prompt(ledger: Ledger, held: Held) -> list[Any]:
 def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataObject) -> None:
     view, held = data.draw(worked_on())
     plan = data.draw(plans(view.ledger))
-    done = engine.rehearse(view, plan, roll_up=data.draw(st.booleans()))
+    done = rehearse.rehearse(view, plan, roll_up=data.draw(st.booleans()))
 
     assert [identity(row) for row in done.after.rows()] == [identity(row) for row in view.ledger.rows()]
     assert [row.reads for row in done.after.rows()] == [row.reads for row in view.ledger.rows()]
@@ -84,8 +85,8 @@ def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataOb
     if refused(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows())), held) == []:
         assert refused(done.after, held) == []
     assert view.ledger.with_rows(done.rows).with_groups(done.groups) == done.after
-    assert done.tokens_before == engine.measure(view.ledger, view.price)
-    assert done.tokens_after == engine.measure(done.after, view.price)
+    assert done.tokens_before == rehearse.measure(view.ledger, view.price)
+    assert done.tokens_after == rehearse.measure(done.after, view.price)
     assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in done.problems)
 
 
@@ -97,11 +98,11 @@ def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(da
         arrangement = data.draw(arranged(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows()))))
         view = dataclasses.replace(view, ledger=arrangement, next_group=9)
     draft = Draft(view.ledger, view.price, view.next_group)
-    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), engine.measure(view.ledger, view.price))
+    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), rehearse.measure(view.ledger, view.price))
     for action in trial.plan.actions:
         trial.act(action)
         rows, groups = draft.changed()
-        assert trial.total == engine.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
+        assert trial.total == rehearse.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
 
 
 @settings(max_examples=40, deadline=None)
@@ -111,9 +112,9 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
     ledger, held = numbered(data.draw(conversations()))
     ledger = data.draw(arranged(ledger))
     view = View(ledger=ledger, price=data.draw(prices), next_group=9)
-    done = engine.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
+    done = rehearse.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
 
-    assert done.tokens_after == engine.measure(done.after, view.price)
+    assert done.tokens_after == rehearse.measure(done.after, view.price)
     assert [identity(row) for row in done.after.rows()] == [identity(row) for row in ledger.rows()]
     assert all(
         member in done.after.groups or done.after.get(member)
@@ -128,7 +129,7 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
 @given(st.data())
 def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    done = engine.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
+    done = rehearse.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
 
     assert done.tokens_after < done.tokens_before if done else done.tokens_after == done.tokens_before
 
@@ -137,9 +138,9 @@ def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
 @given(st.data())
 def test_automation_removes_nothing_that_a_human_wrote_and_nothing_protected_or_open(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    protect = protection.protected(view.ledger)
+    protect = protected.protected(view.ledger)
     plan = data.draw(plans(view.ledger, actors=["agent", "planner", "policy:oldest", "guard", "user"]))
-    done = engine.rehearse(view, msgspec.structs.replace(plan, allow_user=plan.allow_user and plan.actor != "user"))
+    done = rehearse.rehearse(view, msgspec.structs.replace(plan, allow_user=plan.allow_user and plan.actor != "user"))
 
     for now in done.rows:
         was = view.ledger[now.id]
@@ -156,10 +157,10 @@ def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.Da
     ledger, held = numbered(data.draw(conversations()))
     view = View(ledger=ledger, price=data.draw(prices), budget=ROOMY)
     for _ in range(3):
-        view = next_view(view, engine.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans())))
+        view = next_view(view, rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans())))
     absent = tuple(row.id for row in view.ledger.rows() if row.state not in ("visible", "pinned"))
     by_groups = tuple(view.ledger.groups) if data.draw(st.booleans()) else ()
-    done = engine.rehearse(view, Plan(actions=(Action(verb="restore", targets=(*by_groups, *absent)),), actor="user"))
+    done = rehearse.rehearse(view, Plan(actions=(Action(verb="restore", targets=(*by_groups, *absent)),), actor="user"))
 
     assert prompt(done.after, held) == prompt(ledger, held)
     assert not done.after.groups
@@ -171,10 +172,10 @@ def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.Da
 def test_the_same_plan_again_changes_nothing(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
     plan = data.draw(plans(view.ledger, verbs=(*REMOVING, "delete", "pin"), most=1))
-    once = engine.rehearse(view, plan)
+    once = rehearse.rehearse(view, plan)
     # What was left out for its level is of the lowest level now: that is another plan.
     if not any(problem.why == "level" for problem in once.problems):
-        again = engine.rehearse(next_view(view, once), plan)
+        again = rehearse.rehearse(next_view(view, once), plan)
         assert not again
         assert again.after == once.after
         if plan.actions[0].verb in REMOVING:
@@ -191,7 +192,7 @@ def test_every_address_in_a_stub_leads_to_what_has_that_checksum(data: st.DataOb
             assert row.stub.startswith((f"[archived {row.handle}: ", f"[deleted {row.handle}: "))
     for name, group in view.ledger.groups.items():
         (handle,) = re.findall(r"^\[archived (G\d+@[0-9a-f]{6}): ", group.stub)
-        assert ids.expand(handle, view.ledger) == ((name,), ())
+        assert selection.expand(handle, view.ledger) == ((name,), ())
         assert re.match(rf".*; recover {name}\](\n|$)", group.stub)
         blocks = [view.ledger[block] for block in blocks_of(view.ledger.groups, name)]
         assert handle == f"{name}@{digest(blocks)[:6]}"
@@ -231,7 +232,7 @@ class Words(Sizes):
 
 def act(view: View, verb: Any, *targets: str, actor: str = "agent", index: str = "", **plan: Any) -> Rehearsal:
     action = Action(verb=verb, targets=targets, index=index)
-    return engine.rehearse(view, Plan(actions=(action,), actor=actor, **plan))
+    return rehearse.rehearse(view, Plan(actions=(action,), actor=actor, **plan))
 
 
 def after(view: View, verb: Any, *targets: str, **plan: Any) -> View:
@@ -370,7 +371,7 @@ def test_restoring_a_group_restores_all_levels_of_it() -> None:
 
 def test_what_does_not_fit_is_not_restored_and_the_numbers_are_told() -> None:
     view = after(after(session(), "archive", "B3"), "archive", "B5")
-    tokens = engine.measure(view.ledger, view.price)
+    tokens = rehearse.measure(view.ledger, view.price)
     tight = dataclasses.replace(view, budget=Budget(window=tokens + 1000), overhead=100)
     done = act(tight, "restore", "B3", "B5")
 
@@ -393,7 +394,7 @@ def test_what_costs_less_in_the_prompt_than_out_of_it_comes_back_without_any_roo
 def test_a_refused_group_uses_up_no_number() -> None:
     small, large = ("B8", "B9"), ("B2", "B3")
     actions = tuple(Action(verb="archive", targets=some, index="why " * 40) for some in (small, large))
-    done = engine.rehearse(session(), Plan(actions=actions, actor="user", allow_user=True))
+    done = rehearse.rehearse(session(), Plan(actions=actions, actor="user", allow_user=True))
 
     assert why(done) == {"B8": "no saving", "B9": "no saving"}
     assert list(done.after.groups) == ["G1"]
@@ -401,7 +402,7 @@ def test_a_refused_group_uses_up_no_number() -> None:
 
 def test_what_counts_against_the_budget_is_what_the_provider_would_count() -> None:
     view = after(session(), "archive", "B3")
-    tokens = engine.measure(session().ledger, view.price)
+    tokens = rehearse.measure(session().ledger, view.price)
     fits = dataclasses.replace(view, budget=Budget(window=tokens), calibration=(1000, 0))
 
     assert act(fits, "restore", "B3")
@@ -441,14 +442,14 @@ def test_the_latest_step_is_protected_from_all_but_a_person() -> None:
         assert why(act(session(), "archive", "B11", actor=actor)) == {"B11": "protected"}
     assert act(session(), "archive", "B11", actor="user")
     action = Action(verb="archive", targets=("B11",))
-    assert engine.rehearse(session(), Plan(actions=(action,), actor="guard"), protect=frozenset())
+    assert rehearse.rehearse(session(), Plan(actions=(action,), actor="guard"), protect=frozenset())
 
 
 def test_a_target_of_another_checksum_is_stale() -> None:
     action = Action(
         verb="archive", targets=("B3", "B5"), checksums={"B3": "000000", "B5": session().ledger["B5"].sha256[:6]}
     )
-    done = engine.rehearse(session(), Plan(actions=(action,), actor="planner"))
+    done = rehearse.rehearse(session(), Plan(actions=(action,), actor="planner"))
 
     assert (why(done), done.done[0].targets) == ({"B3": "stale"}, ("B5",))
 
@@ -470,7 +471,7 @@ def test_a_summary_stands_in_the_place_of_what_it_tells_and_cannot_forge() -> No
     first, rest = group.stub.split("\n", 1)
     assert re.fullmatch(r"\[archived G2@[0-9a-f]{6}: 5 blocks, [\d,]+ tokens, level 2; recover G2\]", first)
     assert rest == "It lists files.\n\\[archived B9@000000: mine]\nNext: fix them."
-    assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.text.one_line(words, 200))
+    assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.display.one_line(words, 200))
 
 
 def test_a_summary_stays_when_a_block_comes_back() -> None:
@@ -489,7 +490,7 @@ def test_masking_costs_less_or_is_left() -> None:
 
 def test_the_actions_of_a_plan_see_what_those_before_them_did() -> None:
     actions = (Action(verb="archive", targets=("B2", "B3")), Action(verb="restore", targets=("G1",)))
-    done = engine.rehearse(session(), Plan(actions=actions, actor="agent"))
+    done = rehearse.rehearse(session(), Plan(actions=actions, actor="agent"))
 
     assert not done and done.after == session().ledger
     assert [action.targets for action in done.done] == [("B2", "B3"), ("G1",)]
@@ -497,17 +498,17 @@ def test_the_actions_of_a_plan_see_what_those_before_them_did() -> None:
 
 def test_the_ancestor_of_a_block_is_the_nearest_that_is_still_there() -> None:
     view = after(session(), "prune", "B2")
-    assert engine.ancestor(view.ledger, view.ledger["B3"]) == view.ledger["B1"]
-    assert engine.ancestor(session().ledger, session().ledger["B3"]) == session().ledger["B2"]
+    assert rehearse.ancestor(view.ledger, view.ledger["B3"]) == view.ledger["B1"]
+    assert rehearse.ancestor(session().ledger, session().ledger["B3"]) == session().ledger["B2"]
     assert view.ledger["B3"].parent == "B2"
-    assert engine.ancestor(view.ledger, view.ledger["B1"]) is None
+    assert rehearse.ancestor(view.ledger, view.ledger["B1"]) is None
 
 
 def test_the_costs_of_blocks_add_up_to_the_prompt() -> None:
     view = after(after(session(), "archive", "B3"), "mask", "B5")
-    costs = engine.costs(view.ledger, view.price)
+    costs = rehearse.costs(view.ledger, view.price)
 
-    assert sum(cost.shown for cost in costs.values()) == engine.measure(view.ledger, view.price)
+    assert sum(cost.shown for cost in costs.values()) == rehearse.measure(view.ledger, view.price)
     assert costs["B3"].body == 851 and costs["B3"].shown < 60
 
 
@@ -542,13 +543,13 @@ def test_what_a_cut_took_away_costs_nothing_and_so_saves_nothing() -> None:
 
 def test_protected_are_the_latest_step_what_was_asked_and_instructions() -> None:
     ledger = session().ledger
-    assert protection.protected(ledger) == {"B1", "B9", "B10", "B11"}
+    assert protected.protected(ledger) == {"B1", "B9", "B10", "B11"}
 
     note = Message(role="user", parts=(wire.text_part("Mine.", "user", "human", kind="note"),))
     reply = Message(role="assistant", parts=(wire.text_part("Yes.", "assistant", "model"),))
     noted, _ = numbered([note, reply], ledger)
     assert noted["B12"].turn == ledger["B9"].turn
-    assert "B12" not in protection.protected(noted)
+    assert "B12" not in protected.protected(noted)
 
     named = [
         msgspec.structs.replace(ledger["B2"], label="Read: /src/CLAUDE.md"),
@@ -557,6 +558,6 @@ def test_protected_are_the_latest_step_what_was_asked_and_instructions() -> None
             ledger["B8"], role="user", origin="client", label="x", extra={"ctxvc": {"file": "AGENTS.md"}}
         ),
     ]
-    assert protection.protected(ledger.with_rows(named)) == {"B1", "B3", "B8", "B9", "B10", "B11"}
-    assert protection.protected(ledger.with_rows(named), names=["MY-CLAUDE.md"]) == {"B1", "B5", "B9", "B10", "B11"}
-    assert protection.protected(ledger.with_rows(named), names=[]) == {"B1", "B9", "B10", "B11"}
+    assert protected.protected(ledger.with_rows(named)) == {"B1", "B3", "B8", "B9", "B10", "B11"}
+    assert protected.protected(ledger.with_rows(named), names=["MY-CLAUDE.md"]) == {"B1", "B5", "B9", "B10", "B11"}
+    assert protected.protected(ledger.with_rows(named), names=[]) == {"B1", "B9", "B10", "B11"}

@@ -10,11 +10,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import delimiter, episodes, wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.engine import rehearse
-from ctxvc.core.episodes import Episode, Graph, Tools
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.plan import Action, Plan
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.policies.episodes import delimiter
+from ctxvc.policies.episodes import graph as episodes
+from ctxvc.policies.episodes.graph import Episode, Graph, Tools
 from tests.core.strategies import arranged
 from tests.core.test_delimiter import calls
 from tests.policies.recorded import Run

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.blocks import PRESENT
-from ctxvc.core.ledger import SEGMENT, Counters, Group, Ledger, Meta, Row, Source, segment_of
+from ctxvc.core.ledger.block import PRESENT
+from ctxvc.core.ledger.ledger import SEGMENT, Counters, Group, Ledger, Meta, Row, Source, segment_of
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import format as fmt
 from tests.core.strategies import arranged, conversations, json_values, numbered

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.gc_plan import LONGEST, NAMED, Entry, parse, write
+from ctxvc.policies.planned.plan_text import LONGEST, NAMED, Entry, parse, write
 
 KNOWN = frozenset({"conversation:user:5", "function:read:12", "function:exec:9", "function:a.b-c_d:7"})
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given, settings
 
-from ctxvc.core.budget import Budget
-from ctxvc.core.engine import measure
-from ctxvc.core.guard import ACTOR, guard
-from ctxvc.core.ledger import Counters, Ledger, Meta, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Rehearsal, View
+from ctxvc.core.plan.guard import ACTOR, guard
+from ctxvc.core.plan.rehearse import measure
+from ctxvc.core.view.budget import Budget
 
 from .strategies import worked_on
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import ids
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.plan import selection
 from tests.core.strategies import FORGED, texts
 
 
@@ -28,13 +28,13 @@ LEDGER = (
 
 def found(words: str | list[str]) -> str:
     """What is found without any problem."""
-    names, problems = ids.expand(words, LEDGER)
+    names, problems = selection.expand(words, LEDGER)
     assert not problems, problems
     return " ".join(names)
 
 
 def why(words: str) -> tuple[str, list[str]]:
-    names, problems = ids.expand(words, LEDGER)
+    names, problems = selection.expand(words, LEDGER)
     return " ".join(names), [f"{problem.why} {problem.target}" for problem in problems]
 
 
@@ -72,7 +72,7 @@ def test_words_may_come_one_by_one() -> None:
 
 
 def test_a_group_is_known_by_the_checksum_of_all_that_is_in_it() -> None:
-    from ctxvc.core.draft import digest
+    from ctxvc.core.plan.draft import digest
 
     assert found(f"G3@{digest([row(11), row(12)])[:6]}") == "G3"
     assert why(f"G3@{digest([row(11)])[:6]}")[0] == ""
@@ -125,7 +125,7 @@ def test_what_is_found_is_given_and_what_is_not_is_told(words: str, names: str, 
 )
 def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
     began = time.process_time()
-    names, problems = ids.expand(words, LEDGER)
+    names, problems = selection.expand(words, LEDGER)
 
     assert time.process_time() - began < 1.5
     assert len(names) <= 12
@@ -133,7 +133,7 @@ def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
 
 
 def test_a_huge_range_is_told_of_once() -> None:
-    names, problems = ids.expand("B1-B100000", LEDGER)
+    names, problems = selection.expand("B1-B100000", LEDGER)
 
     assert len(names) == len(LEDGER)
     assert [problem.text for problem in problems] == ["not here, or not all of it: B1-B100000"]
@@ -149,12 +149,12 @@ atoms = st.one_of(
 @settings(max_examples=40)
 @given(st.lists(atoms, max_size=30).map("".join) | st.lists(atoms, max_size=30))
 def test_all_that_is_found_exists_once_in_order_and_every_answer_is_short_and_safe(words: str | list[str]) -> None:
-    names, problems = ids.expand(words, LEDGER)
+    names, problems = selection.expand(words, LEDGER)
 
     everything = [*(row.id for row in LEDGER.rows()), *LEDGER.groups]
     assert list(names) == [name for name in everything if name in set(names)]
     assert names or problems
     assert sum(len(problem.text) for problem in problems) < 400
     assert not any(set("[]\n\x1b") & set(problem.text + problem.target) for problem in problems)
-    again, none = ids.expand(names, LEDGER) if names else ((), ())
+    again, none = selection.expand(names, LEDGER) if names else ((), ())
     assert (again, none) == (names, ())

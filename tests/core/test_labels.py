@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import stubs, wire
-from ctxvc.core.labels import WIDTH, label
-from ctxvc.core.ledger import Group, Row
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.label import WIDTH, label
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.prompt import stub as stubs
 from tests.core.strategies import blocks, hostile_blocks, json_objects, json_values, texts
 from tests.core.test_text import COMMANDS, anything
 

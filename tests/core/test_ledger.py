@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.core.ledger import SEGMENT, Group, Ledger, Meta, Row, segment_of
+from ctxvc.core.ledger.ledger import SEGMENT, Group, Ledger, Meta, Row, segment_of
 
 META = Meta(format=1, session="s", scope="main")
 numbers = st.integers(1, 400) | st.sampled_from([63, 64, 65, 127, 128, 4095, 4096, 10**11])

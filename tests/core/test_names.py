@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import names
+from ctxvc.core.ledger import names
 from ctxvc.errors import BadName
 
 GIT = shutil.which("git") or "git"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Ledger, Meta, Row
-from ctxvc.core.numbering import Entry, Numbering, is_human, speaks
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Entry, Numbering, is_human, speaks
 from ctxvc.store import format as fmt
 from tests.core.strategies import conversations, wild_messages
 

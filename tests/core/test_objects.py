@@ -8,14 +8,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import engine, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.numbering import is_human
-from ctxvc.core.objects import BULKY, movable, objects, results
-from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.protection import protected
-from ctxvc.core.scoping import first_counters, inherited
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import Action, Plan, View, rehearse
+from ctxvc.core.plan.protected import protected
+from ctxvc.core.scope import first_counters, inherited
+from ctxvc.policies.planned.objects import BULKY, movable, objects, results
 from tests.core.strategies import Sizes, conversations, next_view, numbered, worked_on
 
 
@@ -104,7 +104,7 @@ def test_names_are_told_by_what_was_recorded_whatever_left_since(data: st.DataOb
     rows = tuple(row.id for row in held.rows())
     some = tuple(data.draw(st.lists(st.sampled_from(rows), max_size=9))) if rows else ()
     verb = data.draw(st.sampled_from(["archive", "prune", "mask", "pin"]))
-    done = engine.rehearse(view, Plan(actions=(Action(verb=verb, targets=some),), actor="planner"))
+    done = rehearse.rehearse(view, Plan(actions=(Action(verb=verb, targets=some),), actor="planner"))
     grown, _ = numbered([said("More")], done.after)
 
     before, now = objects(held), objects(grown)
@@ -123,7 +123,7 @@ def test_what_can_be_moved_is_what_the_engine_lets_leave(data: st.DataObject) ->
     blocks = tuple(dict.fromkeys(row.id for one in some for row in one.rows))
     dear = dataclasses.replace(view, price=Sizes([10**6]))
     prunes = tuple(Action(verb="prune", targets=(block,)) for block in blocks)
-    done = engine.rehearse(dear, Plan(actions=prunes, actor="planner"))
+    done = rehearse.rehearse(dear, Plan(actions=prunes, actor="planner"))
 
     assert not protected(view.ledger) & set(blocks)
     assert all(one.tokens == sum(_cost(view, row.id) for row in one.rows) for one in some)

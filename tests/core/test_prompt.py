@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc import exporters
-from ctxvc.core import sending, stubs, wire
-from ctxvc.core.blocks import PRESENT, Message, Part
-from ctxvc.core.ledger import Group, Ledger, Row
-from ctxvc.core.numbering import interrupted
-from ctxvc.core.prompt import MASK_SHOWN, Piece, outline, pieces, sendable
-from ctxvc.core.sending import Words
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import PRESENT, Message, Part
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import interrupted
+from ctxvc.core.prompt import formats, sanitise, stub
+from ctxvc.core.prompt.outline import MASK_SHOWN, Piece, outline, pieces, sendable
+from ctxvc.core.prompt.sanitise import Words
 from tests.core.strategies import FORGED, arranged, bodies_of, conversations, marks_in, numbered, texts
 from tests.messages_api import MODELS
 from tests.messages_api.rules import message_problems
@@ -47,8 +47,8 @@ def content(ledger: Ledger, held: Held) -> list[Piece]:
 
 def request(sent: Iterable[Piece]) -> list[dict[str, Any]]:
     """The messages of a request with this content, on the wire."""
-    prompt = exporters.Prompt(pieces=list(sent))
-    messages: list[dict[str, Any]] = exporters.anthropic(prompt)["messages"]
+    prompt = formats.Prompt(pieces=list(sent))
+    messages: list[dict[str, Any]] = formats.anthropic(prompt)["messages"]
     return messages
 
 
@@ -148,9 +148,9 @@ def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> Non
 @settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
-    sent = sending.valid(content(*scope))
+    sent = sanitise.valid(content(*scope))
 
-    assert request(sending.valid(sent)) == request(sent)
+    assert request(sanitise.valid(sent)) == request(sent)
 
 
 @settings(max_examples=40, deadline=None)
@@ -189,7 +189,7 @@ def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
 
 @given(st.lists(texts, max_size=4).map("".join))
 def test_a_guarded_text_can_be_read_back(value: str) -> None:
-    guarded = stubs.guarded(value)
+    guarded = stub.guarded(value)
     lookahead = OURS.pattern.replace(r"(?<!\\)", "")
 
     assert re.sub(rf"(?i)\\(?={lookahead})", "", guarded) == value
@@ -198,7 +198,7 @@ def test_a_guarded_text_can_be_read_back(value: str) -> None:
 
 @given(st.text(st.characters(exclude_characters="["), max_size=40) | st.sampled_from(["[1] a", "x[B1]", "[archived]"]))
 def test_a_text_that_looks_like_nothing_of_ours_stays(value: str) -> None:
-    assert stubs.guarded(value) == value
+    assert stub.guarded(value) == value
 
 
 @pytest.mark.parametrize("forged", [words for words in FORGED if not words.startswith("\\")])
@@ -222,7 +222,7 @@ def test_a_forged_text_is_marked_where_it_is_sent_and_only_there(part: Any, forg
     recorded = content(ledger, held)
 
     assert wire.compact(request(sendable(recorded))).count(b"\\\\[" + forged[1:].encode()) == 1
-    assert b"\\\\[" not in wire.compact(request(sending.valid(recorded)))
+    assert b"\\\\[" not in wire.compact(request(sanitise.valid(recorded)))
 
 
 def test_the_models_own_words_are_sent_as_they_came() -> None:
@@ -323,7 +323,7 @@ def test_where_the_first_message_is_not_the_users_a_word_of_ours_is() -> None:
     ledger, held = asked()
     ledger = changed(ledger, B1={"state": "pruned"})
 
-    assert shape(request(sendable(content(ledger, held))))[0] == ("user", [stubs.BEGINNING])
+    assert shape(request(sendable(content(ledger, held))))[0] == ("user", [stub.BEGINNING])
 
 
 def test_a_call_that_is_still_open_has_a_word_for_a_result() -> None:
@@ -331,7 +331,7 @@ def test_a_call_that_is_still_open_has_a_word_for_a_result() -> None:
 
     assert shape(request(sendable(content(ledger, held))))[-1] == (
         "user",
-        [("result", "c1", "1"), ("result", "c2", stubs.INTERRUPTED)],
+        [("result", "c1", "1"), ("result", "c2", stub.INTERRUPTED)],
     )
 
 
@@ -340,7 +340,7 @@ def test_an_error_without_output_is_not_called_interrupted() -> None:
 
     assert shape(request(sendable(content(ledger, held))))[2] == (
         "user",
-        [("result", "c1", stubs.FAILED), ("result", "c2", stubs.INTERRUPTED)],
+        [("result", "c1", stub.FAILED), ("result", "c2", stub.INTERRUPTED)],
     )
 
 
@@ -357,7 +357,7 @@ def test_a_result_that_comes_late_takes_the_place_of_the_interrupted_one() -> No
         ("assistant", [("call", "c1")]),
         ("user", [("result", "c1", "late"), "stop"]),
         ("assistant", [("call", "c2")]),
-        ("user", [("result", "c2", stubs.INTERRUPTED)]),
+        ("user", [("result", "c2", stub.INTERRUPTED)]),
     ]
 
 
@@ -386,7 +386,7 @@ def test_ids_that_the_api_would_refuse_are_written_otherwise_and_alike_each_time
         parts = [
             Piece(message=1, role="assistant", kind="tool_use", body=b"{}", ext="json", call=name) for name in names
         ]
-        return [piece.call for piece in sending.valid(parts) if piece.kind == "tool_use"]
+        return [piece.call for piece in sanitise.valid(parts) if piece.kind == "tool_use"]
 
     (mapped,) = ids("call~1|fc é")
     assert re.fullmatch("call_1_fc__-[0-9a-f]{8}", mapped)

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc import tokens
-from ctxvc.core import text, wire
-from ctxvc.core.blocks import Part
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Part
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.patterns import LONGEST, OVERLAP, WINDOW, compiled
-from ctxvc.core.recovery import Count, Range, Recovered, members, readable, recovered, span
+from ctxvc.core.prompt.recover import Count, Range, Recovered, members, readable, recovered, span
 from ctxvc.errors import BadInput, Refused
+from ctxvc.tokens import count as tokens
 from tests.core.strategies import characters
 
 CALL = re.compile(r"recover B17(?: --grep (?P<grep>\S+))? --(?P<unit>lines|chars) (?P<range>[0-9:]+)")
@@ -74,8 +75,8 @@ def parts(body: bytes, most: int, count: Count = quarter, **first: Any) -> Itera
 
 
 bodies = st.one_of(
-    st.lists(st.text(characters, max_size=400), max_size=30).map("\n".join).map(text.encode),
-    st.lists(st.text("ab \r", max_size=300), max_size=20).map("\r\n".join).map(text.encode),
+    st.lists(st.text(characters, max_size=400), max_size=30).map("\n".join).map(display.encode),
+    st.lists(st.text("ab \r", max_size=300), max_size=20).map("\r\n".join).map(display.encode),
     st.binary(max_size=600),
     st.integers(0, 5000).map(lambda size: b"x" * size),
     st.sampled_from(
@@ -87,7 +88,7 @@ bodies = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(bodies, st.integers(80, 400))
 def test_all_parts_together_are_the_text(body: bytes, most: int) -> None:
-    assert "".join(part.content for part in parts(body, most)) == text.decode(body)
+    assert "".join(part.content for part in parts(body, most)) == display.decode(body)
 
 
 @settings(max_examples=40, deadline=None)
@@ -96,13 +97,13 @@ def test_a_count_that_is_more_for_the_whole_than_for_its_parts_loses_nothing(bod
     def count(words: str) -> int:
         return quarter(words) + (40 if words.startswith("[recovered") and len(words) > 200 else 0)
 
-    assert "".join(part.content for part in parts(body, most, count=count)) == text.decode(body)
+    assert "".join(part.content for part in parts(body, most, count=count)) == display.decode(body)
 
 
 @settings(max_examples=40, deadline=None)
 @given(bodies, st.integers(80, 400), st.data())
 def test_all_parts_of_a_range_are_the_range(body: bytes, most: int, data: st.DataObject) -> None:
-    words = text.decode(body)
+    words = display.decode(body)
     lines = re.findall(r"[^\n]*\n|[^\n]+", words)
     if not lines:
         return

@@ -9,14 +9,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import engine, rollup
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.ledger import Ledger
-from ctxvc.core.numbering import is_human
-from ctxvc.core.plan import Action, Plan, View
-from ctxvc.core.prompt import outline
-from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.core.plan import Action, Plan, View, rehearse, rollup
+from ctxvc.core.prompt.outline import outline
+from ctxvc.core.view.budget import Budget
 from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import Words, act, after, inconsistencies, refused
 
@@ -40,7 +39,7 @@ def worked(*turns: int, notes: tuple[int, ...] = ()) -> View:
     view = View(ledger=ledger, price=Words())
     results = [row.id for row in ledger.rows() if row.kind == "tool_result"]
     actions = tuple(Action(verb="archive", targets=(block,)) for block in results)
-    return next_view(view, engine.rehearse(view, Plan(actions=actions, actor="policy:oldest")))
+    return next_view(view, rehearse.rehearse(view, Plan(actions=actions, actor="policy:oldest")))
 
 
 def stub_cost(view: View, ledger: Ledger | None = None) -> int:
@@ -165,7 +164,7 @@ def test_a_step_with_an_open_call_stays_whoever_protects_it() -> None:
     messages = [Message(role="assistant", parts=calls), Message(role="user", parts=(result_part("ok", "d1"),))]
     ledger, _ = numbered(messages, view.ledger)
     view = dataclasses.replace(view, ledger=ledger)
-    done = engine.rehearse(view, Plan(actions=(), actor="guard"), protect=frozenset(), roll_up=True)
+    done = rehearse.rehearse(view, Plan(actions=(), actor="guard"), protect=frozenset(), roll_up=True)
 
     assert done.rolled
     assert all(row.present for row in done.after.rows() if row.step == 5)
@@ -177,11 +176,11 @@ def test_the_rehearsal_says_what_was_rolled_up() -> None:
     assert not done.rolled
 
     plan = Plan(actions=(), actor="agent")
-    done = engine.rehearse(view, plan, roll_up=True)
+    done = rehearse.rehearse(view, plan, roll_up=True)
     assert done.rolled == ("G1",)
     assert done.after.groups["G1"].removed_by == "agent"
     assert done.freed > 0
-    assert done.tokens_after == engine.measure(done.after, view.price)
+    assert done.tokens_after == rehearse.measure(done.after, view.price)
     assert re.match(r"\[archived G1@[0-9a-f]{6}: \d+ blocks, ", done.after.groups["G1"].stub)
 
 
@@ -199,13 +198,13 @@ def test_a_block_comes_back_out_of_a_rolled_up_group_with_its_call() -> None:
 def test_whatever_is_rolled_up_saves_and_stays_sound(worked_view: object, window: int, data: st.DataObject) -> None:
     view, held = worked_view  # type: ignore[misc]
     view = dataclasses.replace(view, budget=Budget(window=window))
-    view = next_view(view, engine.rehearse(view, data.draw(plans(view.ledger, ("archive", "mask"), ("agent",)))))
+    view = next_view(view, rehearse.rehearse(view, data.draw(plans(view.ledger, ("archive", "mask"), ("agent",)))))
     ledger = rolled(view)
 
     assert inconsistencies(ledger) == []
     new = ledger.groups.keys() - view.ledger.groups.keys()
     assert bool(new) == (ledger != view.ledger)
-    assert not new or engine.measure(ledger, view.price) < engine.measure(view.ledger, view.price)
+    assert not new or rehearse.measure(ledger, view.price) < rehearse.measure(view.ledger, view.price)
     for row in ledger.rows():
         was = view.ledger[row.id]
         if was.present and not row.present:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc import exporters
-from ctxvc.core import scoping
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
-from ctxvc.core.numbering import Numbering
-from ctxvc.core.prompt import Piece, outline, pieces, sendable
-from ctxvc.core.wire import call_part, result_part, text_part
-from ctxvc.store.flush import apply
-from ctxvc.store.journal import Change
+from ctxvc.core import scope
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
+from ctxvc.store.log.commits import apply
+from ctxvc.store.log.journal import Change
 from tests.core.checker import problems
 from tests.core.strategies import arranged, bodies_of, conversations, numbered
 
@@ -38,7 +38,7 @@ def results(*calls: str) -> Message:
 
 
 def beside(text: str, actor: str = "agent", **switch: str) -> Part:
-    return scoping.note(text, actor, **switch)
+    return scope.note(text, actor, **switch)
 
 
 def ledger(*said: Message | Part) -> Ledger:
@@ -64,9 +64,9 @@ def begun(held: Ledger) -> Ledger:
         "new",
         "scope",
         "agent",
-        scoping.first_counters(held),
+        scope.first_counters(held),
         meta={"scope": "new", "parent": "main"},
-        inherit=scoping.inherited(held),
+        inherit=scope.inherited(held),
     )
     return apply(held, change)
 
@@ -90,7 +90,7 @@ def begun(held: Ledger) -> Ledger:
     ],
 )
 def test_a_turn_goes_on_until_the_model_calls_nothing_more(said: list[Message | Part], inside: bool) -> None:
-    assert scoping.in_turn(ledger(*said)) is inside
+    assert scope.in_turn(ledger(*said)) is inside
 
 
 def test_inside_a_turn_all_of_what_the_human_said_is_inherited() -> None:
@@ -99,32 +99,32 @@ def test_inside_a_turn_all_of_what_the_human_said_is_inherited() -> None:
     asked = Message(role="user", parts=(*human("look").parts, image, reminder))
     held = ledger(human("before"), reply("yes"), asked, human("and this"), reply("", "c"), results("c"))
 
-    assert scoping.inherited(held) == ("B3", "B4", "B6")
+    assert scope.inherited(held) == ("B3", "B4", "B6")
     assert (begun(held).meta.counters.turn, begun(held).meta.counters.step) == (2, 3)
 
 
 def test_pinned_blocks_come_with_the_other_half_of_their_pair() -> None:
     held = ledger(human("q"), reply("a", "c1", "c2"), results("c1", "c2"), reply("done"))
 
-    assert scoping.inherited(held) == ()
-    assert scoping.inherited(stand(held, B3="pinned")) == ("B3", "B5")
-    assert scoping.inherited(stand(held, B6="pinned")) == ("B4", "B6")
-    assert scoping.inherited(stand(held, B6="pinned", B4="archived")) == ("B4", "B6")
-    assert scoping.inherited(stand(held, B1="pinned", B2="pinned", B7="pinned")) == ("B1", "B2", "B7")
+    assert scope.inherited(held) == ()
+    assert scope.inherited(stand(held, B3="pinned")) == ("B3", "B5")
+    assert scope.inherited(stand(held, B6="pinned")) == ("B4", "B6")
+    assert scope.inherited(stand(held, B6="pinned", B4="archived")) == ("B4", "B6")
+    assert scope.inherited(stand(held, B1="pinned", B2="pinned", B7="pinned")) == ("B1", "B2", "B7")
 
 
 def test_an_id_that_is_used_again_pairs_with_the_newer_call() -> None:
     held = ledger(human("q"), reply("a", "c"), results("c"), reply("b", "c"), results("c"), reply("done"))
 
-    assert scoping.inherited(stand(held, B4="pinned")) == ("B3", "B4")
-    assert scoping.inherited(stand(held, B6="pinned")) == ("B6", "B7")
+    assert scope.inherited(stand(held, B4="pinned")) == ("B3", "B4")
+    assert scope.inherited(stand(held, B6="pinned")) == ("B6", "B7")
 
 
 def test_notes_are_inherited_but_those_that_were_taken_away() -> None:
     said: list[Message | Part] = [human("q"), reply("a"), *(beside(f"n{n}") for n in range(5))]
     held = stand(ledger(*said), B4="archived", B5="pruned", B6="deleted", B7="pinned")
 
-    assert scoping.inherited(held) == ("B3", "B4", "B7")
+    assert scope.inherited(held) == ("B3", "B4", "B7")
 
 
 @settings(max_examples=40, deadline=None)
@@ -133,13 +133,13 @@ def test_a_new_scope_is_valid_and_goes_on_with_numbers_of_its_own(said: list[Mes
     held, bodies = numbered(said)
     held = data.draw(arranged(held))
     new = begun(held)
-    kept = set(scoping.inherited(held))
+    kept = set(scope.inherited(held))
 
     assert [row.id for row in new.rows()] == [row.id for row in held.rows() if row.id in kept]
     assert_groups_are_whole(new)
     question = Piece(message=1 << 40, role="user", kind="user", body=b"Go on.")
     shown = sendable([*pieces(outline(new), bodies_of(bodies)), question])
-    messages: list[dict[str, Any]] = exporters.anthropic(exporters.Prompt(pieces=shown))["messages"]
+    messages: list[dict[str, Any]] = formats.anthropic(formats.Prompt(pieces=shown))["messages"]
     assert problems(messages) == []
 
     numbering = Numbering.of(new, 1000)
@@ -207,12 +207,12 @@ def test_a_note_is_a_person_s_or_the_model_s() -> None:
     ],
 )
 def test_a_commit_tells_a_note_in_a_line_and_below_it_where_that_is_not_all(words: str, first: str, whole: str) -> None:
-    assert scoping.told(words) == (first, whole)
+    assert scope.told(words) == (first, whole)
 
 
 def test_a_change_of_scope_is_told_with_an_arrow() -> None:
-    assert scoping.departure("fix", "why") == "[→ fix] why"
-    assert scoping.arrival("main", "so") == "[← main] so"
+    assert scope.departure("fix", "why") == "[→ fix] why"
+    assert scope.arrival("main", "so") == "[← main] so"
 
 
 # --- what a note covers
@@ -220,45 +220,45 @@ def test_a_change_of_scope_is_told_with_an_arrow() -> None:
 
 def test_a_note_covers_the_steps_since_the_last_one() -> None:
     held = ledger(human("q"), reply("a", "c1"), results("c1"), reply("b", "c2"), results("c2"))
-    assert scoping.span(held) == ("B2", "B3", "B4", "B5", "B6", "B7")
+    assert scope.span(held) == ("B2", "B3", "B4", "B5", "B6", "B7")
 
     noted = ledger(human("q"), reply("a", "c1"), results("c1"), beside("n"), reply("b", "c2"), results("c2"))
-    assert scoping.span(noted) == ("B6", "B7", "B8")
+    assert scope.span(noted) == ("B6", "B7", "B8")
 
 
 def test_a_note_in_a_call_covers_what_was_before_its_step() -> None:
     said: list[Message | Part] = [human("q"), reply("a", "c1"), results("c1"), reply("b", "note")]
-    assert scoping.span(ledger(*said)) == ("B2", "B3", "B4")
+    assert scope.span(ledger(*said)) == ("B2", "B3", "B4")
 
     later = [*said, beside("n"), results("note"), reply("c", "c3"), results("c3")]
-    assert scoping.span(ledger(*later)) == ("B5", "B6", "B8", "B9", "B10", "B11")
+    assert scope.span(ledger(*later)) == ("B5", "B6", "B8", "B9", "B10", "B11")
 
 
 def test_a_note_on_a_change_of_scope_covers_nothing() -> None:
     said: list[Message | Part] = [human("q"), reply("a", "c1"), results("c1")]
     told = [beside("[→ x] why", to="x"), beside("[← x] so", left="x")]
-    assert scoping.span(ledger(*said, *told)) == ("B2", "B3", "B4")
-    assert scoping.span(ledger(*said, beside("[→ x] said by the model"))) == ()
+    assert scope.span(ledger(*said, *told)) == ("B2", "B3", "B4")
+    assert scope.span(ledger(*said, beside("[→ x] said by the model"))) == ()
 
 
 def test_a_note_covers_nothing_from_before_the_newest_question() -> None:
     said = [human("q"), reply("a"), human("r"), reply("b", "c"), results("c")]
-    assert scoping.span(ledger(*said)) == ("B4", "B5", "B6")
+    assert scope.span(ledger(*said)) == ("B4", "B5", "B6")
 
 
 def test_what_must_stay_is_not_covered() -> None:
     reminder = Message(role="user", parts=(text_part("the date", "user", "client"),))
     said = [human("q"), reply("a", "c1", "c2"), results("c1", "c2"), reminder, reply("b")]
     held = ledger(*said)
-    assert scoping.span(held) == ("B2", "B3", "B4", "B5", "B6", "B7", "B8")
-    assert scoping.span(stand(held, B5="pinned", B2="archived", B8="masked")) == ("B4", "B6", "B7", "B8")
+    assert scope.span(held) == ("B2", "B3", "B4", "B5", "B6", "B7", "B8")
+    assert scope.span(stand(held, B5="pinned", B2="archived", B8="masked")) == ("B4", "B6", "B7", "B8")
 
 
 @settings(max_examples=40, deadline=None)
 @given(conversations(), st.data())
 def test_what_a_note_covers_may_leave(said: list[Message], data: st.DataObject) -> None:
     held = data.draw(arranged(numbered(said)[0]))
-    covered: list[Row] = [held[name] for name in scoping.span(held)]
+    covered: list[Row] = [held[name] for name in scope.span(held)]
 
     assert all(row.present and row.state != "pinned" and row.kind not in ("note", "dashboard") for row in covered)
     assert not [row for row in covered if row.origin == "human" and row.role == "user"]

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import secrets, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.events import Opened
-from ctxvc.core.secrets import MARK, Criteria, Finding, Redactor, any_of, find, redact
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.recording.events import Opened
+from ctxvc.core.secrets import redact as secrets
+from ctxvc.core.secrets.redact import MARK, Criteria, Finding, Redactor, any_of, find, redact
 from tests.core import planting
 
 
@@ -242,11 +243,11 @@ def test_a_long_text_without_secrets_comes_back_as_it_is() -> None:
 
 
 def test_the_rules_are_loaded_when_a_text_is_looked_at() -> None:
-    code = "import sys; from ctxvc.core.secrets import Redactor; print(*sys.modules)"
+    code = "import sys; from ctxvc.core.secrets.redact import Redactor; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert "ctxvc.core.secrets" in loaded
-    assert not {"ctxvc.core.secret_rules", "ctxvc.core.secret_search"}.intersection(loaded)
+    assert "ctxvc.core.secrets.redact" in loaded
+    assert not {"ctxvc.core.secrets.rules", "ctxvc.core.secrets.find"}.intersection(loaded)
 
 
 # --- a scanner beside the rules

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import secret_rules, secret_search, wire
-from ctxvc.core.secrets import Criteria, Finding, find, strings
+from ctxvc.core.ledger import wire
+from ctxvc.core.secrets import find as secret_search
+from ctxvc.core.secrets import rules
+from ctxvc.core.secrets.redact import Criteria, Finding, find, strings
 from tests.core import adversarial, planting
 
 #: As one pattern, which reads a text again from each line that begins a key.
@@ -55,14 +57,14 @@ JWT_PIECES = st.sampled_from(
 @example(b"-----BEGIN PRIVATE KEY----------END PRIVATE KEY-----\n" + b"A1b2C3d4" * 10 + b"\n-----END PRIVATE KEY-----")
 @given(st.lists(KEY_PIECES, max_size=12).map(b"".join))
 def test_a_private_key_is_found_as_by_one_pattern(data: bytes) -> None:
-    expected = [match.span() for match in PRIVATE_KEY.finditer(data) if secret_rules.is_private(match[0])]
+    expected = [match.span() for match in PRIVATE_KEY.finditer(data) if rules.is_private(match[0])]
 
     assert [place[:2] for place in secret_search._private_keys(data)] == expected
 
 
 @given(st.lists(JWT_PIECES, max_size=14).map(b"".join))
 def test_a_token_of_three_parts_is_found_as_by_one_pattern(data: bytes) -> None:
-    check = secret_rules.JWT.check
+    check = rules.JWT.check
     assert check is not None
     expected = [match.span() for match in JWT.finditer(data) if check(match[0])]
     plain = data.translate(secret_search._RUN)
@@ -73,7 +75,7 @@ def test_a_token_of_three_parts_is_found_as_by_one_pattern(data: bytes) -> None:
 def _texts(seed: int, count: int) -> list[bytes]:
     """Secrets, halves of them, and what may stand between, put together by chance."""
     chance = random.Random(seed)
-    anchors = sorted({anchor for rule in secret_rules.TOKENS for anchor in rule.anchors})
+    anchors = sorted({anchor for rule in rules.TOKENS for anchor in rule.anchors})
     between = b' |\n|.|-|_|~|\\n|%41|0m|"|=|: |://|@|--| --token=|password=|api_key: |Cookie: |sid=|-u|key|\t'.split(
         b"|"
     )

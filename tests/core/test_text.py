@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.core import text
+from ctxvc.core import display
 from tests.core.strategies import texts
 
 #: Every code point that a terminal could take for a command, or that could reorder what stands around it.
@@ -24,7 +24,7 @@ anything = st.lists(texts | st.sampled_from(sorted(COMMANDS)), max_size=8).map("
 
 @given(anything, st.integers(1, 100))
 def test_one_line_is_one_safe_line_of_at_most_that_width(value: str, width: int) -> None:
-    line = text.one_line(value, width)
+    line = display.one_line(value, width)
 
     assert len(line) <= width
     assert COMMANDS.isdisjoint(line)
@@ -33,14 +33,14 @@ def test_one_line_is_one_safe_line_of_at_most_that_width(value: str, width: int)
 
 @given(st.text("ab", min_size=1, max_size=40).map(lambda word: word), st.integers(1, 60))
 def test_one_line_shows_all_or_says_that_more_follows(word: str, width: int) -> None:
-    line = text.one_line(word, width)
+    line = display.one_line(word, width)
 
     assert line == (word if len(word) <= width else word[: width - 1] + "…")
 
 
 @pytest.mark.parametrize("filling", [" ", "\0", "a ", "\n\n"])
 def test_one_line_of_a_huge_text_costs_no_more_and_says_that_more_follows(filling: str) -> None:
-    line = text.one_line("begin " + filling * 10**6, 40)
+    line = display.one_line("begin " + filling * 10**6, 40)
 
     assert line.startswith("begin") and line.endswith("…") and len(line) <= 40
 
@@ -49,24 +49,24 @@ def test_one_line_of_a_huge_text_costs_no_more_and_says_that_more_follows(fillin
 def test_visible_controls_changes_nothing_but_controls(value: str) -> None:
     unsafe = COMMANDS - {"\t", "\n"}
 
-    assert text.visible_controls(value) == "".join(text.visible_controls(c) if c in unsafe else c for c in value)
-    assert unsafe.isdisjoint(text.visible_controls(value))
+    assert display.visible_controls(value) == "".join(display.visible_controls(c) if c in unsafe else c for c in value)
+    assert unsafe.isdisjoint(display.visible_controls(value))
 
 
 def test_controls_are_written_by_their_numbers() -> None:
-    assert text.visible_controls("a\x1b[2J\u202e\x85\t\n") == "a\\x1b[2J\\u202e\\x85\t\n"
+    assert display.visible_controls("a\x1b[2J\u202e\x85\t\n") == "a\\x1b[2J\\u202e\\x85\t\n"
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=30))
 def test_what_is_encoded_is_decoded(value: str) -> None:
-    assert text.decode(text.encode(value)) == value
+    assert display.decode(display.encode(value)) == value
 
 
 @given(st.binary(max_size=30))
 def test_any_bytes_are_decoded(body: bytes) -> None:
-    decoded = text.decode(body)
+    decoded = display.decode(body)
 
-    assert text.encode(decoded) == body or "\ufffd" in decoded
+    assert display.encode(decoded) == body or "\ufffd" in decoded
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_any_bytes_are_decoded(body: bytes) -> None:
      (10**9, "1.0 GB"), (10**13, "10000.0 GB")],
 )  # fmt: skip
 def test_sizes_are_for_people(count: int, words: str) -> None:
-    assert text.human_bytes(count) == words
+    assert display.human_bytes(count) == words
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
 def test_a_larger_size_never_looks_smaller(one: int, two: int) -> None:
     def size(count: int) -> float:
-        number, unit = text.human_bytes(count).split(" ")
+        number, unit = display.human_bytes(count).split(" ")
         return float(number) * {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}[unit]
 
     assert (one <= two) <= (size(one) <= size(two))

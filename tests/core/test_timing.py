@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import cuts, engine, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Row
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.timing import Timing, behind_first_edit, calls_a_turn, moment
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan import Action, Plan, Rehearsal, View, rehearse
+from ctxvc.core.plan.timing import Timing, behind_first_edit, calls_a_turn, moment
+from ctxvc.core.prompt import cut as cuts
 from tests.core.strategies import next_view, numbered, plans, worked_on
 
 
@@ -44,7 +45,7 @@ def talk(steps: int = 10, thinking_at: int = -1) -> View:
 
 def folded(view: View, *blocks: str, cost: int = 0, pressure: bool = False) -> Rehearsal:
     actions = tuple(Action(verb="archive", targets=(block,)) for block in blocks)
-    return engine.rehearse(view, Plan(actions=actions, actor="planner", cost=cost, pressure=pressure))
+    return rehearse.rehearse(view, Plan(actions=actions, actor="planner", cost=cost, pressure=pressure))
 
 
 def test_the_benefit_is_that_of_the_paper() -> None:
@@ -143,10 +144,10 @@ def test_prices_are_of_tokens_as_the_provider_counts_them() -> None:
 @given(st.data())
 def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    tried = engine.rehearse(view, data.draw(plans(view.ledger)))
+    tried = rehearse.rehearse(view, data.draw(plans(view.ledger)))
     judged = moment(view, tried)
 
     assert judged.why
     assert 0 <= behind_first_edit(view, tried) <= tried.tokens_after
     settled = next_view(view, tried)
-    assert not moment(settled, engine.rehearse(settled, Plan(actions=(), actor="planner"))).now
+    assert not moment(settled, rehearse.rehearse(settled, Plan(actions=(), actor="planner"))).now

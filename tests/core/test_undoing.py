@@ -8,13 +8,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import engine
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.ledger import Group, Ledger
-from ctxvc.core.plan import View
-from ctxvc.core.undoing import inverse
-from ctxvc.core.wire import text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group, Ledger
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.core.plan import View, rehearse
+from ctxvc.core.plan.undo import inverse
+from ctxvc.core.view.budget import Budget
 from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import LONG, after, inconsistencies, refused, said, session
 from tests.core.test_rollup import rolled, sized, worked
@@ -30,7 +29,7 @@ def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:
 @given(st.data())
 def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    done = engine.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans()))
+    done = rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans()))
 
     assert undone(view, next_view(view, done), next_view(view, done)) == (view.ledger, [])
 
@@ -39,9 +38,9 @@ def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> No
 @given(st.data())
 def test_undo_after_other_verbs_touches_only_its_rows_and_leaves_all_sound(data: st.DataObject) -> None:
     before, held = data.draw(worked_on())
-    then = now = next_view(before, engine.rehearse(before, data.draw(plans(before.ledger))))
+    then = now = next_view(before, rehearse.rehearse(before, data.draw(plans(before.ledger))))
     for _ in range(data.draw(st.integers(1, 3))):
-        now = next_view(now, engine.rehearse(now, data.draw(plans(now.ledger)), roll_up=data.draw(st.booleans())))
+        now = next_view(now, rehearse.rehearse(now, data.draw(plans(now.ledger)), roll_up=data.draw(st.booleans())))
     ledger, stale = undone(before, then, now)
 
     assert inconsistencies(ledger) == []

@@ -11,11 +11,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.events import Closed, Compacted, Forked, Said
-from ctxvc.core.numbering import Numbering
-from ctxvc.core.units import Compaction, Fork, Gatherer, Step, Unit
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
+from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from tests.core.strategies import recordings
 
 Events = list[Said | Closed | Compacted | Forked]

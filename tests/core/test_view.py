@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.budget import Budget
-from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
-from ctxvc.core.view import BAR, BIGGEST, NEWEST, Cost, Dashboard, Line, dashboard, folded
+from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import BAR, BIGGEST, NEWEST, Cost, Dashboard, Line, dashboard, folded
 
 STATES = ("visible", "visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted")
 

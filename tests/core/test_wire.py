@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import text, wire
-from ctxvc.core.blocks import FOREIGN, Part, Role
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import FOREIGN, Part, Role
 from tests.core.strategies import blocks, hostile_blocks, json_objects, json_values, texts
 
 roles = st.sampled_from(["user", "assistant", "system"])
@@ -125,7 +126,7 @@ def test_a_recording_cannot_mark_its_own_blocks(name: str) -> None:
 def test_a_string_is_a_text(value: str, role: Role) -> None:
     part = wire.part(value, role, "human")
 
-    assert (part.kind, text.decode(part.body)) == (role, value)
+    assert (part.kind, display.decode(part.body)) == (role, value)
     assert again(part) == {"type": "text", "text": value}
 
 

@@ -6,11 +6,11 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from ctxvc.core import wire
 from ctxvc.core.archiving import archived
-from ctxvc.core.blocks import Message, Origin, Role
-from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said
-from ctxvc.store.record import record
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Role
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said
+from ctxvc.store.ingest import record
 from ctxvc.store.store import Store, create
 
 NOW = 1_795_200_000

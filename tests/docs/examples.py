@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.store import git, journal
+from ctxvc.store.git import program
+from ctxvc.store.log import journal
 
 from .building import small_store
 
@@ -35,7 +36,7 @@ def real() -> dict[str, str]:
 
 def _of(path: Path) -> dict[str, str]:
     def show(*words: str) -> str:
-        return git.run(path, *words).decode()
+        return program.run(path, *words).decode()
 
     def blob(name: str) -> str:
         return show("cat-file", "blob", name)

@@ -22,18 +22,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ctxvc
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.labels import label
-from ctxvc.core.ledger import Counters, Group, Ledger, Meta, Row, Source
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.label import label
+from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.prompt.request import canonical as our_canonical
 from ctxvc.errors import CtxvcError
-from ctxvc.importing import import_paths
-from ctxvc.request import canonical as our_canonical
+from ctxvc.recording.files import import_paths
 from ctxvc.store import format as fmt
-from ctxvc.store import git
-from ctxvc.store.journal import Change, Head, Record
+from ctxvc.store.git import program
+from ctxvc.store.log.journal import Change, Head, Record
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import _SETTINGS, Store
-from ctxvc.store.writer import Writer
 
 from . import examples
 from .building import PICTURE, TRACE, call, message, result, small_store
@@ -77,7 +77,7 @@ def plain(value: Any) -> Any:
 
 
 def commits(store: Store) -> list[str]:
-    return git.run(store.path, "rev-list", "--branches").decode().split()
+    return program.run(store.path, "rev-list", "--branches").decode().split()
 
 
 def assert_seen_alike(store: Store) -> None:
@@ -233,8 +233,8 @@ def test_the_reader_sees_a_switch_that_waits_or_was_flushed_in_part(
             other.flush()
         shutil.copytree(tmp_path / "after" / "objects", small.path / "objects", dirs_exist_ok=True)
         for name in moved:
-            tip = git.run(tmp_path / "after", "rev-parse", f"refs/heads/{name}").decode().strip()
-            git.run(small.path, "update-ref", f"refs/heads/{name}", tip)
+            tip = program.run(tmp_path / "after", "rev-parse", f"refs/heads/{name}").decode().strip()
+            program.run(small.path, "update-ref", f"refs/heads/{name}", tip)
     with small.writer("demo") as session:
         assert_waiting_alike(small, session)
         session.flush()
@@ -319,13 +319,13 @@ def refused(store: Path, what: str) -> None:
     [("ctxvc.format", "2", "format 2"), ("extensions.partialclone", "origin", "extension|not supported")],
 )
 def test_a_store_of_another_kind_is_refused(small: Store, setting: str, value: str, what: str) -> None:
-    git.run(small.path, "config", setting, value)
+    program.run(small.path, "config", setting, value)
 
     refused(small.path, what)
 
 
 def test_a_plain_repository_is_no_store(small: Store) -> None:
-    git.run(small.path, "config", "--unset", "ctxvc.format")
+    program.run(small.path, "config", "--unset", "ctxvc.format")
 
     refused(small.path, "no ctxvc store")
 
@@ -341,14 +341,14 @@ def test_a_plain_repository_is_no_store(small: Store) -> None:
     ],
 )
 def test_a_tree_of_another_kind_is_refused(small: Store, path: str, change: Any, what: str) -> None:
-    held = change(git.run(small.path, "cat-file", "blob", f"demo/main:{path}"))
+    held = change(program.run(small.path, "cat-file", "blob", f"demo/main:{path}"))
     edit = (
         f"D {path}\n".encode()
         if held is None
         else b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(held), held)
     )
     head = "commit refs/heads/demo/main\ncommitter other <other> 1 +0000\ndata 5\nother\nfrom refs/heads/demo/main^0\n"
-    git.run(small.path, "fast-import", "--quiet", data=head.encode() + edit)
+    program.run(small.path, "fast-import", "--quiet", data=head.encode() + edit)
 
     with pytest.raises((reader.Unreadable, json.JSONDecodeError)):
         reader.ledger(small.path, "demo/main")

@@ -16,8 +16,8 @@ import pytest
 import ctxvc
 from ctxvc import Session, errors
 from ctxvc.core.plan import Problem, Rehearsal
-from ctxvc.core.recovery import Recovered
-from ctxvc.request import Request
+from ctxvc.core.prompt.recover import Recovered
+from ctxvc.core.prompt.request import Request
 from tests.docs.test_tutorial import matches
 from tests.messages_api import problems
 

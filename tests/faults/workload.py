@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import check
-from ctxvc.store import writer as writers
+from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify import verify
 from tests.store.building import archive, complaints, contents, human, reply, result, results
 
 SESSION = "demo"
@@ -124,5 +124,5 @@ def uninvited(path: Path, ledger: Ledger) -> list[str]:
 def unsound(path: Path) -> list[str]:
     """What git and ctxvc find wrong."""
     with Store(path) as store:
-        damages = [str(finding) for finding in check.verify(store).findings if finding.level == "damage"]
+        damages = [str(finding) for finding in verify.verify(store).findings if finding.level == "damage"]
     return [*damages, *filter(None, [complaints(path)])]

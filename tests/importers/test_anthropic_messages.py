@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core import wire
-from ctxvc.core.events import Event, Forked, Opened, Said, Warned
+from ctxvc.core.ledger import wire
+from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import anthropic_messages
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parents[1] / "data" / "anthropic"
 

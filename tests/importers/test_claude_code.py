@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import names, wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.importers import claude_code
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.claude_code import read
+from ctxvc.importers.file import Recording
 from ctxvc.importers.origins import from_claude_code
-from ctxvc.importers.reading import Recording
 
 REAL = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 SESSION = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -86,7 +86,7 @@ def told(tmp_path: Path) -> Any:
     """The events of a session that consists of these lines."""
 
     def tell(*lines: Line | bytes) -> list[Event]:
-        return list(claude_code.events(Recording(written(tmp_path / f"{SESSION}.jsonl", *lines))))
+        return list(read.events(Recording(written(tmp_path / f"{SESSION}.jsonl", *lines))))
 
     return tell
 
@@ -770,9 +770,9 @@ def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Pat
     second = agent_file(tmp_path, "workflows/w1/b33", *lines, note={"toolUseId": "t9"})
     agent_file(tmp_path, "acompact-b44", side("e1", None, agent="acompact-b44", words="sum it up"))
 
-    events = list(claude_code.events(Recording(path)))
+    events = list(read.events(Recording(path)))
 
-    assert claude_code.subagent_files(path) == [first, second]
+    assert read.subagent_files(path) == [first, second]
     assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
     assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
@@ -783,7 +783,7 @@ def test_progress_tells_early_which_call_started_a_sub_agent(tmp_path: Path) -> 
     path = session(tmp_path, reply("a1", None, call("t1", "Agent", prompt="!")), progress)
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"))
 
-    assert scopes(list(claude_code.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
+    assert scopes(list(read.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
 
 
 def test_two_sub_agents_with_one_task_have_a_call_each(told: Any) -> None:
@@ -799,7 +799,7 @@ def test_a_sub_agents_file_says_nothing_of_the_session(tmp_path: Path) -> None:
     boundary = between("system", "c2", None, subtype="compact_boundary")
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), boundary, side("c3", "c2", answer="y"))
 
-    events = list(claude_code.events(Recording(path)))
+    events = list(read.events(Recording(path)))
 
     assert len(of(Opened, events)) == 1
     assert [(event.scope, event.end) for event in of(Compacted, events)] == [("agent-b22", path.stat().st_size)]
@@ -809,7 +809,7 @@ def test_a_sub_agents_file_can_be_read_for_itself(tmp_path: Path) -> None:
     lines = side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
     path = agent_file(tmp_path, "b22", *lines, note={"toolUseId": "t1"})
 
-    events = list(claude_code.own_events(Recording(path)))
+    events = list(read.own_events(Recording(path)))
 
     assert of(Opened, events)[0].source == SESSION
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1")]
@@ -820,7 +820,7 @@ def test_what_the_session_told_of_a_sub_agent_is_not_told_again(tmp_path: Path) 
     path = session(tmp_path, prompt("u1", None, "look"), side("c1", None, agent="b22", words="x"))
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y"))
 
-    assert [key for key, _, _ in scopes(list(claude_code.events(Recording(path))))] == ["c1", "c2"]
+    assert [key for key, _, _ in scopes(list(read.events(Recording(path))))] == ["c1", "c2"]
 
 
 def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -> None:
@@ -830,7 +830,7 @@ def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -
     written(tmp_path / "agent-b33.jsonl", own.replace(SESSION.encode(), b"another"))
     (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
 
-    assert claude_code.subagent_files(path) == [mine]
+    assert read.subagent_files(path) == [mine]
 
 
 def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:
@@ -838,7 +838,7 @@ def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> N
     agent_file(tmp_path, "b22").write_bytes(b"\x1f\x8b broken")
     agent_file(tmp_path, "b33", side("c1", None, agent="b33", words="x"), b"{oops")
 
-    broken, cut = of(Warned, list(claude_code.events(Recording(path))))
+    broken, cut = of(Warned, list(read.events(Recording(path))))
 
     assert "agent-b22.jsonl" in broken.text
     assert ("agent-b33.jsonl" in cut.text, cut.line) == (True, 2)
@@ -854,7 +854,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_rest_is_told(tmp_path: Path
     with path.open("ab") as file:
         file.write(json.dumps(prompt("u2", "a1", "more")).encode()[:50])
 
-    events = list(claude_code.events(Recording(path)))
+    events = list(read.events(Recording(path)))
 
     assert [message.key for message in messages(events)] == ["u1", "a1"]
     assert [warning.line for warning in of(Warned, events)] == [2, 3, 5]
@@ -957,7 +957,7 @@ def test_wrong_types_anywhere_are_never_more_than_a_warning(tmp_path: Path, data
         where = data.draw(st.sampled_from(list(places(lines[number]))))
         lines[number] = put(lines[number], where, data.draw(json_values))
 
-    events = list(claude_code.events(Recording(written(tmp_path / "s.jsonl", *lines))))
+    events = list(read.events(Recording(written(tmp_path / "s.jsonl", *lines))))
 
     assert not events or isinstance(events[0], Opened)
     assert len({message.key for message in messages(events)}) == len(messages(events))
@@ -966,7 +966,7 @@ def test_wrong_types_anywhere_are_never_more_than_a_warning(tmp_path: Path, data
 
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_sniffed(head: bytes) -> None:
-    assert claude_code.sniff(head) is False
+    assert read.sniff(head) is False
 
 
 def test_lines_second_beyond_reason_are_a_warning(told: Any) -> None:
@@ -982,10 +982,10 @@ def test_a_transcript_is_known_by_its_first_lines() -> None:
     snapshot = {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}
     long = json.dumps(prompt("u1", None, "x" * 100_000), separators=(",", ":")).encode()
 
-    assert claude_code.sniff(REAL.read_bytes()[:65536])
-    assert claude_code.sniff(json.dumps(snapshot).encode())
-    assert claude_code.sniff(json.dumps(queue("enqueue", "x")).encode() + b"\n")
-    assert claude_code.sniff(long[:65536])
+    assert read.sniff(REAL.read_bytes()[:65536])
+    assert read.sniff(json.dumps(snapshot).encode())
+    assert read.sniff(json.dumps(queue("enqueue", "x")).encode() + b"\n")
+    assert read.sniff(long[:65536])
 
 
 @pytest.mark.parametrize(
@@ -1001,15 +1001,15 @@ def test_a_transcript_is_known_by_its_first_lines() -> None:
     ],
 )
 def test_other_files_are_not_taken_for_transcripts(head: bytes) -> None:
-    assert not claude_code.sniff(head)
+    assert not read.sniff(head)
 
 
 def test_the_folder_of_a_project_is_its_path_with_dashes(tmp_path: Path) -> None:
     folder = tmp_path / ".claude" / "projects" / "-home-me-my-app--"
     folder.mkdir(parents=True)
 
-    assert claude_code.folders(Path("/home/me/my_app\U0001f600"), tmp_path, {}) == [folder]
-    assert claude_code.folders(Path("/home/me"), tmp_path, {}) == []
+    assert read.folders(Path("/home/me/my_app\U0001f600"), tmp_path, {}) == [folder]
+    assert read.folders(Path("/home/me"), tmp_path, {}) == []
 
 
 def test_the_environment_can_move_the_folder(tmp_path: Path) -> None:
@@ -1017,7 +1017,7 @@ def test_the_environment_can_move_the_folder(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config"), "CLAUDE_CODE_PROJECT_DIR_NAME": "mine"}
 
-    assert claude_code.folders(Path("/anywhere"), Path("/nobody"), env) == [folder]
+    assert read.folders(Path("/anywhere"), Path("/nobody"), env) == [folder]
 
 
 @pytest.mark.parametrize(
@@ -1027,7 +1027,7 @@ def test_the_environment_can_move_the_folder(tmp_path: Path) -> None:
 def test_sessions_of_two_projects_in_one_folder_are_told_apart(cwd: str | None, is_of: bool) -> None:
     head = json.dumps(prompt("u1", None, 'say "cwd":"/elsewhere"', **({"cwd": cwd} if cwd else {})))
 
-    assert claude_code.is_of_project((head if cwd else '{"type":"mode"}').encode(), "/work/app") is is_of
+    assert read.is_of_project((head if cwd else '{"type":"mode"}').encode(), "/work/app") is is_of
 
 
 def test_of_a_very_long_path_every_folder_that_begins_like_it_is_found(tmp_path: Path) -> None:
@@ -1036,7 +1036,7 @@ def test_of_a_very_long_path_every_folder_that_begins_like_it_is_found(tmp_path:
     found.mkdir(parents=True)
     (found.parent / f"-{'x' * 199}").mkdir()
 
-    assert claude_code.folders(project, tmp_path, {}) == [found]
+    assert read.folders(project, tmp_path, {}) == [found]
 
 
 # -- real recordings --------------------------------------------------------------------------------------------------
@@ -1049,10 +1049,10 @@ def unpacked(path: Path) -> list[bytes]:
 
 def assert_every_beginning_is_told_alike(path: Path, tmp_path: Path) -> None:
     beginning, lines = tmp_path / f"{Recording(path).stem}.jsonl", unpacked(path)
-    whole = list(claude_code.own_events(Recording(path)))
+    whole = list(read.own_events(Recording(path)))
     for count in range(1, len(lines), max(1, len(lines) // 60)):
         beginning.write_bytes(b"".join(lines[:count]))
-        part = list(claude_code.own_events(Recording(beginning)))
+        part = list(read.own_events(Recording(beginning)))
         assert part == whole[: len(part)]
 
 
@@ -1068,7 +1068,7 @@ def test_hand_made_files_cut_after_any_line_do_too(tmp_path: Path, lines: list[L
 
 
 def test_a_real_session_is_told_whole() -> None:
-    events = list(claude_code.events(Recording(REAL)))
+    events = list(read.events(Recording(REAL)))
 
     assert [type(event).__name__ for event in events[:3]] == ["Opened", "Said", "Opened"]
     assert len(messages(events)) == 54
@@ -1117,7 +1117,7 @@ def told_by_another(path: Path) -> dict[str, list[Any]]:
 
 def told_by_us(path: Path) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {"text": [], "thinking": [], "tool_use": [], "tool_result": []}
-    for event in claude_code.events(Recording(path)):
+    for event in read.events(Recording(path)):
         told = event.summary if isinstance(event, Compacted) else [event.message] if isinstance(event, Said) else []
         for part in (part for message in told if not message.key.startswith("line:") for part in message.parts):
             block = wire.block(

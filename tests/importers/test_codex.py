@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import text, wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.core.units import Gatherer, Step
-from ctxvc.importers import codex
-from ctxvc.importers.reading import Recording
+from ctxvc.core import display as text
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.steps import Gatherer, Step
+from ctxvc.importers.codex import read
+from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parent.parent / "data" / "codex"
 CURRENT = DATA / "current.jsonl"
@@ -78,7 +79,7 @@ def tell(tmp_path: Path):
             for line in lines
         ]
         path.write_bytes(b"".join(line + b"\n" for line in raw))
-        return list(codex.events(Recording(path)))
+        return list(read.events(Recording(path)))
 
     return events
 
@@ -102,9 +103,9 @@ def only(kind: type, events: list[Event]) -> Any:
 
 def test_a_rollout_is_known_by_its_first_line_even_when_that_is_cut():
     head = CURRENT.read_bytes()
-    assert codex.sniff(head)
-    assert codex.sniff(head[:100])
-    assert codex.sniff(BARE.read_bytes())
+    assert read.sniff(head)
+    assert read.sniff(head[:100])
+    assert read.sniff(BARE.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -121,11 +122,11 @@ def test_a_rollout_is_known_by_its_first_line_even_when_that_is_cut():
     ],
 )
 def test_what_is_something_else_is_not_taken_for_a_rollout(head: bytes):
-    assert not codex.sniff(head)
+    assert not read.sniff(head)
 
 
 def test_the_first_line_describes_the_session():
-    opened = next(codex.events(Recording(CURRENT)))
+    opened = next(read.events(Recording(CURRENT)))
     assert opened == Opened(
         format="codex",
         source="0199a213-81c0-7800-8aa1-bbab2a035a53",
@@ -169,7 +170,7 @@ def test_a_thread_s_name_is_the_title(tell):
 
 
 def test_the_oldest_rollouts_have_bare_lines():
-    events = list(codex.events(Recording(BARE)))
+    events = list(read.events(Recording(BARE)))
     opened = only(Opened, events)
     assert (opened.source, opened.branch) == ("c3c4b301-27c8-4c70-b6e4-46b99fdf0236", "nest")
     assert opened.system is None
@@ -184,7 +185,7 @@ def test_the_oldest_rollouts_have_bare_lines():
 
 
 def test_items_become_messages_in_file_order():
-    messages = said(list(codex.events(Recording(CURRENT))))
+    messages = said(list(read.events(Recording(CURRENT))))
     told = [(message.key, message.role, [part.kind for part in message.parts]) for message in messages]
     assert told == [
         ("line:3", "system", ["system", "system"]),
@@ -207,7 +208,7 @@ def test_items_become_messages_in_file_order():
 
 
 def test_every_event_ends_after_its_line():
-    ends = [event.end for event in codex.events(Recording(CURRENT)) if not isinstance(event, Opened | Warned)]
+    ends = [event.end for event in read.events(Recording(CURRENT)) if not isinstance(event, Opened | Warned)]
     raw = CURRENT.read_bytes()
     assert ends == sorted(ends)
     assert all(raw[end - 1 : end] == b"\n" for end in ends)
@@ -288,11 +289,11 @@ def replies(events: list[Event]) -> list[str]:
 
 
 def test_what_the_model_says_without_a_break_is_one_reply():
-    assert replies(list(codex.events(Recording(CURRENT)))) == ["reply:8"] * 5 + ["reply:15"] * 2 + ["reply:18"]
+    assert replies(list(read.events(Recording(CURRENT)))) == ["reply:8"] * 5 + ["reply:15"] * 2 + ["reply:18"]
 
 
 def test_the_usage_that_comes_behind_the_results_belongs_to_their_reply():
-    counts = [message for message in said(list(codex.events(Recording(CURRENT)))) if message.usage]
+    counts = [message for message in said(list(read.events(Recording(CURRENT)))) if message.usage]
     assert [(message.reply, message.parts, message.time) for message in counts] == [
         ("reply:8", (), "2026-03-02T09:00:06.200Z"),
         ("reply:15", (), "2026-03-02T09:00:09.000Z"),
@@ -576,7 +577,7 @@ def test_the_session_is_opened_before_anything_else(tell):
 def test_a_line_that_is_still_being_written_is_not_judged(tmp_path: Path):
     path = tmp_path / "r.jsonl"
     path.write_bytes(json.dumps(META).encode() + b'\n{"timestamp":"2026')
-    assert [type(event) for event in codex.events(Recording(path))] == [Opened]
+    assert [type(event) for event in read.events(Recording(path))] == [Opened]
 
 
 def test_an_unknown_kind_of_line_is_named_once(tell):
@@ -593,7 +594,7 @@ def test_nesting_breaks_nothing_at_any_depth(tmp_path: Path):
             + '{"type":"response_item","payload":{"type":"hologram","beam":%s}}' % ("[" * depth + "]" * depth)
             + "\n"
         )
-        assert len(list(codex.events(Recording(path)))) >= 2
+        assert len(list(read.events(Recording(path)))) >= 2
 
 
 JSON = st.recursive(
@@ -625,7 +626,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(data: st.DataObject, tmp_path
         container[key] = data.draw(JSON)
     path = tmp_path_factory.getbasetemp() / "damaged.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    events = list(codex.events(Recording(path)))
+    events = list(read.events(Recording(path)))
     assert isinstance(events[0], Opened)
     keys = [message.key for message in said(events)]
     assert len(keys) == len(set(keys))
@@ -646,22 +647,22 @@ def test_no_wrong_type_anywhere_breaks_the_reading(data: st.DataObject, tmp_path
 
 def test_rollouts_lie_in_the_home_or_where_the_environment_says():
     home = Path("/home/wren")
-    assert codex.folders(Path("/srv"), home, {}) == [home / ".codex/sessions", home / ".codex/archived_sessions"]
-    assert codex.folders(Path("/srv"), home, {"CODEX_HOME": "/var/codex"})[0] == Path("/var/codex/sessions")
+    assert read.folders(Path("/srv"), home, {}) == [home / ".codex/sessions", home / ".codex/archived_sessions"]
+    assert read.folders(Path("/srv"), home, {"CODEX_HOME": "/var/codex"})[0] == Path("/var/codex/sessions")
 
 
 @pytest.mark.parametrize(
     ("project", "is_its"), [("/srv/wren", True), ("/srv", True), ("/srv/wren/", True), ("/srv/wr", False)]
 )
 def test_a_rollout_is_of_the_project_it_was_made_in(project: str, is_its: bool):
-    assert codex.is_of_project(CURRENT.read_bytes(), project) is is_its
-    assert codex.is_of_project(CURRENT.read_bytes()[:200], project) is is_its
-    assert codex.is_of_project(BARE.read_bytes(), project) is is_its
+    assert read.is_of_project(CURRENT.read_bytes(), project) is is_its
+    assert read.is_of_project(CURRENT.read_bytes()[:200], project) is is_its
+    assert read.is_of_project(BARE.read_bytes(), project) is is_its
 
 
 def test_a_head_without_a_folder_is_of_no_project():
-    assert not codex.is_of_project(b"{}", "/")
-    assert not codex.is_of_project(b'"cwd":"\\q"', "/")
+    assert not read.is_of_project(b"{}", "/")
+    assert not read.is_of_project(b'"cwd":"\\q"', "/")
 
 
 # Growth
@@ -671,10 +672,10 @@ def test_a_head_without_a_folder_is_of_no_project():
 def test_a_file_that_grows_tells_the_beginning_of_the_same(path: Path, tmp_path: Path):
     lines = path.read_bytes().splitlines(keepends=True)
     growing = tmp_path / path.name
-    whole = list(codex.events(Recording(path)))
+    whole = list(read.events(Recording(path)))
     for count in range(len(lines) + 1):
         growing.write_bytes(b"".join(lines[:count]))
-        told = list(codex.events(Recording(growing)))
+        told = list(read.events(Recording(growing)))
         assert told == whole[: len(told)]
 
 
@@ -696,11 +697,11 @@ def test_a_file_cut_after_any_line_tells_the_beginning_of_the_same(rollout: Path
     lines = raw.splitlines(keepends=True)
     cut = tmp_path / rollout.name.replace(".gz", "")
     cut.write_bytes(raw)
-    whole = list(codex.events(Recording(cut)))
+    whole = list(read.events(Recording(cut)))
     assert not [event for event in whole if isinstance(event, Warned)]
     for count in range(1, len(lines), 29):
         cut.write_bytes(b"".join(lines[:count]))
-        told = list(codex.events(Recording(cut)))
+        told = list(read.events(Recording(cut)))
         assert told == whole[: len(told)]
         end = sum(map(len, lines[:count]))
         assert all(event.end > end for event in whole[len(told) :] if isinstance(event, Said))
@@ -710,7 +711,7 @@ def test_a_file_cut_after_any_line_tells_the_beginning_of_the_same(rollout: Path
 def test_nothing_differs_from_the_converted_trajectory(rollout: Path):
     trajectory = Path(_SHARED or "") / "trajectories" / f"agentv-{rollout.name.split('.')[0]}.jsonl.gz"
     theirs = [json.loads(line) for line in gzip.decompress(trajectory.read_bytes()).splitlines()][1:]
-    events = list(codex.events(Recording(rollout)))
+    events = list(read.events(Recording(rollout)))
     blocks = [block for message in theirs for block in message["content"]]
 
     system = next(event.system for event in events if isinstance(event, Opened))
@@ -745,7 +746,7 @@ def arguments(part: Part) -> Any:
 @real
 def test_every_reply_becomes_a_step_with_its_usage(rollout: Path):
     gatherer = Gatherer()
-    told = [event for event in codex.events(Recording(rollout)) if not isinstance(event, Opened | Warned)]
+    told = [event for event in read.events(Recording(rollout)) if not isinstance(event, Opened | Warned)]
     units = [unit for event in told for unit in gatherer.feed(event)] + list(gatherer.finish())
     steps = [unit for unit in units if isinstance(unit, Step)]
     replied = [message for step in steps for message in step.messages if message.role == "assistant"]
@@ -757,7 +758,7 @@ def test_every_reply_becomes_a_step_with_its_usage(rollout: Path):
 @real
 def test_nine_tenths_of_the_user_s_role_are_the_client_s(rollout: Path):
     size = {"human": 0, "client": 0}
-    for part in parts(list(codex.events(Recording(rollout)))):
+    for part in parts(list(read.events(Recording(rollout)))):
         if part.kind == "user":
             size[part.origin] += len(part.body)
     assert size["client"] > 0.85 * sum(size.values())
@@ -771,5 +772,5 @@ def test_every_turn_of_a_real_rollout_begins_with_a_person(rollout: Path):
         for line in map(json.loads, raw.splitlines())
         if line["type"] == "event_msg" and line["payload"]["type"] == "user_message"
     ]
-    human = [text.decode(part.body) for part in parts(list(codex.events(Recording(rollout)))) if part.origin == "human"]
+    human = [text.decode(part.body) for part in parts(list(read.events(Recording(rollout)))) if part.origin == "human"]
     assert human == typed

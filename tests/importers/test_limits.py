@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ctxvc.cli.demo import SESSION
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.events import Said, Warned
+from ctxvc.cli.commands.demo import SESSION
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.recording.events import Said, Warned
 from ctxvc.importers import conversations
-from ctxvc.importers.reading import Recording
-from ctxvc.importing import import_paths
+from ctxvc.importers.file import Recording
+from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
 
 DEEP = "[" * 100_000 + "]" * 100_000

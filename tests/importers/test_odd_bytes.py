@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ctxvc import importers
-from ctxvc.core.events import Event, Said, Warned
-from ctxvc.importers.reading import Recording
-from ctxvc.importing import import_paths
+from ctxvc.core.recording.events import Event, Said, Warned
+from ctxvc.importers.file import Recording
+from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store, create
 
 DATA = Path(__file__).parents[1] / "data"

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import text, wire
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers import pi
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 V1 = DATA / "v1.jsonl"
@@ -270,7 +271,7 @@ def test_a_reply_is_finished_when_no_call_of_it_will_run(tell: Tell, blocks: lis
 )
 def test_a_person_s_own_command_is_shown_as_the_model_saw_it(tell: Tell, ran: dict[str, Any], shown: str):
     [part] = parts(tell(entry("message", "a", None, message={"role": "bashExecution", "command": "ls", **ran})))
-    assert (text.decode(part.body), part.role, part.origin) == (shown, "user", "client")
+    assert (display.decode(part.body), part.role, part.origin) == (shown, "user", "client")
 
 
 def test_a_command_kept_from_the_model_is_left_out(tell: Tell):
@@ -558,9 +559,9 @@ def test_nothing_differs_from_the_converted_trajectory(session: Path):
 
     # The trajectory leaves out the notice that a command's output was cut.
     ours = [
-        text.decode(part.body).split("\n\n[Output truncated.")[0]
+        display.decode(part.body).split("\n\n[Output truncated.")[0]
         if part.extra.get("ctxvc", {}).get("pi", {}).get("role")
-        else text.decode(part.body)
+        else display.decode(part.body)
         for part in told
         if part.kind in ("user", "assistant", "thinking")
     ]
@@ -569,7 +570,7 @@ def test_nothing_differs_from_the_converted_trajectory(session: Path):
     ]
     calls = {part.call: (part.tool, wire.arguments(part.body, part.ext)) for part in told if part.kind == "tool_use"}
     assert calls == {block["id"]: (block["name"], block["input"]) for block, _ in blocks if block["type"] == "tool_use"}
-    results = {part.call: (text.decode(part.body), part.error) for part in told if part.kind == "tool_result"}
+    results = {part.call: (display.decode(part.body), part.error) for part in told if part.kind == "tool_result"}
     assert results == {
         block["tool_use_id"]: ("".join(piece["text"] for piece in block["content"]), block.get("is_error", False))
         for block, _ in blocks

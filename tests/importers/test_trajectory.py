@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import trajectory
-from ctxvc.importers.reading import Recording
+from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parents[1] / "data" / "trajectory"
 SMALL = DATA / "small.jsonl"

@@ -5,14 +5,14 @@ Both hold for every policy here, at every budget: what a human said stays, and w
 
 from __future__ import annotations
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.engine import rehearse
-from ctxvc.core.guard import guard
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Rehearsal
+from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.request import request
 from ctxvc.policies import after
-from ctxvc.request import request
 from tests.policies.laws import BUDGETS
 from tests.policies.recorded import Run
 

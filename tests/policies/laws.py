@@ -9,22 +9,22 @@ from dataclasses import replace
 
 import msgspec
 
-from ctxvc.core import cuts, recovery
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.draft import blocks_of
-from ctxvc.core.engine import cost_of, measure, rehearse
-from ctxvc.core.guard import guard
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.draft import blocks_of
+from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.protected import protected
+from ctxvc.core.plan.rehearse import cost_of, measure, rehearse
+from ctxvc.core.plan.undo import inverse
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt import outline
-from ctxvc.core.protection import protected
-from ctxvc.core.recovery import Recovered
-from ctxvc.core.undoing import inverse
+from ctxvc.core.prompt import cut, recover
+from ctxvc.core.prompt.outline import outline
+from ctxvc.core.prompt.recover import Recovered
+from ctxvc.core.prompt.request import request
+from ctxvc.core.view.budget import Budget
 from ctxvc.policies import after
-from ctxvc.request import request
 from tests.messages_api.rules import canonical_problems
 from tests.policies.recorded import Run
 
@@ -97,7 +97,7 @@ def _can_be_had_again(view: View, tried: Rehearsal, run: Run, bodies: Mapping[st
         _is_found(gone, now, set(_ADDRESS.findall("".join(slot.text for slot in outline(now)))))
     for row in gone[:: max(1, len(gone) // _READ)]:
         if row.kind not in ("image", "document") or row.ext == "json":  # others are no text
-            whole = recovery.readable(row, bodies[row.id])
+            whole = recover.readable(row, bodies[row.id])
             assert read_out(row, run.held().body(row)) == whole, f"{row.id} reads out otherwise"
     # An undo sets back all of it, and a person's restore what left by it, each block whole and in its place.
     rows, groups, stale = inverse(before, now, now)
@@ -132,9 +132,9 @@ def _is_found(gone: Iterable[Row], ledger: Ledger, printed: set[str]) -> None:
 
 def read_out(row: Row, body: bytes) -> str:
     """All of a block's text as a model reads it: part after part, each by the call that the one before it names."""
-    read, asked = "", dict[str, recovery.Range]()
+    read, asked = "", dict[str, recover.Range]()
     while True:
-        part = recovery.recovered(row, body, most=_PART, count=lambda words: len(words) // 4 + 1, **asked)
+        part = recover.recovered(row, body, most=_PART, count=lambda words: len(words) // 4 + 1, **asked)
         assert part.tokens <= _PART
         read += part.content
         if part.complete:
@@ -142,10 +142,10 @@ def read_out(row: Row, body: bytes) -> str:
         asked = _next(part)
 
 
-def _next(part: Recovered) -> dict[str, recovery.Range]:
+def _next(part: Recovered) -> dict[str, recover.Range]:
     """What the call for the next part asks for."""
     unit, _, words = part.next.rpartition(" --")[2].partition(" ")
-    return {unit: recovery.span(words)}
+    return {unit: recover.span(words)}
 
 
 # --- the budget
@@ -170,7 +170,7 @@ def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     """It comes below the budget; or nothing is left that may leave, and for each block there is a reason why not."""
     guarded = guard(settled)
     assert guarded is not None
-    view = after(settled, _with_cut(guarded.after, cuts.before_reply(guarded.after)))
+    view = after(settled, _with_cut(guarded.after, cut.before_reply(guarded.after)))
     assert not problems(view, run), "law 4, behind the guard"
     assert all(
         row.present for row in view.ledger.rows() if is_human(row.role, row.origin) and settled.ledger[row.id].present
@@ -219,7 +219,7 @@ def drive(
     for number, message in enumerate(messages):
         human = message.role == "user" and any(is_human(part.role, part.origin) for part in message.parts)
         if human:
-            _cut(run, cuts.at_turn(run.ledger))
+            _cut(run, cut.at_turn(run.ledger))
         run.append(message)
         if message.role == "assistant":
             continue  # its calls are open
@@ -242,7 +242,7 @@ def keep(run: Run, tried: Rehearsal) -> None:
         return
     run.ledger = tried.after
     run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
-    _cut(run, cuts.before_reply(run.ledger))
+    _cut(run, cut.before_reply(run.ledger))
 
 
 def _cut(run: Run, made: tuple[int, ...]) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import text
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.events import Said
-from ctxvc.core.ledger import Ledger, Meta, Row
-from ctxvc.core.numbering import Numbering
+from ctxvc.core import display as text
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.plan import View
-from ctxvc.core.prompt import Bodies, Slot, pieces
-from ctxvc.importers.reading import Recording
+from ctxvc.core.prompt.outline import Bodies, Slot, pieces
+from ctxvc.core.recording.events import Said
+from ctxvc.core.view.budget import Budget
+from ctxvc.importers.file import Recording
 from ctxvc.importers.trajectory import events
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Row
-from ctxvc.policies import annotating
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.policies.episodes import derive
 from tests.policies.recorded import Run
 
 #: What is a path and what writes, in patterns that are plain to read, and that look at a long word once for each of its
@@ -42,7 +42,7 @@ MANY = 100_000
 @example("a.py-x.c")
 @example("conf.test.tsx/ ./a ../b.c ~/d")
 def test_a_path_is_what_the_plain_pattern_says(command: str) -> None:
-    assert list(annotating._paths(command)) == PATH.findall(command)
+    assert list(derive._paths(command)) == PATH.findall(command)
 
 
 @settings(max_examples=100, deadline=None)
@@ -50,7 +50,7 @@ def test_a_path_is_what_the_plain_pattern_says(command: str) -> None:
 @example("sed -n -e x; sed -sed -ni.bak x")
 @example("find a\nls -delete")
 def test_what_writes_is_what_the_plain_pattern_says(command: str) -> None:
-    assert annotating._writes(command) == bool(WRITES.search(command))
+    assert derive._writes(command) == bool(WRITES.search(command))
 
 
 @pytest.mark.timeout(20)
@@ -59,10 +59,10 @@ def test_what_writes_is_what_the_plain_pattern_says(command: str) -> None:
 )
 def test_a_command_of_any_length_is_looked_at_once(word: str) -> None:
     command = word * (MANY // len(word))
-    paths = list(annotating._paths(command))
+    paths = list(derive._paths(command))
     assert sum(map(len, paths)) <= len(command)
-    assert isinstance(annotating._writes(command), bool)
-    assert isinstance(annotating._looks(command), bool)
+    assert isinstance(derive._writes(command), bool)
+    assert isinstance(derive._looks(command), bool)
 
 
 @pytest.mark.timeout(20)
@@ -72,7 +72,7 @@ def test_files_of_one_name_do_not_make_each_other_slow() -> None:
     for number in range(200):
         files = " ".join(f"d{number}x{at}/a" for at in range(400))
         run.append(*_step(2 * number, f"cat {files}"), *_step(2 * number + 1, f"touch {files}"))
-    episodes = annotating.derived(run.ledger, run.words).episodes
+    episodes = derive.derived(run.ledger, run.words).episodes
     assert [each.dependencies for each in episodes[1::2]] == [(f"expl {number}",) for number in range(1, 401, 2)]
 
 
@@ -85,10 +85,10 @@ def test_each_call_is_read_once_however_often_episodes_are_derived() -> None:
 
     for number in range(12):
         run.append(*_step(number, _command(number)))
-        told = annotating.derived(run.ledger, words)
+        told = derive.derived(run.ledger, words)
         fresh = Run()
         fresh.append(*(message for at in range(number + 1) for message in _step(at, _command(at))))
-        assert told == annotating.derived(fresh.ledger, fresh.words)
+        assert told == derive.derived(fresh.ledger, fresh.words)
     assert set(reads.values()) == {1}
     assert len(reads) == 12
 
@@ -97,7 +97,7 @@ def test_the_same_words_to_another_tool_tell_something_else() -> None:
     """What is kept of a call is kept for its tool and its arguments, not for its arguments alone."""
     run = Run()
     run.append(*_step(0, "a.py", tool="Read", name="file_path"), *_step(1, "a.py", tool="Write", name="file_path"))
-    assert [each.type for each in annotating.derived(run.ledger, run.words).episodes] == ["expl", "act"]
+    assert [each.type for each in derive.derived(run.ledger, run.words).episodes] == ["expl", "act"]
 
 
 def _command(number: int) -> str:

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.engine import rehearse
-from ctxvc.core.events import Said
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer, Policy
-from ctxvc.importers import claude_code
-from ctxvc.importers.reading import Recording
+from ctxvc.core.recording.events import Said
+from ctxvc.core.view.budget import Budget
+from ctxvc.importers.claude_code import read
+from ctxvc.importers.file import Recording
 from ctxvc.policies import after
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window, removable, used
 from tests.core.strategies import conversations, plans
@@ -83,7 +83,7 @@ def transcript() -> tuple[Message, ...]:
     """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
     told: list[Message] = []
     replies: dict[str, int] = {}  # reply → where it is in `told`
-    for event in claude_code.own_events(Recording(TRANSCRIPT)):
+    for event in read.own_events(Recording(TRANSCRIPT)):
         if not isinstance(event, Said) or event.scope:
             continue
         at = replies.setdefault(event.message.reply, len(told)) if event.message.reply else len(told)

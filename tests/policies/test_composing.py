@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.engine import rehearse
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import READING, Policy
-from ctxvc.core.timing import Moment
 from ctxvc.policies import Composed, parse, protocol
-from ctxvc.policies.planned import Planned
-from ctxvc.session import Session
+from ctxvc.policies.planned.policy import Planned
+from ctxvc.session.session import Session
 from tests.policies.test_planned import Scripted, fold, working
 
 WORDS = "one more line of output, as long as such lines are\n"

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import delimiter, engine, episodes, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget
-from ctxvc.core.engine import rehearse
-from ctxvc.core.episodes import BULK, INTERMEDIATE, REASONING, WHOLE, Graph
-from ctxvc.core.ledger import Row, Source
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Row, Source
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal
-from ctxvc.policies import annotating
-from ctxvc.policies.episodes import Episodes, Order, in_order
+from ctxvc.core.plan import rehearse as engine
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.view.budget import Budget
+from ctxvc.policies.episodes import delimiter
+from ctxvc.policies.episodes import derive as annotating
+from ctxvc.policies.episodes import graph as episodes
+from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, REASONING, WHOLE, Graph
+from ctxvc.policies.episodes.policy import Episodes, Order, in_order
 from tests.core.test_episodes import Call, Talk, by_name, edit, grep, read, worked
 from tests.policies.cases import survives
 from tests.policies.laws import BUDGETS, check, drive

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ctxvc.core.engine import rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.policies import parse, proposed
 from tests.policies.test_baselines import compare, running, transcript
 

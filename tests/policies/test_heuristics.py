@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.engine import rehearse
 from ctxvc.core.plan import Plan
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.policies import POLICIES as SHIPPED
 from ctxvc.policies.heuristics import Heuristic, Hybrid, OldestTurn, ToolMaskPrune, ToolPrune

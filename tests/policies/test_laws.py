@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import recovery
-from ctxvc.core.engine import measure, rehearse
-from ctxvc.core.guard import guard
+from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.rehearse import measure, rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt import recover
 from ctxvc.policies import POLICIES, Composed, parse, spec
-from ctxvc.session import Session
-from ctxvc.store import git
+from ctxvc.session.session import Session
+from ctxvc.store.git import program
 from tests.core.strategies import conversations, plans
 from tests.policies.cases import Talk, survives
 from tests.policies.laws import BUDGETS, check, drive, read_out
@@ -128,7 +128,7 @@ def recorded_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a recorded session."""
     place = tmp_path_factory.mktemp("laws") / ".ctxvc"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(git, "_CONFIG", (*git._CONFIG, "core.fsync=none"))
+        patch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
         with Session.open(place, "run", budget=10**6) as session:
             session.append(*transcript())
     return place
@@ -140,7 +140,7 @@ def recorded_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_left_in_a_store_is_recovered_byte_for_byte_and_all_of_it_comes_back(
     words: str, recorded_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git, "_CONFIG", (*git._CONFIG, "core.fsync=none"))
+    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
     place = tmp_path / ".ctxvc"
     shutil.copytree(recorded_store, place, symlinks=True)
     policy = parse(words)
@@ -155,7 +155,7 @@ def test_what_left_in_a_store_is_recovered_byte_for_byte_and_all_of_it_comes_bac
         for row in gone:
             assert [(read.id, body) for read, body in session.recover_bytes(row.handle)] == [(row.id, bodies[row.id])]
         row = max(gone, key=lambda row: row.bytes)
-        assert read_out(row, session.body(row.id)) == recovery.readable(row, bodies[row.id])
+        assert read_out(row, session.body(row.id)) == recover.readable(row, bodies[row.id])
     with Session.open(place, "run", budget=10**6, actor="user") as session:
         assert not session.restore([row.id for row in tried.rows if row.state != before[row.id].state]).problems
         assert [row.state for row in session.ledger().rows()][: len(before)] == [row.state for row in before.rows()]

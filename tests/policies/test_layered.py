@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import admission, wire
-from ctxvc.core.blocks import Message
-from ctxvc.core.budget import Budget, Ladder
-from ctxvc.core.draft import blocks_of
-from ctxvc.core.engine import rehearse
-from ctxvc.core.ledger import Group
-from ctxvc.core.numbering import is_human
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import Action, Plan, Rehearsal, View, admission
+from ctxvc.core.plan.draft import blocks_of
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer
-from ctxvc.core.stubs import is_summary
+from ctxvc.core.prompt.request import request
+from ctxvc.core.prompt.stub import is_summary
+from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.policies import knobs
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.summaries import EXTRACTIVE
-from ctxvc.request import request
 from tests.policies.cases import survives
 from tests.policies.laws import BUDGETS, check, drive
 from tests.policies.recorded import Run, messages, trajectories

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ctxvc.cli.planning import parsed
-from ctxvc.core.engine import rehearse
 from ctxvc.core.plan import Plan, View
-from ctxvc.core.timing import Moment
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import Moment
 from ctxvc.errors import BadInput
 from ctxvc.policies import POLICIES, Composed, judged, knobs, parse, proposed, spec, units
-from ctxvc.policies.planned import Planned
-from ctxvc.session import Session
+from ctxvc.policies.planned.policy import Planned
+from ctxvc.session.session import Session
 from tests.policies.test_planned import working
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"

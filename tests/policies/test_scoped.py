@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.engine import measure, rehearse
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
+from ctxvc.core.plan.rehearse import measure, rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.scoped import TOOLS, Scoped

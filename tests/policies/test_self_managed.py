@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import admission, boards, recovery, stubs, view
-from ctxvc.core.blocks import Message
-from ctxvc.core.engine import costs, measure, rehearse
-from ctxvc.core.ledger import Counters, Ledger, Meta, Row
-from ctxvc.core.plan import Action, Plan
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
+from ctxvc.core.plan import Action, Plan, admission
+from ctxvc.core.plan.rehearse import costs, measure, rehearse
 from ctxvc.core.policy import Terms
+from ctxvc.core.prompt import recover, stub
+from ctxvc.core.view import dashboard as view
+from ctxvc.core.view import dashboard_text
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import Window, used
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
@@ -145,7 +147,7 @@ class Loop:
         self.run.append(message)
         rows = [row for row in self.run.ledger.rows() if row.number > last]
         words = admission.texts(rows, self.run.bodies)
-        calls = {row.id: stubs.arguments(self.run.ledger[row.parent]) for row in rows if row.kind == "tool_result"}
+        calls = {row.id: stub.arguments(self.run.ledger[row.parent]) for row in rows if row.kind == "tool_result"}
         admitted = admission.admit(self.run.view(self.budget), rows, words, before, calls)
         self.run.ledger = self.run.ledger.with_rows(admitted.rows)
         self.log.append("blocked" if admitted.blocked else "register")
@@ -158,7 +160,7 @@ class Loop:
         seen = self.run.view(self.budget)
         board = view.dashboard(seen.ledger, costs(seen.ledger, seen.price), seen.budget.effective)
         self.log.append("dashboard")
-        return boards.board_text(board, [], 0, cap=1_000, count=seen.price.text)
+        return dashboard_text.board_text(board, [], 0, cap=1_000, count=seen.price.text)
 
     def commit(self, plan: Plan) -> bool:
         tried = rehearse(self.run.view(self.budget), plan)
@@ -280,16 +282,16 @@ def recoverable(run: Run) -> bool:
 def read(run: Run, row: Row) -> str:
     price, lines, chars, parts = run.view().price, None, None, ""
     while True:
-        part = recovery.recovered(row, run.bodies[row.id], lines=lines, chars=chars, most=300, count=price.text)
+        part = recover.recovered(row, run.bodies[row.id], lines=lines, chars=chars, most=300, count=price.text)
         parts += part.content
         if not part.next:
             return parts
         lines, chars = asked(part.next, "lines"), asked(part.next, "chars")
 
 
-def asked(call: str, word: str) -> recovery.Range | None:
+def asked(call: str, word: str) -> recover.Range | None:
     found = re.search(rf"{word}[ =]['\"]?([0-9:]+)", call)
-    return recovery.span(found[1]) if found else None
+    return recover.span(found[1]) if found else None
 
 
 # --- the dashboard instance (appendix D)
@@ -320,9 +322,9 @@ def test_the_dashboard_instance_of_the_paper() -> None:
     board = view.dashboard(ledger, paid, 128_000, 6_200)
     assert (board.used, board.overhead, board.conversation, board.dashboards) == (79_400, 6_200, 71_900, 1_300)
     assert (board.percent, board.cells, len(board.bar)) == (62, 12, 20)
-    assert boards.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
-    text = boards.board_text(board, [], 0, cap=4_000, count=len)
-    rows = [line.split()[:6] for line in text.partition(boards.COLUMNS + "\n")[2].splitlines()]
+    assert dashboard_text.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
+    text = dashboard_text.board_text(board, [], 0, cap=4_000, count=len)
+    rows = [line.split()[:6] for line in text.partition(dashboard_text.COLUMNS + "\n")[2].splitlines()]
     assert [(name, tokens, age, kind) for name, tokens, age, kind, *_ in rows if name != "B4"] == [
         ("B1", "120", "8r", "user"),
         ("B2", "18400→60", "7r", "tool_use"),

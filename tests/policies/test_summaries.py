@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import stubs, wire
-from ctxvc.core.blocks import Message
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.prompt import stub
 from ctxvc.policies.summaries import EXTRACTIVE, SECTIONS, Span, contract, extracted, parsed
 from tests.policies.recorded import Run
 
@@ -134,7 +135,7 @@ def test_whatever_was_said_a_summary_stays_near_its_room_and_forges_nothing(said
     told = extracted(span_of(run, 2, len(run.ledger), room), run.words)
 
     assert len(told) <= 8 * room + 800
-    assert not re.search(r"\[(archived|pruned|masked|blocked|deleted) ", stubs.summary("[x]", told).partition("\n")[2])
+    assert not re.search(r"\[(archived|pruned|masked|blocked|deleted) ", stub.summary("[x]", told).partition("\n")[2])
 
 
 # --- with a model

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.budget import Budget, Ladder
+from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.policies import protocol, scoped, self_managed
+from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from ctxvc.policies.usual import Default
 from tests.policies.laws import BUDGETS, check, drive
 from tests.policies.recorded import messages, run, trajectories
 from tests.policies.test_baselines import (

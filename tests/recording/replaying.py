@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from ctxvc.claude_code import requests
 from ctxvc.errors import Conflict
-from ctxvc.importing import import_paths
-from ctxvc.recording import log, places, requests
-from ctxvc.store import git
+from ctxvc.recording import log, places
+from ctxvc.recording.files import import_paths
+from ctxvc.store.git import program
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store, create
 
@@ -97,7 +98,7 @@ def history(store: Path) -> dict[str, list[str]]:
     """scope → trees and subjects of its commits, oldest first."""
     with Store(store) as opened:
         return {
-            f"{session}/{scope}": git.run(store, "log", "--reverse", "--first-parent", "--format=%T %s", tip)
+            f"{session}/{scope}": program.run(store, "log", "--reverse", "--first-parent", "--format=%T %s", tip)
             .decode()
             .splitlines()
             for session, tips in opened.all_tips().items()

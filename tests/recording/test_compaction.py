@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
-from ctxvc.importing import Follower, import_paths
-from ctxvc.recording import answering, handoff, hooks, places
+from ctxvc.claude_code import event, handoff
+from ctxvc.claude_code import hook as answering
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.recording import places
+from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from tests.recording.replaying import end_recorder, history, hook, settle, single_import
@@ -54,7 +56,7 @@ def test_a_recorded_compaction(place: Path, lines: list[bytes], recordings: Path
     hook(place, transcript, "SessionEnd", reason="other")
     settle(store)
 
-    assert len(told) <= hooks.MOST
+    assert len(told) <= event.MOST
     assert "The build needs the tag `integration`." in told
     handles = dict(re.findall(r"^- (B[0-9]+)@([0-9a-f]{6}), step", told, re.MULTILINE))
     assert len(handles) > 20
@@ -117,7 +119,7 @@ def test_what_a_compaction_that_never_came_would_have_taken_is_forgotten(place: 
     settle(store)
     told = context(hook(place, transcript, "SessionStart", source="compact"))
 
-    assert "took up to 11 blocks" in told and hooks.UNFINISHED not in told
+    assert "took up to 11 blocks" in told and event.UNFINISHED not in told
 
 
 def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Path) -> None:
@@ -132,7 +134,7 @@ def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Pa
         told = context(hook(place, transcript, "SessionStart", source="compact"))
         took = time.perf_counter() - began
 
-    assert "B4@" in told and "B8@" not in told and told.endswith(hooks.UNFINISHED)
+    assert "B4@" in told and "B8@" not in told and told.endswith(event.UNFINISHED)
     assert took < answering.PATIENCE + 0.5  # most of which is the start of a process
 
 
@@ -141,7 +143,7 @@ def test_a_compaction_of_which_no_hook_told_before(place: Path) -> None:
     places.home(store).mkdir()
     with locked(places.lock(store)):
         told = context(hook(place, transcript, "SessionStart", source="compact"))
-    assert told == f"[ctxvc] This conversation is recorded.{hooks.UNFINISHED}"
+    assert told == f"[ctxvc] This conversation is recorded.{event.UNFINISHED}"
 
     hook(place, transcript, "PreCompact", trigger="auto")
     settle(store)
@@ -175,7 +177,7 @@ def test_however_much_left_it_stays_under_the_limit() -> None:
     rows += [row(number, "user", "human", "w" * 80) for number in range(4100, 4500)]
     told = handoff.after_compaction(ledger(*rows), lambda _: b"word " * 500)
 
-    assert 8000 < len(told) <= hooks.MOST
+    assert 8000 < len(told) <= event.MOST
     assert "B3999@" in told and "B1@" not in told  # the largest
     assert "B4099, step" in told and "B4499@" in told  # the newest
     assert re.search(r"\(\+[0-9]+ older\)", told) and re.search(r"\(\+[0-9]+ smaller\)", told)
@@ -196,7 +198,7 @@ def test_the_offer_is_short_and_names_what_is_open() -> None:
     group = Group(id="G1", members=("B3",), label="3 blocks, compacted by the host", removed_by="host")
     told = handoff.at_startup(ledger(*rows, gone, groups=(group,)), lambda _: b"It was the cache. " * 300)
 
-    assert len(told) <= hooks.OFFERED
+    assert len(told) <= event.OFFERED
     assert "find the bug" in told and "It was the cache." in told and "B4@" in told and "G1" in told
 
 

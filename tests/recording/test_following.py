@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ctxvc.agent.searching import search
-from ctxvc.core.blocks import Message
-from ctxvc.core.secrets import Redactor
-from ctxvc.importing import Follower, import_paths
-from ctxvc.recording import handoff
-from ctxvc.session import Session
-from ctxvc.store.check import verify
+from ctxvc.agent.tools.search import search
+from ctxvc.claude_code import handoff
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.secrets.redact import Redactor
+from ctxvc.recording.files import Follower, import_paths
+from ctxvc.session.session import Session
 from ctxvc.store.store import MOST_PACKS, Store, create
+from ctxvc.store.verify.verify import verify
 from tests.test_importing import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(
 ) -> None:
     follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION), "claude-code")
     take(follower)
-    monkeypatch.setattr("ctxvc.importing.record", None)
+    monkeypatch.setattr("ctxvc.recording.files.record", None)
 
     assert take(follower) == 0
 

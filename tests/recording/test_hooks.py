@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from ctxvc.claude_code import event, requests, settings, statusline, truncate
+from ctxvc.claude_code import hook as answering
+from ctxvc.claude_code.requests import Request
 from ctxvc.cli.main import cli
 from ctxvc.cli.recorder import record
 from ctxvc.errors import CtxvcError
-from ctxvc.recording import answering, hooks, log, oversized, places, requests, settings, statusline
-from ctxvc.recording.requests import Request
+from ctxvc.recording import log, places
 from ctxvc.store import store as stores
 from ctxvc.store.store import create
 from tests.recording.replaying import START, end_recorder, environment, hook, settle
@@ -187,7 +189,7 @@ def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_pa
     assert run(place, ["SessionStart"], start).stdout == b""
     answer = json.loads(run(place, ["SessionStart"], start, CTXVC_OFFER="1").stdout)
     words = answer["hookSpecificOutput"]["additionalContext"]
-    assert "claude-11111111/main" in words and "mend it" in words and len(words) <= hooks.OFFERED
+    assert "claude-11111111/main" in words and "mend it" in words and len(words) <= event.OFFERED
 
 
 # --- requests
@@ -195,17 +197,17 @@ def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_pa
 
 def test_a_summarising_agent_is_no_agent() -> None:
     def asked(**fields: str) -> Request | None:
-        said = hooks.told(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
-        return hooks.request(said) if said else None
+        said = event.told(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
+        return event.request(said) if said else None
 
     assert asked(agent_type="") is None
     assert asked(agent_type="Explore") == Request("SubagentStop", "/t/s.jsonl", "Explore")
 
 
 def test_a_hook_in_a_sub_agent_asks_for_the_session() -> None:
-    said = hooks.told(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
+    said = event.told(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
 
-    assert said and hooks.request(said) == Request("PostToolUse", "/t/abc.jsonl", "")
+    assert said and event.request(said) == Request("PostToolUse", "/t/abc.jsonl", "")
 
 
 def test_requests_come_in_order_and_nonsense_is_passed_over(tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_the_store_is_found_where_commands_find_it(tmp_path: Path) -> None:
 
 def swapped(store: Path, response: Any, longest: int = 2000) -> Any:
     given = {"tool_use_id": "toolu_1", "tool_name": "Bash", "tool_response": response}
-    answer = oversized.swapped(given, longest, store)
+    answer = truncate.swapped(given, longest, store)
     return json.loads(answer)["hookSpecificOutput"]["updatedToolOutput"] if answer else None
 
 
@@ -308,13 +310,21 @@ def test_the_status_line(place: Path) -> None:
 
 
 def test_a_hook_loads_nothing_heavy(place: Path, tmp_path: Path) -> None:
-    code = "import sys, ctxvc.recording.answering, ctxvc.cli.start; print(*sys.modules)"
+    code = "import sys, ctxvc.claude_code.hook, ctxvc.cli.start; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment(place), check=True
     )
 
     loaded = set(done.stdout.split())
-    assert not loaded & {"click", "msgspec", "pygit2", "tiktoken", "subprocess", "ctxvc.importing", "ctxvc.store.store"}
+    assert not loaded & {
+        "click",
+        "msgspec",
+        "pygit2",
+        "tiktoken",
+        "subprocess",
+        "ctxvc.recording.files",
+        "ctxvc.store.store",
+    }
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.recording import places
-from ctxvc.store import git
+from ctxvc.store.git import program
 from tests.recording.replaying import cuts, end_recorder, history, hook, hooked, settle, single_import
 
 DATA = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
@@ -60,4 +60,4 @@ def test_hooks_that_overlap_and_die_lose_nothing_and_take_nothing_twice(
 
     store = place / places.FOLDER
     assert history(store) == single_import(place.parent, transcript)
-    assert git.run(store, "fsck", "--full", "--strict", "--no-dangling") == b""
+    assert program.run(store, "fsck", "--full", "--strict", "--no-dangling") == b""

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ctxvc import importing
+from ctxvc.claude_code import handoff, recorder, requests
+from ctxvc.claude_code.requests import Request
 from ctxvc.cli.main import cli
-from ctxvc.importers.reading import Recording
-from ctxvc.recording import handoff, log, places, recorder, requests
-from ctxvc.recording.requests import Request
-from ctxvc.recording.watching import Watch
+from ctxvc.importers.file import Recording
+from ctxvc.recording import files, log, places
+from ctxvc.recording.watch import Watch
 from ctxvc.store.store import Store
 from tests.recording.replaying import hook, settle
 from tests.test_importing import CONVERSATION, write
@@ -29,15 +29,15 @@ Break = Callable[[Exception], Callable[[], None]]
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
     def broken(error: Exception) -> Callable[[], None]:
-        whole = importing.importers.conversations
+        whole = files.importers.conversations
 
         def conversations(recording: Recording, format: str) -> Iterator[Any]:
             if recording.path.name.startswith("odd"):
                 raise error
             return whole(recording, format)
 
-        monkeypatch.setattr(importing.importers, "conversations", conversations)
-        return lambda: monkeypatch.setattr(importing.importers, "conversations", whole)
+        monkeypatch.setattr(files.importers, "conversations", conversations)
+        return lambda: monkeypatch.setattr(files.importers, "conversations", whole)
 
     return broken
 

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from ctxvc.claude_code import truncate
 from ctxvc.cli.main import cli
-from ctxvc.core import outputs
-from ctxvc.core.outputs import Cut
+from ctxvc.core.prompt import truncation
+from ctxvc.core.prompt.truncation import Cut
 from ctxvc.errors import Damaged, NotFound, Refused
-from ctxvc.importing import Follower, import_paths
-from ctxvc.recording import oversized, places
-from ctxvc.session import Session
-from ctxvc.store import git, scanner
-from ctxvc.store.check import verify
-from ctxvc.store.outputs import folder
+from ctxvc.recording import places
+from ctxvc.recording.files import Follower, import_paths
+from ctxvc.session.session import Session
+from ctxvc.store import secret_scanner
+from ctxvc.store.git import program
+from ctxvc.store.hook_outputs import folder
 from ctxvc.store.store import Store, create
+from ctxvc.store.verify.verify import verify
 from tests.recording.replaying import history, hook, settle
 from tests.test_importing import CONVERSATION, call, line, result, text, tips_and_trees, write
 from tests.test_mcp import told
@@ -34,7 +36,7 @@ SECRET = "ghp_" + "".join("Zk3Qw9"[number % 6] + "xV7"[number % 3] for number in
 
 def cut(store: Path, call: str, response: Any = WHOLE, longest: int = 2000) -> Any:
     """What the model sees of an output; the whole is in the store afterwards."""
-    answer = oversized.swapped({"tool_use_id": call, "tool_response": response}, longest, store)
+    answer = truncate.swapped({"tool_use_id": call, "tool_response": response}, longest, store)
     return json.loads(answer)["hookSpecificOutput"]["updatedToolOutput"]
 
 
@@ -80,7 +82,7 @@ def test_the_words_name_the_call_and_the_file(store: Store) -> None:
         f"({size:,} bytes, sha256 {digest}): the tool recover with this address, or `ctxvc recover toolu_01AbC`, or "
         f"read {folder(store.path) / 'toolu_01AbC-1.txt'}]"
     )
-    assert list(outputs.cuts(shown.encode(), "toolu_01AbC")) == [Cut("toolu_01AbC", 1, size, digest)]
+    assert list(truncation.cuts(shown.encode(), "toolu_01AbC")) == [Cut("toolu_01AbC", 1, size, digest)]
 
 
 @pytest.mark.parametrize("call", ["B17", "g3", "b", "../x", "a b", "\u00fc", "", "x" * 101, 7, None])
@@ -88,7 +90,7 @@ def test_a_call_that_could_not_be_asked_for_is_left_alone(store: Store, call: An
     if call == "b":
         assert cut(store.path, call)
         return
-    assert oversized.swapped({"tool_use_id": call, "tool_response": WHOLE}, 2000, store.path) == b""
+    assert truncate.swapped({"tool_use_id": call, "tool_response": WHOLE}, 2000, store.path) == b""
 
 
 # --- end to end
@@ -240,7 +242,7 @@ def test_a_purge_leaves_nothing_of_it(store: Store, tmp_path: Path) -> None:
 
 def forged(call: str, data: bytes, digest: str = "", size: int | None = None) -> str:
     size = len(data) if size is None else size
-    return outputs.words(Cut(call, 1, size, digest or hashlib.sha256(data).hexdigest()), 10, 20, "/etc/passwd")
+    return truncation.words(Cut(call, 1, size, digest or hashlib.sha256(data).hexdigest()), 10, 20, "/etc/passwd")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +318,7 @@ def test_the_scanner_that_a_hook_asks_is_the_one_that_git_reads(other: Store, wo
             cut(other.path, "toolu_1")
     else:
         assert "toolu_1" in cut(other.path, "toolu_1")
-    assert (git.config(other.repository).get(scanner.SETTING, "") == "osprey") is asks
+    assert (program.config(other.repository).get(secret_scanner.SETTING, "") == "osprey") is asks
 
 
 def test_settings_that_cannot_be_read_let_no_output_pass(other: Store) -> None:

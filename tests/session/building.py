@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ctxvc.core.ledger import Ledger, Row
-from ctxvc.core.numbering import is_human
-from ctxvc.request import Request, canonical, request
-from ctxvc.session import Session
-from ctxvc.store import check, revisions
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.prompt.request import Request, canonical, request
+from ctxvc.session.session import Session
+from ctxvc.store import revision
 from ctxvc.store.store import Store
+from ctxvc.store.verify import verify
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import BINDING_BETA, Block, blocks, signature
 
@@ -186,10 +187,10 @@ def groups_fit(ledger: Ledger) -> None:
 
 def rendered(store: Store, commit: str) -> bytes:
     """The prompt of a commit as bytes."""
-    moment = revisions.at(store, commit)
+    moment = revision.at(store, commit)
     return canonical(request(moment.ledger, moment.bodies, moment.system, moment.tools).body())
 
 
 def damages(store: Store) -> list[str]:
     """What our own check of a store finds."""
-    return [str(finding) for finding in check.verify(store).findings]
+    return [str(finding) for finding in verify.verify(store).findings]

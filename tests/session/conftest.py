@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.session import Session
-from ctxvc.store import git
+from ctxvc.session.session import Session
+from ctxvc.store.git import program
 
 from .building import create
 
@@ -16,7 +16,7 @@ from .building import create
 @pytest.fixture(autouse=True)
 def _quick_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about what a disk has taken in; the tests of the store are."""
-    monkeypatch.setattr(git, "_CONFIG", (*git._CONFIG, "core.fsync=none"))
+    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 @pytest.fixture

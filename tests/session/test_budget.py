@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.budget import HUMAN_PASTE, Budget
-from ctxvc.core.ledger import Row
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.view.budget import HUMAN_PASTE, Budget
 from ctxvc.errors import BadInput, OverBudget
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.messages_api import Judge, call, text, thought
 
 from .building import WORDS, Agent, calls_of, create, inside_budget, result, sent

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc import models
-from ctxvc.models import MIN_SAMPLES, Calibration
-from ctxvc.session import Session
-from ctxvc.session.calibrating import Calibrating
-from ctxvc.store import revisions
+from ctxvc.session.session import Session
+from ctxvc.store import revision
 from ctxvc.store.store import create as create_store
+from ctxvc.tokens import models
+from ctxvc.tokens.calibration import Calibrating
+from ctxvc.tokens.models import MIN_SAMPLES, Calibration
 
 from .building import MODEL, WORDS, create
 
@@ -103,7 +103,7 @@ def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
 
 def settings(session: Session) -> list[str]:
     session.writer.flush()
-    history = revisions.history(session.store, session.writer.tip())
+    history = revision.history(session.store, session.writer.tip())
     return [each.subject for each in history if each.trailers.get("Ctxvc-Op") == "settings"]
 
 

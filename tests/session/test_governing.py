@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import Answer, Policy, Terms
-from ctxvc.core.timing import Moment
 from ctxvc.policies import asking, parse
-from ctxvc.session import Session
-from ctxvc.store import revisions
-from ctxvc.store.revisions import Entry
+from ctxvc.session.session import Session
+from ctxvc.store import revision
+from ctxvc.store.revision import Entry
 
 from .building import WORDS, create
 
@@ -65,7 +65,7 @@ def archived(session: Session) -> list[str]:
 def commits(session: Session, op: str) -> list[Entry]:
     session.writer.flush()
     tip = session.writer.tip()
-    return [each for each in revisions.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
+    return [each for each in revision.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
 
 
 def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place: Path, clock: list[float]) -> None:

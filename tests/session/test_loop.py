@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
+from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import call, text, thought
 from tests.store.building import complaints

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import Refused
-from ctxvc.session import Session
 from ctxvc.session.proof import check_prompts
+from ctxvc.session.session import Session
 
 from .building import Agent, calls_of, create, result, sent
 

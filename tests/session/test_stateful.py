@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ctxvc.core.numbering import is_human
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Rehearsal
+from ctxvc.core.prompt.request import Request
 from ctxvc.errors import BadInput, BadName, Conflict, NotFound, OverBudget, Refused
-from ctxvc.request import Request
-from ctxvc.session import Session
-from ctxvc.store import addresses, git
+from ctxvc.session.session import Session
+from ctxvc.store import address
+from ctxvc.store.git import program
 from ctxvc.store.store import Store
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.rules import problems
@@ -293,9 +294,9 @@ class Machine(RuleBasedStateMachine):
     @staticmethod
     def _printed_addresses_lead_somewhere(session: Session, request: Request, *, boards: bool = True) -> None:
         for name in building.addresses(request, boards=boards):
-            parsed = addresses.parse(name)
+            parsed = address.parse(name)
             assert parsed
-            found = addresses.find(session.writer, parsed)
+            found = address.find(session.writer, parsed)
             assert found.row or found.group
 
     def teardown(self) -> None:
@@ -326,7 +327,7 @@ _QUIET = [
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git, "_CONFIG", (*git._CONFIG, "core.fsync=none"))
+    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]

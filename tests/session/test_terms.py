@@ -14,7 +14,7 @@ import pytest
 from ctxvc.agent import definitions
 from ctxvc.policies import parse, protocol
 from ctxvc.policies.self_managed import SelfManaged
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.messages_api import call, text, thought
 
 from .building import MODEL, SYSTEM, WORDS, Agent, create, result, sent

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 from tests.messages_api.rules import canonical_problems
 
 #: Every so many messages the prompt is judged.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan
-from ctxvc.session import Session
+from ctxvc.session.session import Session
 
 from .building import WORDS, create
 

@@ -12,17 +12,18 @@ import msgspec
 import pytest
 
 import ctxvc
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Counters, Ledger, Row
-from ctxvc.core.wire import call_part, result_part, text_part
-from ctxvc.store import decided, purge
-from ctxvc.store import writer as writers
-from ctxvc.store.flush import message
-from ctxvc.store.journal import Journal, Record, encode_record
-from ctxvc.store.packs import Commit
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Counters, Ledger, Row
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.store import purge_apply
+from ctxvc.store.git.fast_import import Commit
+from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.commits import message
+from ctxvc.store.log.journal import Journal, Record, encode_record
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.purge import purge
 from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 HERE = Path(__file__).parent
 ROOT = Path(ctxvc.__file__).parent.parent
@@ -190,5 +191,5 @@ def decide(path: Path, text: str) -> None:
         raise Killed
 
     with Store(path) as store, pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(decided, "apply", killed)
+        patch.setattr(purge_apply, "apply", killed)
         purge.purge(store, purge.Wanted(texts=(text,)))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc.store import store as stores
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import text_part
-from ctxvc.store import packs
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.store.git import fast_import
 from ctxvc.store.store import Store
 
 
@@ -47,7 +47,7 @@ def main(path: str, when: str) -> None:
             if "fast-import" in command:
                 self.stdin = Stream(self.stdin, self.pid, when)  # type: ignore[assignment]
 
-    packs.subprocess.Popen = Watched  # type: ignore[misc]
+    fast_import.subprocess.Popen = Watched  # type: ignore[misc]
     with Store(Path(path)) as store, store.writer("demo") as session:
         session.append(Message(role="user", parts=(text_part("question", "user", "human"),)))
         session.append(Message(role="assistant", parts=(text_part("answer", "assistant", "model"),)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ctxvc.store import durable, journal
+from ctxvc.store import files
+from ctxvc.store.log import journal
 
 
 class Disk:
@@ -35,7 +36,7 @@ class Disk:
         return call
 
     def put_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (durable, journal):
+        for module in (files, journal):
             monkeypatch.setattr(module, "os", self)
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ctxvc.store import decided, durable, git
+from ctxvc.store import files, purge_apply
+from ctxvc.store.git import program
 
 
 def main(path: str, number: str) -> None:
@@ -26,12 +27,12 @@ def main(path: str, number: str) -> None:
 
         return run
 
-    durable.replace = counted(durable.replace)
-    git.run = counted(git.run)
+    files.replace = counted(files.replace)
+    program.run = counted(program.run)
     os.replace = counted(os.replace)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
     Path.unlink = counted(Path.unlink)  # type: ignore[method-assign]
-    decided.finish(Path(path))
+    purge_apply.finish(Path(path))
 
 
 if __name__ == "__main__":

@@ -582,13 +582,13 @@ class Watch:
 
 def _quiet() -> None:
     """Hooks do at once, in this process, what they leave to processes of their own."""
+    from ctxvc.claude_code import hook, recorder
     from ctxvc.cli import linking
     from ctxvc.cli import recorder as recorders
-    from ctxvc.recording import answering, recorder
 
     assert recorder.work.__kwdefaults__
     recorder.work.__kwdefaults__["linger"] = 0
-    answering._start = lambda words: recorders.record(words, os.environ)
+    hook._start = lambda words: recorders.record(words, os.environ)
     linking._start = lambda store: linking.link([str(store)])
 
 
@@ -616,8 +616,8 @@ def commands(world: World, chosen: Sequence[tuple[str, ...]]) -> Iterator[tuple[
 
 def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
     """The same for the hooks of a host and of git."""
+    from ctxvc.claude_code import hook
     from ctxvc.cli import linking
-    from ctxvc.recording import answering
 
     own = world.scratch / "own.jsonl"
     own.write_text(_transcript().replace(PLANTED, "ordinary words").replace(TRANSCRIPT[:8], "00000000"))
@@ -625,7 +625,7 @@ def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
 
     def fire(event: str, fields: dict[str, Any], transcript: Path) -> str:
         told = {"hook_event_name": event, "transcript_path": str(transcript), "cwd": str(world.project), **fields}
-        said = answering.answer(event, json.dumps(told).encode(), env)
+        said = hook.answer(event, json.dumps(told).encode(), env)
         return f"told the model {said[:200]!r}" if PLANTED.encode() in said else ""
 
     for event, fields in EVENTS:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan
-from ctxvc.store import plans
+from ctxvc.store import pending_plans
 from ctxvc.store.store import Store
 
 
@@ -21,11 +21,11 @@ def main(path: str, name: str, count: int) -> None:
         sys.stdin.readline()
         for number in itertools.count(1) if count == 0 else range(1, count + 1):
             plan = Plan(actions=(Action(verb="mask", targets=(f"B{number}",)),), actor=f"policy:{name}")
-            put = plans.put(store, "demo", "main", plan, base_commit="", time="")
+            put = pending_plans.put(store, "demo", "main", plan, base_commit="", time="")
             os.write(1, f"put {put.id} {name} {number}\n".encode())
             if number % 2 == 0:
                 os.write(1, f"drop {put.id}\n".encode())  # before: killed in between, it may be gone or not
-                plans.drop(store, "demo", [put.id], "stale")
+                pending_plans.drop(store, "demo", [put.id], "stale")
                 os.write(1, f"dropped {put.id}\n".encode())
 
 

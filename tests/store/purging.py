@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ctxvc.store import durable, git, purge
+from ctxvc.store import files
+from ctxvc.store.git import program
+from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 
 
@@ -28,8 +30,8 @@ def main(path: str, text: str, number: str) -> None:
         return run
 
     with Store(Path(path)) as store:
-        durable.replace = counted(durable.replace)
-        git.run = counted(git.run)
+        files.replace = counted(files.replace)
+        program.run = counted(program.run)
         os.replace = counted(os.replace)
         shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
         Path.unlink = counted(Path.unlink)  # type: ignore[method-assign]

@@ -10,10 +10,10 @@ import os
 import sys
 from pathlib import Path
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import call_part, result_part, text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 
 def say(session: Writer, *messages: Message) -> None:

@@ -7,9 +7,9 @@ import hashlib
 import msgspec
 import pytest
 
-from ctxvc.core.ledger import Counters, Group, Meta, Row, Source
+from ctxvc.core.ledger.ledger import Counters, Group, Meta, Row, Source
 from ctxvc.store import format as fmt
-from ctxvc.store.journal import Change, Head, Record, encode_head, encode_record
+from ctxvc.store.log.journal import Change, Head, Record, encode_head, encode_record
 
 
 def anew(text: str) -> str:

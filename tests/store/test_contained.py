@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.cli import doctor
+from ctxvc.claude_code import requests
+from ctxvc.claude_code.requests import Request
+from ctxvc.cli.commands import doctor
 from ctxvc.errors import Refused
-from ctxvc.recording import places, requests
-from ctxvc.recording.requests import Request
-from ctxvc.store import committed, contained, exposure, seals, trust, worktrees
+from ctxvc.recording import places
+from ctxvc.store import contained, links_inbox, seals, trust, worktrees
 from ctxvc.store import store as stores
 from ctxvc.store.checkout import checkout, place
+from ctxvc.store.purge import exposure
 from ctxvc.store.store import Store
-from ctxvc.tokens import CountCache
+from ctxvc.tokens.count import CountCache
 from tests.store import hostile
 from tests.store.building import exchange
 
@@ -178,11 +180,11 @@ def test_a_seal_holds_for_its_words_its_store_and_its_machine(
 
 def test_requests_and_code_commits_of_a_store_that_was_moved_are_done(path: Path, tmp_path: Path) -> None:
     requests.post(path, Request("Stop", "/t/mine.jsonl"))
-    committed.post(path, committed.Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    links_inbox.post(path, links_inbox.Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
     moved = path.rename(tmp_path / "moved")
 
     assert [request.transcript for _, request in requests.pending(moved)] == ["/t/mine.jsonl"]
-    assert [told and told.commit for _, told in committed.pending(moved)] == ["a" * 40]
+    assert [told and told.commit for _, told in links_inbox.pending(moved)] == ["a" * 40]
 
 
 def test_without_a_data_folder_a_seal_holds_too(

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from ctxvc.errors import Conflict
-from ctxvc.store import git as programs
-from ctxvc.store import packs
+from ctxvc.store.git import fast_import
+from ctxvc.store.git import program as programs
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
@@ -137,7 +137,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
                 killed.append(self.pid)
             self.kill()
 
-    monkeypatch.setattr(packs.subprocess, "Popen", Mortal)
+    monkeypatch.setattr(fast_import.subprocess, "Popen", Mortal)
     yield killed
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):

@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.ledger import Group
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.errors import CtxvcError
-from ctxvc.store import aside, purge
-from ctxvc.store.check import verify
-from ctxvc.store.journal import Frame, Record, frame, parse
+from ctxvc.store.log import aside
+from ctxvc.store.log.journal import Frame, Record, frame, parse
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify.verify import verify
 from tests.upkeep.making import picture
 
 from .building import (

@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.store import checkout, decided, purge, trust
+from ctxvc.store import checkout, purge_apply, trust
 from ctxvc.store.locks import locked
-from ctxvc.store.purge import Wanted
+from ctxvc.store.purge import purge
+from ctxvc.store.purge.purge import Wanted
 from ctxvc.store.store import Store, create
 
 from .building import HERE, ROOT, contents, decide, human
@@ -66,7 +67,7 @@ def standing(folder: Path) -> dict[str, bytes]:
 
 
 def state_of(path: Path) -> dict[str, Any]:
-    found = json.loads((path / decided.FOLDER / decided.STATE).read_text())
+    found = json.loads((path / purge_apply.FOLDER / purge_apply.STATE).read_text())
     assert isinstance(found, dict)
     return found
 
@@ -81,7 +82,7 @@ def is_erased(path: Path) -> bool:
 def test_where_it_was_decided_it_is_finished_by_whatever_comes_next(own: Path) -> None:
     assert run("sessions", folder=own.parent).exit_code == 0
     assert is_erased(own)
-    assert not (own / decided.FOLDER).exists()
+    assert not (own / purge_apply.FOLDER).exists()
     assert list((trust.data_folder() / trust.SEALS).iterdir()) == []
 
 
@@ -124,11 +125,11 @@ def test_a_person_discards_it(foreign: Path) -> None:
 
 
 def test_what_is_begun_can_only_be_finished(own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (own / decided.FOLDER / "journal" / "demo").replace(own / "ctxvc" / "journal" / "demo")
+    (own / purge_apply.FOLDER / "journal" / "demo").replace(own / "ctxvc" / "journal" / "demo")
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(Refused, match="only be finished"):
-        decided.discard(own)
-    assert decided.finish(own).begun
+        purge_apply.discard(own)
+    assert purge_apply.finish(own).begun
     assert is_erased(own)
 
 
@@ -138,7 +139,7 @@ def test_what_is_begun_can_only_be_finished(own: Path, monkeypatch: pytest.Monke
 def changed(name: str, value: object) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         state = {**state_of(path), name: value}
-        (path / decided.FOLDER / decided.STATE).write_text(json.dumps(state))
+        (path / purge_apply.FOLDER / purge_apply.STATE).write_text(json.dumps(state))
 
     return change
 
@@ -242,7 +243,7 @@ def test_a_name_outside_the_store_is_refused_whoever_wants_it(foreign: Path, nam
     "data", [b"", b"{", b"[" * 100_000, b"null", b'{"format": 2}', b"\xff", b'{"format":' + b"9" * 5_000 + b"}"]
 )
 def test_what_cannot_be_read_can_be_discarded(foreign: Path, data: bytes) -> None:
-    (foreign / decided.FOLDER / decided.STATE).write_bytes(data)
+    (foreign / purge_apply.FOLDER / purge_apply.STATE).write_bytes(data)
     told = run("status", folder=foreign.parent)
     assert told.exit_code == 1
     assert "--discard" in told.stderr
@@ -292,12 +293,12 @@ def test_a_setting_that_could_run_a_program_is_refused_before_a_purge_is_finishe
         told = run(*words, folder=foreign.parent)
         assert told.exit_code == 1
         assert "core.fsmonitor" in told.stderr
-    assert decided.pending(foreign)
+    assert purge_apply.pending(foreign)
 
 
 def test_a_pipe_as_state_is_not_waited_for(foreign: Path) -> None:
-    (foreign / decided.FOLDER / decided.STATE).unlink()
-    os.mkfifo(foreign / decided.FOLDER / decided.STATE)
+    (foreign / purge_apply.FOLDER / purge_apply.STATE).unlink()
+    os.mkfifo(foreign / purge_apply.FOLDER / purge_apply.STATE)
     assert run("status", folder=foreign.parent).exit_code == 1
 
 
@@ -343,7 +344,7 @@ def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, in
     done = run(*words, folder=new)
     assert f"{folder} may still have" in done.stdout + done.stderr
     assert "checkout/demo/main may still have" not in done.stdout + done.stderr
-    assert not decided.pending(new / ".ctxvc")
+    assert not purge_apply.pending(new / ".ctxvc")
     assert SECRET.encode() in b"".join(standing(new / "view" if inside else folder).values())
 
 
@@ -381,15 +382,15 @@ def test_what_came_in_meanwhile_by_plain_git_is_not_lost(own: Path) -> None:
 
 def test_done_twice_is_done_once(own: Path) -> None:
     copy = state_of(own)
-    staged = (own / decided.FOLDER / "journal" / "demo").read_bytes()
+    staged = (own / purge_apply.FOLDER / "journal" / "demo").read_bytes()
     with locked(own / "ctxvc" / "store.lock") as lock:
-        decided.apply(own, lock)
+        purge_apply.apply(own, lock)
         once = standing(own)
-        (own / decided.FOLDER / "journal").mkdir(parents=True)
-        (own / decided.FOLDER / "journal" / "demo").write_bytes(staged)
-        (own / decided.FOLDER / "journal" / "demo").chmod(0o600)
-        (own / decided.FOLDER / decided.STATE).write_text(json.dumps(copy))
-        decided.apply(own, lock)
+        (own / purge_apply.FOLDER / "journal").mkdir(parents=True)
+        (own / purge_apply.FOLDER / "journal" / "demo").write_bytes(staged)
+        (own / purge_apply.FOLDER / "journal" / "demo").chmod(0o600)
+        (own / purge_apply.FOLDER / purge_apply.STATE).write_text(json.dumps(copy))
+        purge_apply.apply(own, lock)
     assert standing(own) == once
     assert is_erased(own)
 
@@ -409,7 +410,7 @@ def test_whoever_comes_while_it_is_at_work_waits_for_it(foreign: Path) -> None:
 WORKING = """
 import sys, time
 from pathlib import Path
-from ctxvc.store import decided
+from ctxvc.store import purge_apply as decided
 from ctxvc.store.locks import locked
 path = Path(sys.argv[1])
 with locked(path / "ctxvc" / "store.lock") as lock:
@@ -448,7 +449,7 @@ def test_killed_while_a_person_finishes_it_it_can_be_finished(foreign: Path, num
     )
     assert done.returncode in (0, -9), done.stderr
     try:
-        decided.finish(foreign)
+        purge_apply.finish(foreign)
     except NotFound:
         assert done.returncode == 0 or number > 9
     assert is_erased(foreign)

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import cleanup, durable, known
-from ctxvc.store import git as programs
+from ctxvc.store import cleanup, files
 from ctxvc.store import store as stores
+from ctxvc.store.git import program as programs
+from ctxvc.store.log import state as known
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 from .building import (
     add_scope,
@@ -124,7 +125,7 @@ def test_an_append_that_failed_added_nothing(session: Writer, path: Path, monkey
 
 
 def test_writes_that_take_a_few_bytes_at_a_time_are_finished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "os", Chopping())
+    monkeypatch.setattr(files, "os", Chopping())
     with Store(path) as store, store.writer("demo") as session:
         session.append(human("a long story " * 30))
         session.append(reply("ok"))

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Counters, Ledger, Meta
-from ctxvc.core.numbering import Numbering
-from ctxvc.core.text import one_line
-from ctxvc.core.wire import part as part_of
-from ctxvc.core.wire import text_part
+from ctxvc.core.display import one_line
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Counters, Ledger, Meta
+from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.ledger.wire import part as part_of
+from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import CtxvcError
 from ctxvc.store import format as fmt
-from ctxvc.store import writer as writers
-from ctxvc.store.flush import Pending, apply, covered, message, plan, trailers_of
-from ctxvc.store.journal import Change, Record
-from ctxvc.store.packs import epoch
+from ctxvc.store.git.fast_import import epoch
+from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.commits import Pending, apply, covered, message, plan, trailers_of
+from ctxvc.store.log.journal import Change, Record
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 from .building import (
     acknowledge,

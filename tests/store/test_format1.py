@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from ctxvc.core.blocks import Kind, Origin, State
+from ctxvc.core.ledger.block import Kind, Origin, State
 from ctxvc.store import format as fmt
 from ctxvc.store import store as stores
 from ctxvc.store.store import Store

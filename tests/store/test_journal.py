@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core.ledger import Counters
+from ctxvc.core.ledger.ledger import Counters
 from ctxvc.errors import Damaged, Refused
 from ctxvc.recording import log
-from ctxvc.store import durable
-from ctxvc.store.journal import (
+from ctxvc.store import files
+from ctxvc.store.log.journal import (
     FRAME_SIZE,
     Change,
     Head,
@@ -29,8 +29,8 @@ from ctxvc.store.journal import (
     parse,
     reference,
 )
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 from .building import afresh, contents, human, littered, reply
 
@@ -284,7 +284,7 @@ def test_a_failed_append_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(durable, "write_all", half)
+        broken.setattr(files, "write_all", half)
         with pytest.raises(OSError, match="No space"):
             opened.append(written("", "two")[2:])
 
@@ -321,7 +321,7 @@ def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_pat
     def replace_often(text: bytes) -> None:
         try:
             for _ in range(60):
-                durable.replace(target, text)
+                files.replace(target, text)
         except BaseException as error:
             failures.append(error)
 

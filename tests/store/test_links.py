@@ -10,11 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.events import Opened, Said
-from ctxvc.store import check, committed, git, links, purge
-from ctxvc.store.committed import Told
-from ctxvc.store.record import record
+from ctxvc.core.recording.events import Opened, Said
+from ctxvc.store import links, links_inbox
+from ctxvc.store.git import program as git
+from ctxvc.store.ingest import record
+from ctxvc.store.links_inbox import Told
+from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
+from ctxvc.store.verify import verify
 from tests.cli.building import human, reply, time
 
 NAMES = [f"{number:040x}" for number in range(1, 40)]
@@ -52,13 +55,13 @@ def begin(store: Store, name: str = "work") -> None:
 def told(store: Store, commit: str, *, after: int = 0, **more: str) -> Told:
     """A commit that was made so many seconds after the newest step (which building.py dates into March 2026)."""
     when = f"2026-03-01T{12 + after // 3600:02}:{after // 60 % 60:02}:30Z" if after < 43_000 else "2026-03-09T12:00:00Z"
-    return Told(commit, str(store.path.parent), when, head=committed.head(store.path), **more)
+    return Told(commit, str(store.path.parent), when, head=links_inbox.head(store.path), **more)
 
 
 def test_a_commit_is_linked_to_the_session_that_was_current_and_its_newest_step(store: Store, project: Path) -> None:
     begin(store)
     name = commit(project, a="1", b="2")
-    committed.post(store.path, told(store, name))
+    links_inbox.post(store.path, told(store, name))
 
     assert links.take(store) == 1
 
@@ -67,13 +70,13 @@ def test_a_commit_is_linked_to_the_session_that_was_current_and_its_newest_step(
     assert (link.recording, link.host, link.more) == ("", "", 0)
     assert links.find(store, name[:7]) == [link] == links.every(store)
     assert in_git(project, "log", "--format=%s %b %N") == "a change"  # nothing of ours is in the project's history
-    assert committed.pending(store.path) == []
+    assert links_inbox.pending(store.path) == []
 
 
 def test_a_host_that_names_its_session_is_believed_even_before_the_store_has_it(store: Store, project: Path) -> None:
     begin(store)
     name = commit(project, a="1")
-    committed.post(store.path, told(store, name, host="claude-code", recording="recording-9"))
+    links_inbox.post(store.path, told(store, name, host="claude-code", recording="recording-9"))
     links.take(store)
 
     (link,) = links.find(store, name)
@@ -83,7 +86,7 @@ def test_a_host_that_names_its_session_is_believed_even_before_the_store_has_it(
     said = [Said(message=human("hi", 1), end=1), Said(message=reply(2, {"type": "text", "text": "yes"}), end=2)]
     record(store, [opened, *said], name="late", final=True)
     other = commit(project, a="2")
-    committed.post(store.path, told(store, other, host="claude-code", recording="recording-9"))
+    links_inbox.post(store.path, told(store, other, host="claude-code", recording="recording-9"))
     links.take(store)
     assert [(link.session, link.step) for link in links.find(store, other)] == [("late", 1)]
 
@@ -91,19 +94,19 @@ def test_a_host_that_names_its_session_is_believed_even_before_the_store_has_it(
 def test_what_a_person_commits_a_week_later_is_no_work_of_the_session(store: Store, project: Path) -> None:
     begin(store)
     name = commit(project, a="1")
-    committed.post(store.path, told(store, name, after=600_000))
+    links_inbox.post(store.path, told(store, name, after=600_000))
 
     assert links.take(store) == 0
-    assert links.every(store) == [] == committed.pending(store.path)
+    assert links.every(store) == [] == links_inbox.pending(store.path)
 
 
 def test_a_link_stays_what_it_was_first(store: Store, project: Path) -> None:
     begin(store)
     name = commit(project, a="1")
-    committed.post(store.path, told(store, name))
+    links_inbox.post(store.path, told(store, name))
     links.take(store)
     before = links.every(store)
-    committed.post(store.path, told(store, name, after=60))
+    links_inbox.post(store.path, told(store, name, after=60))
 
     assert links.take(store) == 0
     assert links.every(store) == before
@@ -112,7 +115,7 @@ def test_a_link_stays_what_it_was_first(store: Store, project: Path) -> None:
 def test_processes_that_link_at_once_lose_nothing_and_do_nothing_twice(store: Store) -> None:
     begin(store)
     for name in NAMES:
-        committed.post(store.path, told(store, name))
+        links_inbox.post(store.path, told(store, name))
     program = (
         "import sys; from pathlib import Path; from ctxvc.store import links; from ctxvc.store.store import Store\n"
         "with Store(Path(sys.argv[1])) as store: print(links.take(store))"
@@ -131,13 +134,13 @@ def test_processes_that_link_at_once_lose_nothing_and_do_nothing_twice(store: St
 
 def test_a_plain_clone_has_the_links_and_git_and_verify_have_nothing_against_them(store: Store, tmp_path: Path) -> None:
     begin(store)
-    committed.post(store.path, told(store, NAMES[0]))
+    links_inbox.post(store.path, told(store, NAMES[0]))
     links.take(store)
 
     subprocess.run(["git", "clone", "--quiet", "--bare", store.path, tmp_path / "clone"], check=True)
 
     assert NAMES[0][2:] in git.run(tmp_path / "clone", "ls-tree", "-r", "--name-only", links.REF).decode()
-    assert not check.verify(store).findings
+    assert not verify.verify(store).findings
     git.run(store.path, "fsck", "--full", "--strict")
     assert store.sessions() == ["demo", "work"]
 
@@ -145,7 +148,7 @@ def test_a_plain_clone_has_the_links_and_git_and_verify_have_nothing_against_the
 def test_a_purge_erases_a_text_from_links_too(store: Store, project: Path) -> None:
     begin(store)
     name = commit(project, **{"hunter2hunter2.txt": "1"})
-    committed.post(store.path, told(store, name))
+    links_inbox.post(store.path, told(store, name))
     links.take(store)
 
     purge.purge(store, purge.Wanted(texts=("hunter2hunter2",)))
@@ -153,25 +156,25 @@ def test_a_purge_erases_a_text_from_links_too(store: Store, project: Path) -> No
     (link,) = links.every(store)
     assert link.commit == name and "hunter2" not in str(link) and "REDACTED" in link.files[0]
     other = commit(project, b="2")
-    committed.post(store.path, told(store, other))
+    links_inbox.post(store.path, told(store, other))
     assert links.take(store) == 1
 
 
 @pytest.mark.parametrize("odd", [b"", b"[]", b"{}", b'["a","b",1,"","",""]', b'["../x","/","t","","",""]', b"\xff"])
 def test_a_file_that_is_no_commit_is_passed_over_and_stays(store: Store, odd: bytes) -> None:
     begin(store)
-    committed.post(store.path, told(store, NAMES[0]))
-    ((path, _),) = committed.pending(store.path)
+    links_inbox.post(store.path, told(store, NAMES[0]))
+    ((path, _),) = links_inbox.pending(store.path)
     path.with_name("00-odd").write_bytes(odd)
 
     assert links.take(store) == 1
-    assert committed.pending(store.path) == [(path.with_name("00-odd"), None)]
+    assert links_inbox.pending(store.path) == [(path.with_name("00-odd"), None)]
 
 
 def test_a_file_on_the_branch_that_is_no_link_is_passed_over(store: Store) -> None:
     begin(store)
     for name in NAMES[:4]:
-        committed.post(store.path, told(store, name))
+        links_inbox.post(store.path, told(store, name))
     links.take(store)
     (good, other, *_) = links.every(store)
     bad = {

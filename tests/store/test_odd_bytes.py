@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import text_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import Damaged
-from ctxvc.store import git as programs
 from ctxvc.store import store as stores
-from ctxvc.store.check import verify
-from ctxvc.store.packs import LATEST, epoch
+from ctxvc.store.git import program as programs
+from ctxvc.store.git.fast_import import LATEST, epoch
 from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
 
 from .building import afresh, complaints, contents, git, human, reply
 

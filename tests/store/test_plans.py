@@ -12,11 +12,11 @@ import pytest
 
 from ctxvc.core.plan import Action, Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import git as program
-from ctxvc.store import plans, upkeep
-from ctxvc.store.check import verify
+from ctxvc.store import gc, pending_plans
+from ctxvc.store.git import program
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
 
 from .building import complaints, exchange, git, littered, start
 from .test_crash import settle
@@ -30,8 +30,8 @@ def a_plan(*targets: str, actor: str = "policy:window", **fields: object) -> Pla
     return msgspec.structs.replace(Plan(actions=(action,), actor=actor, reason="old"), **fields)
 
 
-def put(store: Store, plan: Plan, *, scope: str = "main") -> plans.Pending:
-    return plans.put(store, "demo", scope, plan, base_commit=BASE, time="2026-03-01T12:00:00Z")
+def put(store: Store, plan: Plan, *, scope: str = "main") -> pending_plans.Pending:
+    return pending_plans.put(store, "demo", scope, plan, base_commit=BASE, time="2026-03-01T12:00:00Z")
 
 
 def subjects(path: Path) -> list[str]:
@@ -39,8 +39,8 @@ def subjects(path: Path) -> list[str]:
 
 
 def test_a_session_begins_without_plans(store: Store) -> None:
-    assert plans.pending(store, "demo") == ()
-    assert plans.drop(store, "demo", ["P1"], "stale") == ()
+    assert pending_plans.pending(store, "demo") == ()
+    assert pending_plans.drop(store, "demo", ["P1"], "stale") == ()
     assert git(store.path, "for-each-ref", REF) == ""
 
 
@@ -49,10 +49,12 @@ def test_a_plan_waits_as_it_was_put_for_every_process(store: Store) -> None:
 
     held = put(store, plan)
 
-    assert held == plans.Pending(id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan)
-    assert plans.pending(store, "demo") == (held,)
+    assert held == pending_plans.Pending(
+        id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan
+    )
+    assert pending_plans.pending(store, "demo") == (held,)
     with Store(store.path) as other:
-        assert plans.pending(other, "demo") == (held,)
+        assert pending_plans.pending(other, "demo") == (held,)
     assert held.plan.actions[0].checksums == {"B1": "3fa9c1"}
 
 
@@ -60,13 +62,13 @@ def test_plans_come_back_oldest_first_also_beyond_the_ninth(store: Store) -> Non
     for number in range(1, 12):
         put(store, a_plan(f"B{number}"))
 
-    assert [held.id for held in plans.pending(store, "demo")] == [f"P{number}" for number in range(1, 12)]
+    assert [held.id for held in pending_plans.pending(store, "demo")] == [f"P{number}" for number in range(1, 12)]
 
 
 def test_a_number_is_never_given_twice(store: Store) -> None:
     put(store, a_plan("B1"))
     put(store, a_plan("B2"))
-    assert plans.drop(store, "demo", {"P2", "P1"}, "committed") == ("P1", "P2")
+    assert pending_plans.drop(store, "demo", {"P2", "P1"}, "committed") == ("P1", "P2")
 
     assert put(store, a_plan("B1")).id == "P3"
 
@@ -85,7 +87,7 @@ def test_each_scope_has_its_own(store: Store) -> None:
         session.open_scope("side", "look aside")
     held = put(store, a_plan()), put(store, a_plan(), scope="side")
 
-    assert [found.scope for found in plans.pending(store, "demo")] == ["main", "side"]
+    assert [found.scope for found in pending_plans.pending(store, "demo")] == ["main", "side"]
     assert [found.id for found in held] == ["P1", "P2"]
 
 
@@ -93,8 +95,8 @@ def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None
     put(store, a_plan("B1", actions=(a_plan().actions * 3)))
     put(store, a_plan("B9", actor="planner"))
     put(store, a_plan("B10", actor="agent"))
-    plans.drop(store, "demo", ["P1"], "stale")
-    plans.drop(store, "demo", ["P2", "P3", "P9"], "committed", actor="guard")
+    pending_plans.drop(store, "demo", ["P1"], "stale")
+    pending_plans.drop(store, "demo", ["P2", "P3", "P9"], "committed", actor="guard")
 
     assert subjects(store.path) == [
         "plans P2, P3 dropped: committed",
@@ -115,13 +117,13 @@ def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
     with store.writer("demo") as session:
         session.append(*exchange(1))
     held = [put(store, a_plan("B1")), put(store, a_plan("B2"))]
-    plans.drop(store, "demo", ["P1"], "stale")
+    pending_plans.drop(store, "demo", ["P1"], "stale")
 
     assert verify(store).findings == ()
     assert complaints(store.path) == ""
-    upkeep.gc(store)
+    gc.gc(store)
     with Store(store.path) as after:
-        assert plans.pending(after, "demo") == (held[1],)
+        assert pending_plans.pending(after, "demo") == (held[1],)
         assert put(after, a_plan("B3")).id == "P3"
         assert verify(after).findings == ()
     assert littered(store.path) == []
@@ -143,38 +145,38 @@ def test_a_scope_that_is_not_there_has_no_plans(store: Store) -> None:
     with pytest.raises(NotFound, match="no scope demo/none"):
         put(store, a_plan(), scope="none")
     with pytest.raises(NotFound):
-        plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
-    assert plans.pending(store, "none") == ()
-    assert plans.drop(store, "none", ["P1"], "stale") == ()
+        pending_plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
+    assert pending_plans.pending(store, "none") == ()
+    assert pending_plans.drop(store, "none", ["P1"], "stale") == ()
 
 
 def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MOST", 3)
+    monkeypatch.setattr(pending_plans, "MOST", 3)
     held = [put(store, a_plan(f"B{number}")) for number in range(1, 4)]
 
     with pytest.raises(Refused, match="3 plans of session demo wait already"):
         put(store, a_plan("B4"))
 
-    assert plans.pending(store, "demo") == tuple(held)
-    plans.drop(store, "demo", ["P2"], "stale")
+    assert pending_plans.pending(store, "demo") == tuple(held)
+    pending_plans.drop(store, "demo", ["P2"], "stale")
     assert put(store, a_plan("B4")).id == "P4"
 
 
 def test_a_plan_has_a_size(store: Store) -> None:
     with pytest.raises(Refused, match="bytes, and may have"):
-        put(store, a_plan(reason="x" * plans.LARGEST))
-    assert plans.pending(store, "demo") == ()
+        put(store, a_plan(reason="x" * pending_plans.LARGEST))
+    assert pending_plans.pending(store, "demo") == ()
     put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))
-    assert len(plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
+    assert len(pending_plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
 
 
 def test_text_that_is_no_unicode_is_refused_and_controls_move_no_cursor(store: Store) -> None:
     with pytest.raises(BadInput):
         put(store, a_plan(reason="\ud800"))
     put(store, a_plan("B1", actor="policy:\x1b[2J", reason="\x1b[2J\0"))
-    plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
+    pending_plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
 
-    assert plans.pending(store, "demo") == ()
+    assert pending_plans.pending(store, "demo") == ()
     assert "\x1b" not in git(store.path, "log", "--format=%B", REF)
     assert complaints(store.path) == ""
 
@@ -204,7 +206,7 @@ def test_what_somebody_else_wrote_there_is_told_and_not_taken(store: Store, name
     program.run(store.path, "fast-import", "--quiet", data=stream + b"done\n")
 
     with pytest.raises(CtxvcError) as told:
-        plans.pending(store, "demo")
+        pending_plans.pending(store, "demo")
     assert isinstance(told.value, (Damaged, Refused)) and told.value.hint
     with pytest.raises(CtxvcError):
         put(store, a_plan("B7"))
@@ -217,7 +219,7 @@ def test_a_ref_that_cannot_be_read_is_told(store: Store) -> None:
     (store.path / REF).write_text("garbage\n")
 
     with pytest.raises(Damaged) as told:
-        plans.pending(store, "demo")
+        pending_plans.pending(store, "demo")
     assert "update-ref -d" in told.value.hint
 
 
@@ -225,12 +227,12 @@ def test_a_ref_that_cannot_be_read_is_told(store: Store) -> None:
 
 
 def test_nothing_is_written_while_another_holds_the_session(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "locked", lambda path: locked(path, timeout=0.05))
+    monkeypatch.setattr(pending_plans, "locked", lambda path: locked(path, timeout=0.05))
     with locked(store.lock_path("demo")):
         with pytest.raises(Conflict):
             put(store, a_plan())
 
-    assert plans.pending(store, "demo") == ()
+    assert pending_plans.pending(store, "demo") == ()
 
 
 def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,8 +241,8 @@ def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch
     old = git(store.path, "rev-parse", REF).strip()
     put(store, a_plan("B2"))
     newest = git(store.path, "rev-parse", REF).strip()
-    state = plans._state(store, "demo")
-    monkeypatch.setattr(plans, "_state", lambda *_: plans._State(old, state.last, state.plans[:1]))
+    state = pending_plans._state(store, "demo")
+    monkeypatch.setattr(pending_plans, "_state", lambda *_: pending_plans._State(old, state.last, state.plans[:1]))
 
     with pytest.raises(Conflict):
         put(store, a_plan("B3"))
@@ -260,7 +262,7 @@ def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
     dropped = {words[1] for words in lines if words[0] == "dropped"}
     assert sorted(given, key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 25)]
     with Store(path) as store:
-        assert {held.id for held in plans.pending(store, "demo")} == set(given) - dropped
+        assert {held.id for held in pending_plans.pending(store, "demo")} == set(given) - dropped
     assert len(subjects(path)) == 24 + 12
 
 
@@ -285,11 +287,11 @@ def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
                         unsure.add(name)
         settle(path)
         with Store(path) as store:
-            found = {each.id for each in plans.pending(store, "demo")}
+            found = {each.id for each in pending_plans.pending(store, "demo")}
             assert held <= found
             assert len(found - held - unsure) <= 1  # written, and killed before it could be told
-            plans.drop(store, "demo", found, "done")
-            assert plans.pending(store, "demo") == ()
+            pending_plans.drop(store, "demo", found, "done")
+            assert pending_plans.pending(store, "demo") == ()
     assert complaints(path) == ""
     with Store(path) as store:
         assert [finding for finding in verify(store).findings if finding.level == "damage"] == []

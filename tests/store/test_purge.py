@@ -15,18 +15,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Row
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.wire import call_part, part, text_part
 from ctxvc.core.plan import Action, Plan
-from ctxvc.core.wire import call_part, part, text_part
 from ctxvc.errors import BadInput, NotFound, Refused
-from ctxvc.importing import import_paths
-from ctxvc.store import check, checkout, decided, leaks, plans, purge, purged, searching, trust
+from ctxvc.recording.files import import_paths
+from ctxvc.store import checkout, pending_plans, purge_apply, purged, push_check, trust
 from ctxvc.store.copies import copies
-from ctxvc.store.purge import Wanted
-from ctxvc.store.scrub import Scrub
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.purge import purge
+from ctxvc.store.purge import search as searching
+from ctxvc.store.purge.purge import Wanted
+from ctxvc.store.purge.scrub import Scrub
 from ctxvc.store.store import Store, create
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify import verify
 from tests.cli.building import png
 from tests.core import planting
 from tests.core.test_encodings import FORMS, Form
@@ -66,7 +69,7 @@ def sound(path: Path) -> None:
     fsck = git(path, "fsck", "--full", "--strict")
     assert fsck.strip() in ("", "notice: HEAD points to an unborn branch (main)")
     with Store(path) as store:
-        assert [finding.what for finding in check.verify(store).findings] == []
+        assert [finding.what for finding in verify.verify(store).findings] == []
 
 
 @pytest.fixture
@@ -191,13 +194,13 @@ def test_all_secrets_go_at_once(path: Path) -> None:
         with store.writer("demo") as session:
             for number, each in enumerate(planted):
                 session.append(human(f"q{number}"), reply(each.text))
-        assert len(leaks.leaks(store, store.tips("demo").values())) == 60
+        assert len(push_check.leaks(store, store.tips("demo").values())) == 60
         with pytest.raises(Refused, match="demo/main:B2 "):
-            leaks.refuse(store, store.tips("demo").values())
+            push_check.refuse(store, store.tips("demo").values())
         report = purge.purge(store, Wanted(secrets=True))
         assert sum(report.kinds.values()) == 60
     with Store(path) as store:
-        leaks.refuse(store, store.tips("demo").values())
+        push_check.refuse(store, store.tips("demo").values())
         with pytest.raises(NotFound, match="nothing in the store looks like a secret"):
             purge.survey(store, Wanted(secrets=True))
     sound(path)
@@ -209,10 +212,10 @@ def test_a_push_is_searched_only_for_what_it_sends(path: Path) -> None:
         sent = session.tip()
         session.append(human("hello"), reply("yes"))
 
-        (leak,) = leaks.leaks(store, [session.tip()])
+        (leak,) = push_check.leaks(store, [session.tip()])
         assert (leak.kind, leak.block, leak.scope) == ("github-token", "B1", "main")
-        assert leaks.leaks(store, [session.tip()], [session.tip()]) == []
-        assert leaks.leaks(store, [sent], [sent]) == []
+        assert push_check.leaks(store, [session.tip()], [session.tip()]) == []
+        assert push_check.leaks(store, [sent], [sent]) == []
 
 
 def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
@@ -221,7 +224,7 @@ def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
         tip = session.tip()
         git(path, "branch", f"demo/try-{TOKEN}", tip)
 
-        (leak,) = leaks.leaks(store, [tip])
+        (leak,) = push_check.leaks(store, [tip])
         assert (leak.kind, leak.path) == ("github-token", f"refs/heads/demo/try-{TOKEN}")
 
 
@@ -244,11 +247,11 @@ def test_a_plan_that_waits_follows(path: Path) -> None:
             base, row = session.tip(), session.ledger()["B5"]
         action = Action(verb="archive", targets=("B5",), index=f"about {SECRET}", checksums={"B5": row.sha256[:12]})
         plan = Plan(actions=(action,), actor="user", reason="because")
-        plans.put(store, "demo", "main", plan, base_commit=base, time="2026-01-01T00:00:00Z")
+        pending_plans.put(store, "demo", "main", plan, base_commit=base, time="2026-01-01T00:00:00Z")
         purge.purge(store, Wanted(texts=(SECRET,)))
     assert SECRET.encode() not in everything(path)
     with Store(path) as store, store.writer("demo") as session:
-        (held,) = plans.pending(store, "demo")
+        (held,) = pending_plans.pending(store, "demo")
         assert held.base_commit == session.tip()
         assert session.ledger()["B5"].sha256.startswith(held.plan.actions[0].checksums["B5"])
     sound(path)
@@ -359,7 +362,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
             with store.writer("demo", "main") as session:
                 assert len(contents(session)) >= 8
             if number % 7 == 0 or stride > 1:
-                assert [finding.what for finding in check.verify(store).findings if finding.level == "damage"] == []
+                assert [finding.what for finding in verify.verify(store).findings if finding.level == "damage"] == []
             if held and (number % 5 == 0 or stride > 1):
                 purge.purge(store, Wanted(texts=(SECRET,)))
                 assert SECRET.encode() not in everything(path)
@@ -502,7 +505,7 @@ def test_a_folder_in_the_place_of_a_file_keeps_no_purge_from_its_end(filled: Pat
     (filled / where / "file").write_text("fine")
     with Store(filled) as store:
         purge.purge(store, Wanted(texts=(SECRET,)))
-    assert not decided.pending(filled)
+    assert not purge_apply.pending(filled)
     assert SECRET.encode() not in everything(filled)
     assert (filled / where).exists() is where.endswith("dir")  # no purge has to do with it
     with Store(filled) as store:
@@ -591,7 +594,7 @@ def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Pa
             session.change(subject=f"archive B3: {text}", op="archive", actor="user", rows=[archived])
             action = Action(verb="mask", targets=("B1",), index=text)
             plan = Plan(actions=(action,), actor="user", reason=f"because of {text}")
-            plans.put(store, "demo", "main", plan, base_commit=session.tip(), time="2026-01-01T00:00:00Z")
+            pending_plans.put(store, "demo", "main", plan, base_commit=session.tip(), time="2026-01-01T00:00:00Z")
             session.append(human(f"{text} waits"), reply("so", "c2"))
             before = contents(session)
         report = purge.purge(store, Wanted(texts=(ODD,)))

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import call_part
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part
 from ctxvc.errors import Refused
-from ctxvc.importing import import_paths
-from ctxvc.store import check, purge, searching
+from ctxvc.recording.files import import_paths
+from ctxvc.store.purge import purge, search
 from ctxvc.store.store import Store, create
+from ctxvc.store.verify import verify
 from tests.core import planting
 from tests.core.test_secrets import cores
 from tests.test_importing import CONVERSATION, line, settled, text, write
@@ -28,7 +29,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 def everything(path: Path) -> bytes:
     """Every object of a store, unpacked, and every file beside the packs."""
-    objects = [data for _, data in searching.objects(path)]
+    objects = [data for _, data in search.objects(path)]
     names = [Path(folder, name) for folder, _, found in os.walk(path) for name in found]
     return b"\0".join([*objects, *(name.read_bytes() for name in names if "pack" not in name.parts)])
 
@@ -184,7 +185,7 @@ def test_nothing_of_a_thousand_secrets_is_left_of_an_import_nor_in_a_clone(tmp_p
         purge.purge(store, purge.Wanted(texts=tuple(each.secret for each in planted if each.secret.encode() in held)))
     assert complaints(path) == ""
     with Store(path) as store:
-        assert check.verify(store).findings == ()
+        assert verify.verify(store).findings == ()
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--mirror", str(path), str(clone)], check=True, capture_output=True)
     assert complaints(clone) == ""

@@ -15,15 +15,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from ctxvc.core.blocks import Message
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part
 from ctxvc.core.plan import Action, Plan
-from ctxvc.core.secrets import find
-from ctxvc.core.wire import call_part
+from ctxvc.core.secrets.redact import find
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.importing import import_paths
 from ctxvc.recording import log, places
-from ctxvc.store import git, leaks, plans, purge, scanner
-from ctxvc.store.scanner import KINGFISHER, SETTING, Scanner
+from ctxvc.recording.files import import_paths
+from ctxvc.store import pending_plans, push_check, secret_scanner
+from ctxvc.store.git import program
+from ctxvc.store.purge import purge
+from ctxvc.store.secret_scanner import KINGFISHER, SETTING, Scanner
 from ctxvc.store.store import Store, create
 from tests.core import planting
 from tests.core.test_secrets import cores
@@ -32,7 +34,7 @@ from tests.recording.replaying import end_recorder, hook, project
 from .building import afresh, contents, human, raw, reply, result, results
 from .test_redaction import everything, recording
 
-needs_it = pytest.mark.skipif(not scanner.installed(), reason="kingfisher-secret-scanner is not installed")
+needs_it = pytest.mark.skipif(not secret_scanner.installed(), reason="kingfisher-secret-scanner is not installed")
 
 #: Of a form that our rules do not know.
 TOKEN = "EZAK" + "".join(random.Random(7).choices(string.ascii_lowercase + string.digits, k=54))
@@ -48,7 +50,7 @@ def asking(tmp_path: Path) -> Iterator[Callable[[str], Store]]:
     opened: list[Store] = []
 
     def open_it(name: str) -> Store:
-        git.run(path, "config", SETTING, name)
+        program.run(path, "config", SETTING, name)
         opened.append(Store(path))
         return opened[-1]
 
@@ -65,7 +67,7 @@ def asked(asking: Callable[[str], Store]) -> Store:
 def with_package(monkeypatch: pytest.MonkeyPatch, package: object) -> None:
     """`package` is what is imported; None for one that is not installed."""
     monkeypatch.setitem(sys.modules, "kingfisher_sdk", package)
-    monkeypatch.setattr(scanner, "_loaded", [])
+    monkeypatch.setattr(secret_scanner, "_loaded", [])
 
 
 def with_scan(monkeypatch: pytest.MonkeyPatch, scan: Callable[[bytes], list[object]]) -> None:
@@ -87,14 +89,14 @@ def finding(start: int, end: int, secret: str, *, rule: str = "some.rule", visib
 def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
     asked: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scanner._loaded.clear()
+    secret_scanner._loaded.clear()
     monkeypatch.delenv("KF_RULE_CACHE_DIR", raising=False)
     look = Scanner(KINGFISHER, asked.path)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(look, [f"{number} {TOKEN}".encode() for number in range(40)]))
 
     assert [each[0].kind for each in found] == [KIND] * 40
-    assert len(scanner._loaded) == 1
+    assert len(secret_scanner._loaded) == 1
     assert not (asked.cache_path / "kingfisher").exists()  # a store from elsewhere could bring compiled rules
     assert {path.name for path in Path.home().iterdir()} <= {".cache", ".local"}
 
@@ -112,7 +114,7 @@ def test_what_only_the_scanner_knows_is_nowhere_on_the_disk(asked: Store) -> Non
         assert contents(session)["B1"].startswith(f"use [REDACTED:{KIND}:".encode())
         assert json.loads(contents(session)["B2"])["cmd"].startswith(f'echo "[REDACTED:{KIND}:')
     plan = Plan(actions=(Action(verb="archive", targets=("B1",)),), reason=f"it has {TOKEN}", actor="user")
-    plans.put(asked, "demo", "main", plan, base_commit=asked.tips("demo")["main"], time="2026-03-01T12:00:00Z")
+    pending_plans.put(asked, "demo", "main", plan, base_commit=asked.tips("demo")["main"], time="2026-03-01T12:00:00Z")
 
     assert TOKEN.encode() not in everything(asked.path)
 
@@ -141,16 +143,16 @@ def test_a_push_and_a_purge_ask_it_too(tmp_path: Path) -> None:
             session.append(human(f"use {TOKEN}"), reply("so", "c1"), results(result("c1", blocks)), reply("done"))
             session.flush()
         assert TOKEN.encode() in everything(path), "nobody asked for a scanner"
-        leaks.refuse(store, ["refs/heads/demo/main"])
+        push_check.refuse(store, ["refs/heads/demo/main"])
         with pytest.raises(NotFound):
             purge.purge(store, purge.Wanted(secrets=True))
-    git.run(path, "config", SETTING, KINGFISHER)
+    program.run(path, "config", SETTING, KINGFISHER)
     with Store(path) as store:
         with pytest.raises(Refused, match=f"{KIND} in demo/main:B1"):
-            leaks.refuse(store, ["refs/heads/demo/main"])
+            push_check.refuse(store, ["refs/heads/demo/main"])
         assert purge.purge(store, purge.Wanted(secrets=True)).kinds == {KIND: 1}
     with Store(path) as store:
-        leaks.refuse(store, ["refs/heads/demo/main"])
+        push_check.refuse(store, ["refs/heads/demo/main"])
     assert TOKEN.encode() not in everything(path)
 
 
@@ -251,7 +253,7 @@ def test_a_scanner_that_is_not_known_is_refused(asking: Callable[[str], Store]) 
 
 def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) -> None:
     store = project(tmp_path) / places.FOLDER
-    git.run(store, "config", SETTING, "osprey")
+    program.run(store, "config", SETTING, "osprey")
     try:
         assert hook(store.parent, recording(tmp_path / "s.jsonl", 4), "SessionEnd") == ""
         until = time.monotonic() + 30

@@ -13,18 +13,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc import exporters
-from ctxvc.core.blocks import Message
-from ctxvc.core.ledger import Group, Ledger
-from ctxvc.core.numbering import Entry
-from ctxvc.core.prompt import Bodies, Piece, outline, pieces, sendable
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group, Ledger
+from ctxvc.core.ledger.numbering import Entry
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces, sendable
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, NotFound, Refused
-from ctxvc.store.changes import Fresh, Shaped
-from ctxvc.store.check import verify
-from ctxvc.store.journal import Journal
-from ctxvc.store.revisions import entry
+from ctxvc.store.log.journal import Journal
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.transaction import Fresh, Shaped
+from ctxvc.store.revision import entry
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify.verify import verify
 from tests.core.checker import problems
 
 from .building import (
@@ -73,7 +73,7 @@ def sent(session: Writer, scope: str) -> list[dict[str, object]]:
     bodies = Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope))
     held = sendable(pieces(outline(session.ledger(scope)), bodies))
     asked = Piece(message=1 << 40, role="user", kind="user", body=b"and now?")
-    messages: list[dict[str, object]] = exporters.anthropic(exporters.Prompt(pieces=[*held, asked]))["messages"]
+    messages: list[dict[str, object]] = formats.anthropic(formats.Prompt(pieces=[*held, asked]))["messages"]
     return messages
 
 

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ctxvc.core.actions import TRANSITIONS, after
-from ctxvc.core.blocks import PRESENT, Message, Part
-from ctxvc.core.ledger import Group
+from ctxvc.core.ledger.block import PRESENT, Message, Part
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.errors import Refused
-from ctxvc.store import git as programs
 from ctxvc.store import store as stores
-from ctxvc.store import writer as writers
+from ctxvc.store.git import program as programs
+from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 from .building import add_scope, complaints, contents, git, human, raw, reminder, reply, result, results
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.ledger import Ledger, Meta
+from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.store import git as programs
 from ctxvc.store import store as stores
-from ctxvc.store.journal import Head, encode_head
+from ctxvc.store.git import program as programs
+from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit
+from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.store import Store
 
 from .building import (

@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ctxvc.agent import listing
+from ctxvc.agent import file_list
 from ctxvc.cli import githooks
 from ctxvc.cli.importing import project_root
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.recording import places
-from ctxvc.store import allowlist, checkout, git, links, trust
+from ctxvc.store import checkout, links, trust
 from ctxvc.store import store as stores
-from ctxvc.store.gitconfig import Setting
+from ctxvc.store.git import allowlist
+from ctxvc.store.git import program as git
+from ctxvc.store.git.config import Setting
 from ctxvc.store.store import Store, create
 
 from .building import ROOT, exchange
@@ -479,8 +481,8 @@ def test_no_command_runs_what_a_project_names(
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda root: listing.below(root, root),
-        listing.top,
+        lambda root: file_list.below(root, root),
+        file_list.top,
         lambda root: links._changed(root, "HEAD"),
         lambda root: links._changed(root, MISSING),
         lambda root: git.of_project(root, "blame", "--", "code.txt"),
@@ -500,8 +502,8 @@ def test_nothing_that_asks_a_project_runs_what_it_names(
 def test_a_hostile_project_is_read_all_the_same(hostile: Path) -> None:
     assert git.of_project(hostile, "blame", "--porcelain", "--", "code.txt")
     assert links._changed(hostile, "HEAD") == [".gitattributes", "code.txt"]
-    assert listing.below(hostile, hostile) == {".gitattributes", "code.txt"}
-    assert listing.top(hostile) == hostile
+    assert file_list.below(hostile, hostile) == {".gitattributes", "code.txt"}
+    assert file_list.top(hostile) == hostile
 
 
 def test_more_filters_than_can_be_switched_off_are_not_asked(hostile: Path, mark: Path) -> None:

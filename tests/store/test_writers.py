@@ -12,16 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.blocks import block_number
-from ctxvc.core.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.block import block_number
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Conflict, CtxvcError
-from ctxvc.store import cleanup, durable, revisions
-from ctxvc.store import writer as writers
-from ctxvc.store.flush import message
+from ctxvc.store import cleanup, files, revision
+from ctxvc.store.git.fast_import import Commit, PackWriter
 from ctxvc.store.locks import locked
-from ctxvc.store.packs import Commit, PackWriter
+from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.commits import message
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 from .building import (
     add_scope,
@@ -248,7 +248,7 @@ def test_an_import_that_was_killed_after_its_refs_moved_is_noticed_too(
 
     def looked_at() -> None:
         session.refresh()
-        monkeypatch.setattr(durable, "replace", dying)
+        monkeypatch.setattr(files, "replace", dying)
 
     with Store(path) as store, pytest.raises(KeyboardInterrupt):
         imported(store.writer("demo"), "from the recording", during=looked_at)
@@ -401,7 +401,7 @@ def test_looking_at_another_session_by_its_name_writes_nothing(store: Store) -> 
         before = writer.tip()
         writer.append(human("and again"))
         with store.writer("demo") as session:
-            moment = revisions.resolve(store, session, "other/main")
+            moment = revision.resolve(store, session, "other/main")
             texts = [moment.bodies.body(row) for row in moment.ledger.rows()]
 
         assert texts == [b"not answered yet", b"a reply", b"and again"]

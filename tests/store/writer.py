@@ -11,9 +11,9 @@ import os
 import sys
 from pathlib import Path
 
-from ctxvc.core.blocks import Message
-from ctxvc.core.wire import call_part, result_part, text_part
-from ctxvc.store import writer as writers
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.store.log import stored_session as writers
 from ctxvc.store.store import Store
 
 

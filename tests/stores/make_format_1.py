@@ -17,15 +17,15 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Group, Ledger, Row, Source
-from ctxvc.core.wire import call_part, part, result_part, text_part
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, Source
+from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.store import store as stores
-from ctxvc.store.flush import message
-from ctxvc.store.packs import Commit
+from ctxvc.store.git.fast_import import Commit
+from ctxvc.store.log.commits import message
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
 
 HERE = Path(__file__).parent
 PNG = base64.b64decode(

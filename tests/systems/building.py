@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc import Session
-from ctxvc.core import ids
-from ctxvc.core.ledger import Row
-from ctxvc.store.check import verify
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan import selection
 from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
 from tests.messages_api import problems
 
 MODEL = "claude-opus-4-5"
@@ -111,7 +111,7 @@ def bodies(session: Session) -> dict[str, bytes]:
 
 
 def expanded(session: Session, words: str) -> tuple[str, ...]:
-    return ids.expand(words, session.ledger())[0]
+    return selection.expand(words, session.ledger())[0]
 
 
 def git(path: Path, *arguments: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Action, Plan, Session
-from ctxvc.core.engine import rehearse
-from ctxvc.core.names import problem
+from ctxvc.core.ledger.names import problem
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 
 from .building import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Session, Store
-from ctxvc.core.recovery import span
+from ctxvc.core.prompt.recover import span
 from ctxvc.errors import BadInput, BadName, CtxvcError, Refused
 
 from .building import (

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pygit2
 
-from ctxvc.core.blocks import Message, Part
-from ctxvc.core.ledger import Group, Row
-from ctxvc.core.wire import part
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.wire import part
 from ctxvc.store import format as fmt
-from ctxvc.store.check import Report, verify
-from ctxvc.store.findings import Finding
+from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
-from ctxvc.store.writer import Writer
+from ctxvc.store.verify.finding import Finding
+from ctxvc.store.verify.verify import Report, verify
 from tests.store.building import add_scope, archive, archived, exchange, git, human, reply, results
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -16,17 +16,17 @@ import msgspec
 import pygit2
 import pytest
 
-from ctxvc.core.ledger import Counters, Group, Row
-from ctxvc.store import check
+from ctxvc.core.ledger.ledger import Counters, Group, Row
 from ctxvc.store import format as fmt
-from ctxvc.store.check import verify
-from ctxvc.store.check_groups import disagreements
-from ctxvc.store.check_history import History
-from ctxvc.store.check_ledger import IDENTITY
-from ctxvc.store.findings import Where
-from ctxvc.store.journal import Change, Record, encode_record, frame, parse
-from ctxvc.store.objects import Objects, Unreadable
+from ctxvc.store.git.objects import Objects, Unreadable
+from ctxvc.store.log.journal import Change, Record, encode_record, frame, parse
 from ctxvc.store.store import Store, create
+from ctxvc.store.verify import verify as check
+from ctxvc.store.verify.finding import Where
+from ctxvc.store.verify.groups import disagreements
+from ctxvc.store.verify.history import History
+from ctxvc.store.verify.ledger import IDENTITY
+from ctxvc.store.verify.verify import verify
 from tests.store.building import archive, exchange, git, human, start
 
 from .making import (

@@ -13,9 +13,9 @@ import pygit2
 import pytest
 
 from ctxvc.errors import NotFound, Refused
-from ctxvc.store.check import verify
 from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.store import Store, create
+from ctxvc.store.verify.verify import verify
 from tests.store.building import archive, exchange, git, human, raw, reply, result, results
 
 from .making import converse, found, head, leave_as_group

@@ -16,12 +16,12 @@ import pygit2
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import upkeep
-from ctxvc.store.check import verify
+from ctxvc.store import gc as upkeep
 from ctxvc.store.checkout import checkout
+from ctxvc.store.gc import gc, sizes
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
-from ctxvc.store.upkeep import gc, sizes
+from ctxvc.store.verify.verify import verify
 from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
 
 from .making import everything, found, object_at, unpack
@@ -244,7 +244,7 @@ import sys
 from pathlib import Path
 from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
-from ctxvc.store.upkeep import gc
+from ctxvc.store.gc import gc
 print("ready", flush=True)
 gc(Store(Path(sys.argv[1])))
 """

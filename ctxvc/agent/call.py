@@ -1,0 +1,157 @@
+"""A call of the provider's client: what it is given besides the prompt, and how a reply ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ctxvc.core.prompt.request import Request
+from ctxvc.errors import BadInput
+from ctxvc.tokens import models
+
+#: Why a reply ended. `done`: the model has had its say; `tools`: it waits for the results of its calls; `paused`: the
+#: provider stopped on the way, ask again; `length`: `max_tokens` were not enough; `window`: the context window was
+#: full; `refused`: the provider would not go on; `cut`: the stream broke off, nothing was recorded.
+Stop = Literal["done", "tools", "paused", "length", "window", "refused", "cut"]
+
+_STOPS: Mapping[object, Stop] = {
+    None: "cut",
+    "pause_turn": "paused",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "window",
+    "refusal": "refused",
+}
+#: After these the last call of a reply may be half a call: none of them is run.
+BROKEN: frozenset[Stop] = frozenset({"length", "window", "refused"})
+
+#: Times in a row that the model is asked again after a reply that ended before its time.
+CUT_SHORT = 3
+
+#: Tokens of a reply where nobody says how many, and the most for which the client takes a call that does not stream.
+MAX_TOKENS = 8_192
+MOST_WHOLE = 21_333
+
+#: With it, thinking that an edit took out of its place is dropped by the provider instead of refused.
+BINDING = "thinking-binding-controls-2026-08-01"
+_DROP = {"prefix_mismatch_behavior": "drop_block"}
+#: What a request is made of: it stands in the session.
+_PROMPT = ("messages", "system", "tools")
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply that was recorded: why it ended, the calls that are to be run, and what it says.
+
+    `goes_on` says that the model is to be asked again, once the results of `calls` are in.
+    """
+
+    stop: Stop
+    calls: tuple[dict[str, Any], ...] = ()
+    text: str = ""
+    goes_on: bool = False
+
+
+#: What is read here of what a request is given besides the prompt.
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "model": (str, "a name"),
+    "thinking": (Mapping, "an object"),
+    "extra_headers": (Mapping, "an object"),
+    "betas": ((list, tuple), "a list"),
+}
+
+
+def arguments(
+    request: Request, more: Mapping[str, Any], *, reserve: int, final: bool, unbound: bool = True
+) -> dict[str, Any]:
+    """What `client.messages.create` and `.stream` take: the prompt with its breakpoints, and `more` from the caller.
+
+    Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
+    `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
+    it may call nothing. Raises: BadInput where `more` has what the session has.
+    """
+    if taken := [name for name in _PROMPT if name in more]:
+        raise BadInput(
+            f"{', '.join(taken)}: the session has it already", hint="give system and tools to Session.open, once"
+        )
+    made: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": min(reserve or MAX_TOKENS, MOST_WHOLE),
+        **request.body(marked="cache_control" not in more),
+        **more,
+    }
+    if not made["model"]:
+        raise BadInput("no model is named", hint="give one to Session.open, or to request")
+    if models.binds_thinking(made["model"]):
+        _bind(made, unbound)
+    if final and request.tools:
+        made["tool_choice"] = {"type": "none"}
+    return made
+
+
+def check(more: Mapping[str, Any]) -> None:
+    """Raises: BadInput where what a request is given besides the prompt cannot be read."""
+    for name, (kind, said) in _KINDS.items():
+        if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
+            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"give {said}, as the Messages API has it")
+
+
+def plain(given: object) -> Mapping[str, Any]:
+    """A message or block of the client as the dictionary that came over the wire; a dictionary as it is.
+
+    Raises: BadInput for anything else.
+    """
+    if isinstance(given, Mapping):
+        return given
+    to_dict = getattr(given, "to_dict", None)
+    if to_dict is None:
+        raise BadInput(f"this is no message and no block: {str(given)[:80]}", hint="give what the client gave")
+    made = to_dict(warnings=False)  # it warns of kinds of blocks that it does not know, and keeps them
+    assert isinstance(made, dict)
+    return made
+
+
+def reply(message: Mapping[str, Any]) -> Reply:
+    """How a message of the provider ended, what it calls and what it says.
+
+    Raises: BadInput for a message of somebody else.
+    """
+    if (role := message.get("role", "assistant")) != "assistant":
+        raise BadInput(f"this is no reply: its role is {str(role)[:40]!r}", hint="give what the client gave")
+    content = message.get("content")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    calls = tuple(block for block in blocks if block.get("type") == "tool_use")
+    stop = ending(message.get("stop_reason"), bool(calls))
+    return Reply(
+        stop=stop,
+        calls=calls,
+        text="".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
+        goes_on=stop in ("tools", "paused", "cut") or (bool(calls) and stop in ("length", "window")),
+    )
+
+
+def ending(stop_reason: object, calls: bool = False) -> Stop:
+    """Why a reply ended whose last word is `stop_reason`, and that has `calls` or not."""
+    return _STOPS.get(stop_reason, "tools" if calls else "done")
+
+
+def result(call: Mapping[str, Any], words: str, *, error: bool = False) -> dict[str, Any]:
+    """The block that answers a call."""
+    made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.get("id"), "content": words}
+    return {**made, "is_error": True} if error else made
+
+
+def _bind(made: dict[str, Any], unbound: bool) -> None:
+    thinking = made.get("thinking") or {"type": "adaptive"}
+    if thinking.get("type") == "between_tools" and unbound:
+        thinking = {"type": "adaptive"}
+    if thinking.get("type") not in ("adaptive", "enabled"):
+        return
+    made["thinking"] = {"block_binding": _DROP, **thinking}
+    if "betas" in made:  # the beta client has an argument for them
+        made["betas"] = list(dict.fromkeys([*made["betas"], BINDING]))
+        return
+    headers = {name.lower(): value for name, value in (made.get("extra_headers") or {}).items()}
+    betas = [*filter(None, map(str.strip, headers.get("anthropic-beta", "").split(",")))]
+    headers["anthropic-beta"] = ",".join(dict.fromkeys([*betas, BINDING]))
+    made["extra_headers"] = headers

@@ -1,0 +1,80 @@
+"""What a run may spend and what it has spent: one account for the agent, its helpers and the policy's model."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ctxvc.errors import BadInput
+from ctxvc.tokens import models
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """When a run ends by itself: after so many replies, or so many dollars (0: no such limit), helpers' included.
+
+    Raises: BadInput for dollars that are no amount.
+    """
+
+    steps: int = 100
+    dollars: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.dollars) and self.dollars >= 0):
+            raise BadInput(f"{self.dollars} is no amount of dollars", hint="give 0 for no limit, or more")
+
+    def check(self, model: str) -> None:
+        """Raises: BadInput where the limit of cost would stop nothing, since nobody knows what the model costs."""
+        if self.dollars and models.dollars(model, models.Usage()) is None:
+            raise BadInput(
+                f"no price is known for the model {model[:80]!r}: a limit of cost would stop nothing",
+                hint="leave --max-cost out and give --max-steps",
+            )
+
+
+class Spending:
+    """What the replies of a run took, as the provider counted it. Safe to use from several threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.replies = 0
+        self.usage = models.Usage()
+        self._limits = limits
+        self._asked = 0
+        self._dollars = 0.0
+        self._priced = True
+        self._lock = threading.Lock()
+
+    @property
+    def dollars(self) -> float | None:
+        """What it cost; None where a model without a price replied."""
+        return self._dollars if self._priced else None
+
+    def begin(self) -> Literal["steps", "cost"] | None:
+        """Counts a reply that is about to be asked for. Gives the limit that is reached instead, if one is."""
+        with self._lock:
+            if self._asked >= self._limits.steps:
+                return "steps"
+            if self._limits.dollars and self._dollars >= self._limits.dollars:
+                return "cost"
+            self._asked += 1
+        return None
+
+    def add(self, message: Mapping[str, Any], model: str, *, aside: bool = False) -> None:
+        """Adds what a message took. `model` is whose price counts where the one that replied has none.
+
+        What was asked `aside`, by a policy, costs the same and is no reply of the conversation.
+        """
+        reported = message.get("usage")
+        counted = reported.items() if isinstance(reported, Mapping) else ()
+        used = models.usage_of({name: count for name, count in counted if isinstance(count, int)})
+        cost = models.dollars(str(message.get("model") or model), used)
+        if cost is None:
+            cost = models.dollars(model, used)
+        with self._lock:
+            self.replies += not aside
+            self.usage += used
+            self._dollars += cost or 0.0
+            self._priced = self._priced and cost is not None

@@ -1,0 +1,239 @@
+"""The context tools as a model is told of them: names, descriptions, and what each takes.
+
+A tool is one type: its docstring is the description, its fields are the schema and what a call is read with. What is
+said of another tool is told only where that is there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ctxvc.core.policy import Terms
+from ctxvc.errors import BadInput
+from ctxvc.policies.episodes import delimiter
+
+#: What stands before the name of a context tool where the agent has a tool of that name itself.
+PREFIX = "context_"
+
+_IDS = "IDs as the dashboard lists them: B3, B5-B9, G2"
+
+
+def _says(description: str) -> msgspec.Meta:
+    return msgspec.Meta(description=description)
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a call of a context tool gives."""
+
+
+class Scope(Arguments, frozen=True, kw_only=True):
+    """Open a scope, a branch of this conversation, for a subtask, and go on there when this step ends. It has what is
+    pinned, the notes and the user's current message, not the other messages. Come back with goto."""
+
+    name: Annotated[str, _says("letters, digits, '.', '_' and '-'")]
+    note: Annotated[str, _says("why you leave: the task there")]
+    revision: Annotated[str, _says("begin with all that stood there, as in step:12")] = ""
+    with_messages: Annotated[bool, _says("take all messages along")] = False
+
+
+class Goto(Arguments, frozen=True, kw_only=True):
+    """Go to another scope, as it was left, when this step ends; your note is put there."""
+
+    name: Annotated[str, _says("scope to go to, as in main")]
+    note: Annotated[str, _says("what you bring along: results, findings")]
+
+
+class PlainNote(Arguments, frozen=True, kw_only=True):
+    """Write down what you learned. Notes stay in the context when other blocks leave it."""
+
+    text: str
+
+
+class WriteNote(Arguments, frozen=True, kw_only=True):
+    """Write down what you learned. Notes stay in the context when other blocks leave it."""
+
+    text: str
+    fold: Annotated[bool, _says("also take out what led to it: all since the last note or user message")] = False
+
+
+class Scopes(Arguments, frozen=True, kw_only=True):
+    """List the scopes of this conversation."""
+
+
+class Notes(Arguments, frozen=True, kw_only=True):
+    """List the notes of a scope, newest last."""
+
+    scope: Annotated[str, _says("default: the current one")] = ""
+
+
+class Archive(Arguments, frozen=True, kw_only=True):
+    """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
+
+    blocks: Annotated[str | list[str], _says(_IDS)]
+    index: Annotated[str, _says("what the stub says is in them, so that you can find it again")] = ""
+
+
+class Recover(Arguments, frozen=True, kw_only=True):
+    """Read a block, or a part of it, that is not in the context; of a group, list what is in it. A large block comes in
+    parts: the first line says how to get the next one."""
+
+    block: Annotated[str, _says("its address, as in B17, G3 or main:B17")]
+    lines: Annotated[str, _says("only these lines, as in 41:80")] = ""
+    chars: Annotated[str, _says("only these characters, as in 1:4000")] = ""
+    grep: Annotated[str, _says("only the lines that match this regular expression")] = ""
+
+
+class Restore(Arguments, frozen=True, kw_only=True):
+    """Put archived blocks back into the context, each at its place, if there is room."""
+
+    blocks: Annotated[str | list[str], _says(_IDS)]
+
+
+class Delete(Arguments, frozen=True, kw_only=True):
+    """Take blocks out of the context for good: you cannot get them back."""
+
+    blocks: Annotated[str | list[str], _says(_IDS)]
+    reason: Annotated[str, _says("why nobody will need them again")]
+
+
+class Delimiter(Arguments, frozen=True, kw_only=True):
+    """As `core.delimiter` describes it."""
+
+    action: str
+    name: str = ""
+    type: str = ""
+    dependencies: list[str] = []
+    description: str = ""
+
+
+class Search(Arguments, frozen=True, kw_only=True):
+    """Search all of this conversation, in the context or not, in every scope. Gives lines with the address of their
+    block, for recover."""
+
+    pattern: Annotated[str, _says("regular expression, matched line by line")]
+    ignore_case: bool = False
+
+
+#: Name → what a call gives. The order is that of the definitions.
+TOOLS: Mapping[str, type[Arguments]] = {
+    "scope": Scope,
+    "goto": Goto,
+    "note": WriteNote,
+    "scopes": Scopes,
+    "notes": Notes,
+    "archive": Archive,
+    "recover": Recover,
+    "restore": Restore,
+    "delete": Delete,
+    "delimiter": Delimiter,
+    "search": Search,
+}
+#: The tools that take less where a note archives nothing.
+_PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
+#: What is said of a tool where another one is there: tool → that one → the sentence.
+_BESIDE: Mapping[str, Mapping[str, str]] = {
+    "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
+    "delete": {"archive": "Prefer archive."},
+}
+
+_Given = TypeVar("_Given", bound=Arguments)
+
+
+def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The tools of a session as the Messages API takes them: the agent's `own`, then the context tools.
+
+    Those that `terms` name, all of them without terms; always in the same order. One whose name is taken by the agent
+    is called `context_NAME`. Give the list to `Session.open`: it stays the same for the whole session.
+    """
+    taken = {str(tool.get("name", "")) for tool in own}
+    given = kinds(terms)
+    made = [_definition(_free(name, taken), kind, _beside(name, given)) for name, kind in given.items()]
+    return [*map(dict, own), *made]
+
+
+def kinds(terms: Terms | None = None) -> dict[str, type[Arguments]]:
+    """The context tools that `terms` name, all of them without terms: name → what a call gives."""
+    named = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
+    return named if terms is None or terms.folds else named | {name: _PLAIN[name] for name in named if name in _PLAIN}
+
+
+def ours(tools: object, wanted: Collection[str]) -> dict[str, str]:
+    """Name in the definitions of a session → context tool, of those that are `wanted`.
+
+    A tool of the agent's own may have the name of one of these: it is told by what it takes.
+    """
+    held = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
+    found: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
+    for tool in held:
+        given = str(tool.get("name", ""))
+        name = given
+        while name.startswith(PREFIX):
+            name = name[len(PREFIX) :]
+        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in wanted]
+        if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
+            found[name] = given
+    return {given: name for name, given in found.items()}
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name = PREFIX + name
+    return name
+
+
+def _taken(tool: Mapping[str, Any]) -> object:
+    """What a tool takes, without the words about it, which change from version to version."""
+    return _bare(tool.get("input_schema"))
+
+
+def _bare(schema: object) -> object:
+    if isinstance(schema, dict):
+        told = {word: value for word, value in schema.items() if word != "description" or not isinstance(value, str)}
+        return {word: _bare(value) for word, value in told.items()}
+    return [_bare(value) for value in schema] if isinstance(schema, list | tuple) else schema
+
+
+def parsed(given: object, kind: type[_Given]) -> _Given:
+    """What a call gives; null counts as not given. Raises: BadInput, with what the tool takes."""
+    if isinstance(given, Mapping):
+        given = {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(given, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        wrong = "an argument is no text" if isinstance(error, UnicodeEncodeError) else str(error)
+        raise BadInput(wrong, hint=f"it takes {_takes(kind)}") from error
+
+
+def _takes(kind: type[Arguments]) -> str:
+    fields = msgspec.structs.fields(kind)
+    named = [field.name if field.required else f"{field.name} (optional)" for field in fields]
+    return ", ".join(named) or "no arguments"
+
+
+def _beside(name: str, given: Collection[str]) -> str:
+    return "".join(f" {words}" for other, words in _BESIDE.get(name, {}).items() if other in given)
+
+
+def _definition(name: str, kind: type[Arguments], more: str = "") -> dict[str, Any]:
+    if kind is Delimiter:
+        schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
+        return {**delimiter.DEFINITION, "name": name, "input_schema": schema}
+    _, made = msgspec.json.schema_components([kind])
+    schema = made[kind.__name__]
+    properties = {
+        field: {word: value for word, value in said.items() if word != "default"}
+        for field, said in schema["properties"].items()
+    }
+    return {
+        "name": name,
+        "description": " ".join(schema["description"].split()) + more,
+        "input_schema": {
+            "type": "object",
+            "properties": properties,
+            "required": schema["required"],
+            "additionalProperties": False,
+        },
+    }

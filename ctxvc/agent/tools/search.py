@@ -1,0 +1,112 @@
+"""A search of sessions for a model: few lines of each block that matches, with the address to read on at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby, islice
+
+import msgspec
+
+from ctxvc.core import display, patterns
+from ctxvc.core.ledger.block import Kind, State
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.inspection.bodies import Place, bodies, read
+from ctxvc.inspection.grep import Hit, Search
+from ctxvc.store.log.stored_session import Writer
+
+#: Lines that are shown, in all and of one block, the characters of each, and how many more blocks are counted.
+SHOWN = 20
+SHOWN_OF_BLOCK = 4
+WIDTH = 180
+COUNTED = 1_000
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A block that matches: its address as seen from where one is, and lines of it with their numbers.
+
+    `more` counts further lines of it.
+    """
+
+    address: str
+    kind: Kind
+    state: State
+    step: int
+    lines: tuple[tuple[int, str], ...]
+    more: int = 0
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+
+    `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
+    """
+
+    found: tuple[Found, ...]
+    blocks: int
+    more: int = 0
+    unfinished: str = ""
+
+
+def search(
+    session: Writer,
+    pattern: str,
+    *,
+    ignore_case: bool = False,
+    without: Collection[str] = (),
+    others: Iterable[Writer] = (),
+) -> Searched:
+    """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
+
+    Dashboards, what was deleted, and calls of the tools `without` with their results are left out.
+    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for a pattern that is none.
+    """
+    compiled = patterns.compiled(pattern, ignore_case=ignore_case)
+
+    def wanted(row: Row) -> bool:
+        return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
+
+    held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
+    looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    matching = groupby(looking, key=lambda hit: hit.places[0].address)
+    found: list[Found] = []
+    shown = 0
+    for _, inside in matching:
+        found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
+        shown += len(found[-1].lines)
+        if shown >= SHOWN:
+            break
+    more = sum(1 for _ in islice(matching, COUNTED))
+    return Searched(found=tuple(found), blocks=len(held), more=more, unfinished=unfinished(looking, len(held)))
+
+
+def unfinished(search: Search, blocks: int) -> str:
+    """How far a search of so many blocks came, and what to do, where it did not come to its end; else empty."""
+    if search.slow is None:
+        return ""
+    skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""
+    reached = f"{search.searched + search.skipped:,} of {blocks:,} blocks were searched{skipped}"
+    return f"{search.slow}: {reached}; {search.slow.hint}"
+
+
+def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
+    return session, sorted(session.scopes(), key=lambda name: name != session.scope)
+
+
+def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
+    """Of several places of a body, the nearest, and of these one where it is in the prompt."""
+
+    def distance(place: Place) -> tuple[bool, bool, bool]:
+        return place.session != session.name, place.scope != session.scope, not place.row.present
+
+    place = min(lines[0].places, key=distance)
+    away, elsewhere, _ = distance(place)
+    where = f"{place.session}/{place.scope}:" if away else f"{place.scope}:" if elsewhere else ""
+    return Found(
+        address=where + place.row.handle,
+        kind=place.row.kind,
+        state=place.row.state,
+        step=place.row.step,
+        lines=tuple((hit.line, display.one_line(hit.text, WIDTH)) for hit in lines),
+        more=more,
+    )

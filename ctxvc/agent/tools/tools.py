@@ -1,0 +1,271 @@
+"""What the context tools do on a session, and what they answer: short, and with a way on where something is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from ctxvc.agent.tools import definitions as tools
+from ctxvc.agent.tools.definitions import TOOLS, Arguments, parsed
+from ctxvc.agent.tools.search import COUNTED, search
+from ctxvc.core import display as text
+from ctxvc.core.plan import selection
+from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.prompt import stub
+from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
+from ctxvc.policies.episodes import delimiter, graph
+from ctxvc.policies.episodes.delimiter import Declared
+from ctxvc.session.session import Note, Session
+from ctxvc.store import revision
+
+#: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
+#: (`Terms.freeing`), what it notes before, and the marks by which a policy makes room.
+FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter"})
+
+#: Characters of an error, of a list of notes, and of a note.
+ERROR = 380
+NOTES = 4_000
+NOTE = 4_000
+#: Scopes that are listed, and characters that are shown of a note.
+SCOPES = 40
+SHOWN = 400
+#: Problems that an answer names.
+_NAMED = 3
+#: Tokens of a recovered part that its place in the request may take beside it.
+_SPARE = 16
+#: Tokens that are left for what else a step's calls are answered.
+_MARGIN = 512
+#: What our words say for the command line, and what they say to a model, which has tools with arguments.
+_FLAGS = (
+    (re.compile(r"-F looks for it as a fixed text"), "put a backslash before each sign that stands for itself"),
+    (re.compile(r"give it with -m"), "say it in the call"),
+    (re.compile(r"`ctxvc status --all` lists"), "the dashboard lists"),
+    (re.compile(r"(: |, or )?recover \S+ --file( has them| writes it, )?"), ""),
+    (re.compile(r"^use (one of )?--(lines|grep) (and|with) --(lines|chars)$"), r"use \1\2 \3 \4"),
+    (re.compile(r"(^|next: )(recover \S+) --grep "), r"\1\2 grep "),
+    (re.compile(r" --(lines|chars)(?= [0-9]*:[0-9]*\]?$)"), r" \1"),
+)
+_COMMAND = re.compile(r"`ctxvc ([a-z-]+)([^`]*)`")
+#: What the model can mend; everything else is for the one who runs the agent.
+_ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a tool says. An error names what was wrong and what to do."""
+
+    text: str
+    error: bool = False
+
+
+class Tools:
+    """The context tools on a session. Calls of one step share the room that there is for what is read out.
+
+    `names` are those of the session's definitions, each with the context tool that it is; `terms` are those of its
+    policy, with the tools that it really has.
+    """
+
+    def __init__(self, session: Session) -> None:
+        wanted = TOOLS if session.policy is None else session.terms.tools
+        self.names = tools.ours(revision.now(session.writer).tools, wanted)
+        held = tuple(self.names.values())
+        self.terms = msgspec.structs.replace(session.terms, tools=held, handles="recover" in held)
+        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in held}
+        self._session = session
+        # By call, what the session does not know of before the call's result is in.
+        self._read_out: dict[str, int] = {}  # tokens
+        self._marked: dict[str, Declared] = {}  # episodes
+
+    def taken_in(self, calls: Iterable[str]) -> None:
+        """The results of these calls are in the session now."""
+        for call in calls:
+            self._read_out.pop(call, None)
+            self._marked.pop(call, None)
+
+    def begin(self) -> None:
+        """A new reply: nobody waits for the results of earlier calls any more."""
+        self._read_out, self._marked = {}, {}
+
+    def answer(self, name: str, given: object, call: str) -> Answer:
+        """Does what the call with this id asks of the tool `name`. Hostile arguments are answered as any others.
+
+        Raises: CtxvcError where not even the session can go on, as with a full disk.
+        """
+        try:
+            return Answer(self._done(parsed(given, self._kinds[name]), call))
+        except _ANSWERED as error:
+            return failed(error, self._kinds)
+
+    def _done(self, given: Arguments, call: str) -> str:
+        session = self._session
+        match given:
+            case tools.Scope():
+                _bounded("note", given.note)
+                session.open_scope(given.name, given.note, revision=given.revision, with_messages=given.with_messages)
+                return self._moved(given.name)
+            case tools.Goto():
+                _bounded("note", given.note)
+                session.goto(given.name, given.note)
+                return self._moved(given.name)
+            case tools.WriteNote():
+                return self._note(given.text, fold=given.fold)
+            case tools.PlainNote():
+                return self._note(given.text)
+            case tools.Scopes():
+                return self._scopes()
+            case tools.Notes():
+                return self._notes(given.scope)
+            case tools.Archive():
+                return self._changed("archived", session.archive(given.blocks, given.index))
+            case tools.Restore():
+                return self._changed("restored", session.restore(given.blocks))
+            case tools.Delete():
+                return self._changed("deleted", session.delete(given.blocks, given.reason))
+            case tools.Recover():
+                return self._recovered(given, call)
+            case tools.Search():
+                return self._found(given)
+            case tools.Delimiter():
+                return self._delimited(given, call)
+        raise NotImplementedError(type(given).__name__)
+
+    # --- scopes and notes
+
+    def _moved(self, name: str) -> str:
+        if self._session.writer.switching:
+            return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
+        return f"You are in {name}."
+
+    def _note(self, words: str, *, fold: bool = False) -> str:
+        _bounded("text", words)
+        made = self._session.note(words, fold=fold)
+        folded = f"; archived {len(made.archived)} blocks, {made.freed:,} tokens freed" if made.archived else ""
+        return f"Noted as {made.block}{folded}."
+
+    def _scopes(self) -> str:
+        session = self._session
+        names = session.scopes()
+        lines = [f"{len(names) - SCOPES} more"] if len(names) > SCOPES else []
+        for name in reversed(names[:SCOPES]):
+            ledger = session.ledger(name)
+            here, parent = ("* " if name == session.scope else "  "), ledger.meta.parent
+            origin = f", from {parent}" if parent else ""
+            lines.append(f"{here}{name}: {ledger.meta.counters.step} steps, {len(ledger)} blocks{origin}")
+        return "\n".join(reversed(lines))
+
+    def _notes(self, scope: str) -> str:
+        held = self._session.notes(scope)
+        shown: list[str] = []
+        room = NOTES
+        for note in reversed(held):
+            line = _note_line(note)
+            room -= len(line) + 1
+            if room < 0:
+                way = ": recover their blocks" if "recover" in self._kinds else ""
+                shown.append(f"({len(held) - len(shown)} older{way})")
+                break
+            shown.append(line)
+        return "\n".join(reversed(shown)) or f"There are no notes in {scope or self._session.scope}."
+
+    # --- what is in the context
+
+    def _changed(self, verb: str, done: Rehearsal) -> str:
+        """What a changing verb did. Raises: Refused where it did nothing."""
+        left_out = _problems(done)
+        if not done:
+            raise Refused(f"nothing was {verb}: {left_out or 'it is so already'}")
+        targets = selection.ranges([target for action in done.done for target in action.targets])
+        named = ", ".join(targets[:12]) + (f" and {len(targets) - 12} more" if len(targets) > 12 else "")
+        made = [group.id for group in done.groups if group.members and group.id not in done.rolled]
+        grouped = f" as {', '.join(made)}" if made and verb == "archived" else ""
+        freed = f"{done.freed:,} tokens freed" if done.freed >= 0 else f"{-done.freed:,} tokens added"
+        used = f"{self._session.used():,} of {self._session.budget.effective:,} tokens are used"
+        words = f"{verb.capitalize()} {named}{grouped}: {freed}; {used}."
+        return f"{words} Left out: {left_out}." if left_out else words
+
+    def _recovered(self, given: tools.Recover, call: str) -> str:
+        most = self._room()
+        if most <= 0:
+            raise Refused("there is no room to read anything", hint=self.terms.room)
+        part = self._session.recover(
+            given.block, lines=given.lines, chars=given.chars, grep=given.grep or None, most=most
+        )
+        self._read_out[call] = part.tokens + _SPARE
+        return f"{for_model(part.header)}\n{part.content}"
+
+    def _room(self) -> int:
+        """The tokens, as we count, that may still be read out in this step."""
+        view = self._session.view()
+        free = view.budget.guard - self._session.used() - view.calibrated(sum(self._read_out.values()))
+        return free * 1000 // max(1, view.calibration[0]) - _MARGIN
+
+    # --- episodes
+
+    def _delimited(self, given: tools.Delimiter, call: str) -> str:
+        """The receipt of a mark that counts. Raises: BadInput for one that does not."""
+        view = self._session.view()
+        told = graph.known(view.ledger, view.words)
+        told.update((mark.name, mark) for mark in self._marked.values())
+        verdict = delimiter.judge(msgspec.structs.asdict(given), told)
+        if verdict.episode is None:
+            raise BadInput(verdict.text)
+        self._marked[call] = verdict.episode
+        return verdict.text
+
+    # --- search
+
+    def _found(self, given: tools.Search) -> str:
+        writer = self._session.writer
+        writer.refresh()
+        # What these tools were asked and answered is left out: a search would find itself.
+        searched = search(writer, given.pattern, ignore_case=given.ignore_case, without=self.names)
+        lines: list[str] = []
+        for each in searched.found:
+            lines += [f"{each.address} {each.kind}, {each.state}, line {line}: {words}" for line, words in each.lines]
+            if each.more:
+                lines.append(f"  (and {each.more:,} further lines of it)")
+        if searched.more:
+            many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
+            lines.append(f"({many} further blocks match: search for something narrower)")
+        if searched.unfinished:
+            lines.append(f"({searched.unfinished})")
+        return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
+
+
+def _commands(words: str) -> set[str]:
+    return {name for name, _ in _COMMAND.findall(words)}
+
+
+def for_model(words: str) -> str:
+    """A hint or heading of ours without what only the command line takes."""
+    for said, instead in _FLAGS:
+        words = said.sub(instead, words)
+    return words
+
+
+def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
+    """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
+    clauses = for_model(error.hint).split("; ")
+    # The model has no shell of ours: of a command it is told where it has a tool of that name.
+    hint = "; ".join(_COMMAND.sub(r"\1\2", clause) for clause in clauses if _commands(clause).issubset(names))
+    said = text.one_line(str(error), ERROR - 100)
+    return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
+
+
+def _bounded(what: str, words: str) -> None:
+    """Raises: BadInput for a text that would take the place of what it is about."""
+    if len(words) > NOTE:
+        raise BadInput(
+            f"{what} has {len(words):,} characters and {NOTE:,} are allowed", hint="say it shorter, or in several notes"
+        )
+
+
+def _problems(done: Rehearsal) -> str:
+    texts = list(dict.fromkeys(problem.text for problem in done.problems))
+    more = f" and {len(texts) - _NAMED} other reasons" if len(texts) > _NAMED else ""
+    return stub.escaped("; ".join(texts[:_NAMED]), 260) + more
+
+
+def _note_line(note: Note) -> str:
+    return f"{note.block} step {note.step}: {text.one_line(note.text, SHOWN)}"

@@ -1,0 +1,167 @@
+"""What a model is told of what it cannot see any more: after a compaction, and at the start of a new session.
+
+The words are facts, each with a handle that resolves. All of them came from a recording: none can break its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ctxvc.claude_code.event import MOST, OFFERED
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import speaks
+from ctxvc.core.prompt import stub, truncation
+
+#: Shares of the room: what notes and a person's own words may take at most. Results take what is left.
+_NOTES = 0.35
+_WORDS = 0.25
+_NOTE = 600
+_LINE = 200
+#: What an output that was cut is taken to have at least, in bytes: shorter ones no host cuts.
+_CUT = 30_000
+
+Body = Callable[[Row], bytes]
+
+
+def after_compaction(ledger: Ledger, body: Body, most: int = MOST) -> str:
+    """The notes, and the handles of what the host's compaction takes out of the prompt, or just took.
+
+    At most `most` characters; what does not fit is counted. Empty where nothing is recorded yet.
+    """
+    group = _newest(ledger)
+    gone = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
+    if not gone:
+        return ""
+    # Before the host says what it took, it may still keep some of it.
+    most_of_all, whole = ("", f" as {group.id}") if group else ("up to ", "")
+    head = [
+        f"[ctxvc] This conversation is recorded as {ledger.meta.session}/{ledger.meta.scope}. The compaction took "
+        f"{most_of_all}{len(gone)} blocks ({display.human_bytes(sum(row.bytes for row in gone))}) out of the "
+        f"prompt{whole}. Each is stored byte for byte under its handle:",
+        f"`ctxvc recover B17 --session {ledger.meta.session}` reads one, also in parts; `ctxvc grep WORDS` finds one; "
+        "the tools recover and search of the MCP server do the same.",
+    ]
+    calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
+    page = _Page(most, head)
+    page.part("Notes, the newest last:", _notes(ledger, body), _NOTES, newest=True)
+    page.part("What the person said:", _lines(row for row in gone if _spoken(row)), _WORDS, newest=True)
+    results = [row for row in gone if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
+    page.chosen(
+        "Results and files, the largest of them in their order:",
+        {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in results},
+    )
+    more = f"`ctxvc recover {group.id}` lists all." if group else "`ctxvc log` and `ctxvc show` list all."
+    page.line(more)
+    return page.text
+
+
+def at_startup(ledger: Ledger, body: Body, most: int = OFFERED) -> str:
+    """What a new session may know of this one: its notes, its last prompt, and what had left it. `most` characters."""
+    source = ledger.meta.source
+    title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
+    name = f"{ledger.meta.session}/{ledger.meta.scope}"
+    head = [
+        f"[ctxvc] The session before this one in the project is recorded as {name}{title}: "
+        f"{ledger.meta.counters.step} steps, {len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` "
+        "reads a block of it.",
+    ]
+    page = _Page(most, head)
+    spoken = [row for row in ledger.rows() if _spoken(row)]
+    notes = _notes(ledger, body)
+    if not (spoken or notes):
+        return ""
+    page.part("Its notes, the newest last:", notes, 0.6, newest=True)
+    page.part("The last that the person said:", _lines(spoken[-1:]), 0.3, newest=True)
+    away = [row for row in ledger.rows() if row.stub and not row.present and not row.group]
+    groups = [_group(group) for group in ledger.groups.values() if not group.group]
+    page.part("What had left its prompt:", [*groups, *_lines(away)], 1.0, newest=True)
+    return page.text
+
+
+class _Page:
+    """Lines, of which no more are taken than there is room for."""
+
+    def __init__(self, most: int, head: Sequence[str]) -> None:
+        self.most = most
+        self.text = "\n".join(head)
+
+    @property
+    def left(self) -> int:
+        # Room for a line that says what did not fit, and for the last one.
+        return self.most - len(self.text) - 160
+
+    def line(self, words: str) -> None:
+        if len(self.text) + 1 + len(words) <= self.most:
+            self.text += f"\n{words}"
+
+    def part(self, title: str, lines: Sequence[str], share: float, *, newest: bool) -> None:
+        """A titled list that takes at most `share` of the room that is left; of more lines the newest."""
+        room = int(self.left * share) - len(title) - 2
+        taken: list[str] = []
+        for line in reversed(lines) if newest else lines:
+            if room < len(line) + 1:
+                break
+            room -= len(line) + 1
+            taken.append(line)
+        if taken:
+            older = len(lines) - len(taken)
+            shown = [*([f"(+{older} older)"] if older else []), *(reversed(taken) if newest else taken)]
+            self.line("\n".join(["", title, *shown]))
+
+    def chosen(self, title: str, lines: Mapping[int, tuple[int, str]]) -> None:
+        """The lines of the largest that fit, in their own order. `lines`: number → size, line."""
+        room = self.left - len(title) - 2
+        fit: list[int] = []
+        for number, (_, line) in sorted(lines.items(), key=lambda item: item[1][0], reverse=True):
+            room -= len(line) + 1
+            if room < 0:
+                break
+            fit.append(number)
+        if fit:
+            more = len(lines) - len(fit)
+            shown = [lines[number][1] for number in sorted(fit)]
+            self.line("\n".join(["", title, *shown, *([f"(+{more} smaller)"] if more else [])]))
+
+
+def _newest(ledger: Ledger) -> Group | None:
+    """The group of the host's newest compaction, where nobody has replied since."""
+    groups = [group for group in ledger.groups.values() if group.removed_by == "host" and not group.group]
+    if not groups:
+        return None
+    newest = max(groups, key=lambda group: int(group.id[1:]))
+    last = max((int(block[1:]) for block in newest.summary), default=0)
+    since = next((row for row in ledger.backwards() if row.role == "assistant"), None)
+    return newest if since is None or since.number < last or since.group == newest.id else None
+
+
+def _notes(ledger: Ledger, body: Body) -> list[str]:
+    return [
+        f"- {row.id}, step {row.step}: {display.one_line(display.decode(body(row)), _NOTE)}"
+        for row in ledger.rows()
+        if row.kind == "note" and row.state not in ("pruned", "deleted")
+    ]
+
+
+def _spoken(row: Row) -> bool:
+    return row.kind == "user" and speaks(row.kind, row.role, row.origin)
+
+
+def _lines(rows: Iterable[Row]) -> list[str]:
+    return [_line(row) for row in rows]
+
+
+def _line(row: Row, call: Row | None = None) -> str:
+    """A row in a line; of a result also what its call asked for."""
+    what = f"{row.kind} of {stub.escaped(row.tool, 40)}" if row.tool else row.kind
+    label = stub.escaped(stub.arguments(call) or row.label, 100)
+    size = display.human_bytes(row.bytes) + (" shown, kept whole" if truncation.whole(row) else "")
+    return display.one_line(f"- {row.handle}, step {row.step}, {what}, {size}: {label}", _LINE)
+
+
+def _weight(row: Row) -> int:
+    return max(row.bytes, _CUT) if truncation.whole(row) else row.bytes
+
+
+def _group(group: Group) -> str:
+    return display.one_line(f"- {group.id}, level {group.level}: {stub.escaped(group.label, 80)}", _LINE)

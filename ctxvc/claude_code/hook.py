@@ -1,0 +1,134 @@
+"""A hook's work: the host's words become a request for the recorder, and what the host is to be told comes back.
+
+It is done with every step of a session, so it loads next to nothing; what takes time is left to a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ctxvc.claude_code import event as hooks
+from ctxvc.claude_code import requests, settings
+from ctxvc.claude_code.event import Told
+from ctxvc.errors import Conflict
+from ctxvc.recording import log, places
+from ctxvc.store import contained
+from ctxvc.store.locks import locked
+
+#: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
+RECORDING = "CTXVC_RECORDING"
+OFFER = "CTXVC_OFFER"
+#: Characters of a tool's output above which the model is shown its beginning and end only.
+LONGEST = "CTXVC_LONGEST_OUTPUT"
+#: Started as this event, the program is the recorder.
+RECORD = "record"
+#: Set by the host for the hooks of a plugin.
+PLUGIN = "CLAUDE_PLUGIN_ROOT"
+#: Seconds that the end of a compaction waits for the recorder at most, which mostly was done long before.
+PATIENCE = 0.08
+
+
+def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
+    """What the host reads on stdout: mostly nothing. Never fails: what went wrong stands in the log."""
+    store: Path | None = None
+    try:
+        said = hooks.told(data, event)
+        if said is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+            return b""
+        folder = Path(env.get("CLAUDE_PROJECT_DIR") or said.folder or ".").absolute()
+        store = _store(folder, env)
+        if event == "statusline":
+            from ctxvc.claude_code import statusline
+
+            return statusline.line(said.fields, store, color="NO_COLOR" not in env).encode()
+        return _answer(said, store, folder, env)
+    # The boundary: whatever it is, the host goes on.
+    except Exception as error:
+        if store:
+            log.note(store, event, f"{type(error).__name__}: {error}")
+        return b""
+
+
+def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
+    """The store that is meant, if it is there."""
+    named = env.get("CTXVC_STORE")
+    if not named:
+        return places.find(folder)
+    path = Path(named).absolute()
+    return path if places.is_store(path) else None
+
+
+def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:
+    request = hooks.request(said)
+    if request is None:
+        return b""
+    starts = request.event == "SessionStart" and request.detail == "startup"
+    lacking = _lacking(env) if starts else ""
+    if store is None:
+        if not (env.get("CTXVC_STORE") or settings.recorded_here(folder)):
+            return b""
+        _start([str(folder), requests.encoded(request).decode()])
+        return hooks.context(said.event, "", lacking)
+    told = ""
+    if request.event == "PreCompact":
+        places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
+    if request.resumes and (told := hooks.handed_back(store, request.transcript, 0)):
+        request = request._replace(detail="compacted")  # what was to be made is made
+    requests.post(store, request)
+    if not _runs(store):
+        _start([str(store)])
+    if request.resumes:
+        told = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
+    elif starts and env.get(OFFER):
+        told = _offer(store)
+    elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
+        from ctxvc.claude_code import truncate
+
+        return truncate.swapped(said.fields, int(longest), store)
+    return hooks.context(said.event, told, lacking)
+
+
+def _lacking(env: Mapping[str, str]) -> str:
+    """What the person is told where the plugin's tools cannot be served."""
+    if not env.get(PLUGIN):
+        return ""
+    from importlib.util import find_spec
+
+    if find_spec("mcp"):
+        return ""
+    return "ctxvc records this session; its tools (recover, search, note) need: pip install 'ctxvc[mcp]'"
+
+
+def _offer(store: Path) -> str:
+    try:
+        return places.sealed(store, places.offer(store)).decode("utf-8", "replace")[: hooks.OFFERED]
+    except FileNotFoundError:
+        return ""
+
+
+def _runs(store: Path) -> bool:
+    """Whether a recorder does what is asked of the store."""
+    contained.make_folder(store, "ctxvc/hooks")  # through no link
+    try:
+        with locked(places.lock(store), timeout=0):
+            return False
+    except Conflict:
+        return True
+
+
+def _start(words: Sequence[str]) -> None:
+    """A recorder that outlives this process, its host and their terminal."""
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # the host waits until nobody holds its pipes
+            os.dup2(nothing, stream)
+        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *words])  # noqa: S606 - it is us
+    finally:
+        os._exit(1)

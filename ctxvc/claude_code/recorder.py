@@ -1,0 +1,187 @@
+"""The process beside the host: it does what hooks asked, one transcript at a time, and ends when nobody asks any more.
+
+There is at most one for a store. Being killed costs nothing: a request goes when it is done, and the transcript is
+where the host wrote it. What cannot be done is logged and set aside, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import time as clock
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ctxvc.claude_code import event, handoff, requests
+from ctxvc.claude_code.requests import Request
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.recording import log, places
+from ctxvc.recording.files import Follower, Outcome
+from ctxvc.store import contained
+from ctxvc.store.locks import locked
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import Store
+
+#: What Claude Code's hooks name is never anything else.
+FORMAT = "claude-code"
+#: Seconds that a recorder waits for more before it ends: what a start costs is then rarely paid in a session.
+LINGER = 20.0
+#: Seconds between two looks.
+_PAUSE = 0.05
+#: A transcript is read from its start each time. That may take one part in so many of the time, and where nobody waits
+#: for it, it waits; at most so many seconds.
+_SHARE = 20
+_LONGEST = 30.0
+#: Seconds that a new recorder waits for the lock: another may be about to end.
+_PATIENCE = 0.5
+#: So often a request is tried again whose session another writer holds.
+_TRIES = 3
+
+
+def work(path: Path, *, linger: float = LINGER) -> None:
+    """Does what is asked of the store at `path` until nothing has been asked for `linger` seconds.
+
+    Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
+    the store is opened anew.
+    """
+    contained.make_folder(path, "ctxvc/hooks")
+    while requests.pending(path):
+        try:
+            with locked(places.lock(path), timeout=_PATIENCE):
+                with Store(path) as store:
+                    for folder in store.remaining:
+                        log.note(path, "purge", f"finished; {folder} may still have what it erased")
+                    _Recorder(store).run(linger)
+        except Conflict:
+            return
+
+
+def again(path: Path) -> list[Request]:
+    """Does what waits and what was set aside, now; gives what cannot be done still. Raises: CtxvcError, OSError."""
+    requests.ask_again(path)
+    work(path, linger=0)
+    return [request for _, request in requests.aside(path)]
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A transcript, and when reading it again would take too much of the time."""
+
+    follower: Follower
+    due: float = 0.0
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class _Recorder:
+    store: Store
+    held: dict[str, _Followed] = field(default_factory=dict)
+    surprised: bool = False
+
+    def run(self, linger: float) -> None:
+        last = clock.monotonic()
+        while True:
+            asked = requests.pending(self.store.path)
+            for transcript, group in _by_transcript(asked).items():
+                if self._due(transcript, [request for _, request in group]):
+                    self._serve(transcript, group)
+                    last = clock.monotonic()
+                if self.surprised:
+                    return
+            if not asked and clock.monotonic() - last > linger:
+                return
+            clock.sleep(_PAUSE)
+
+    def _due(self, transcript: str, asked: Sequence[Request]) -> bool:
+        followed = self.held.get(transcript)
+        return followed is None or any(each.urgent for each in asked) or clock.monotonic() >= followed.due
+
+    def _serve(self, transcript: str, group: Sequence[tuple[Path, Request]]) -> None:
+        """Does what was asked about one transcript, or sets it aside; it stays where another writer is in the way."""
+        asked = [request for _, request in group]
+        followed = self.held.get(transcript)
+        if followed is None:
+            followed = self.held[transcript] = _Followed(Follower(self.store, Path(transcript), FORMAT))
+        began = clock.monotonic()
+        try:
+            done = self._record(followed.follower, transcript, asked)
+        except Conflict as error:
+            followed.tries += 1
+            followed.due = clock.monotonic() + 1
+            if followed.tries < _TRIES:
+                return
+            done = self._failed(asked, error)
+        except (CtxvcError, OSError) as error:
+            done = self._failed(asked, error)
+        # The boundary: whatever is wrong with one transcript, the others are recorded.
+        except Exception as error:
+            done = self._failed(asked, error)
+            self.surprised = True
+        followed.tries = 0
+        if done:
+            places.remove(self.store.path, places.aside(self.store.path, transcript))
+        else:
+            requests.set_aside(self.store.path, asked[-1])
+        took = clock.monotonic() - began
+        followed.due = clock.monotonic() + min(_SHARE * took, _LONGEST)
+        if any(request.last for request in asked):
+            del self.held[transcript]
+        for path, _ in group:
+            places.remove(self.store.path, path)
+
+    def _record(self, follower: Follower, transcript: str, asked: Sequence[Request]) -> bool:
+        """Whether all of it could be recorded. Raises: CtxvcError, OSError."""
+        if not follower.path.exists():
+            return True  # a session in which nothing was said yet
+        done = True
+        last = any(request.last for request in asked)
+        for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in asked)):
+            if outcome.error:
+                done = self._failed(asked, outcome.error, outcome)
+        if not follower.session:
+            return done
+        writer = self.store.writer(follower.session)
+        try:
+            self._tell(writer, transcript, asked)
+        finally:
+            writer.leave()
+        return done
+
+    def _tell(self, writer: Writer, transcript: str, asked: Sequence[Request]) -> None:
+        """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
+        path, ledger = self.store.path, writer.ledger()
+        places.write_sealed(path, places.standing(path, transcript), _standing(ledger, writer))
+        gone = handoff.after_compaction(ledger, writer.body, event.MOST - len(event.UNFINISHED)).encode()
+        places.write_sealed(path, places.so_far(path, transcript), gone)
+        if any(request.compacts for request in asked):
+            places.write_sealed(path, places.handoff(path, transcript), gone)
+        if any(request.last for request in asked):
+            places.write_sealed(path, places.offer(path), handoff.at_startup(ledger, writer.body).encode())
+
+    def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
+        where = outcome.path if outcome else asked[-1].transcript
+        log.note(self.store.path, asked[-1].event, f"{where}: {log.words(error)}")
+        return False
+
+
+def _by_transcript(asked: Sequence[tuple[Path, Request]]) -> dict[str, list[tuple[Path, Request]]]:
+    groups: dict[str, list[tuple[Path, Request]]] = {}
+    for path, request in asked:
+        groups.setdefault(request.transcript, []).append((path, request))
+    return groups
+
+
+def _standing(ledger: Ledger, writer: Writer) -> bytes:
+    rows = list(ledger.rows())
+    told = {
+        "session": ledger.meta.session,
+        "scope": ledger.meta.scope,
+        "steps": ledger.meta.counters.step,
+        "blocks": len(rows),
+        "left": sum(not row.present for row in rows),
+        "notes": sum(row.kind == "note" for row in rows),
+        "waiting": writer.waiting(),
+    }
+    return json.dumps(told).encode()

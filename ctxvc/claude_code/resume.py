@@ -1,0 +1,338 @@
+"""A revision as a session file that Claude Code goes on from with `--resume`.
+
+As far as the transcript that the revision was recorded from comes to the same prompt, its own lines are used: with
+what the host attached and how it was shown, so that the provider still takes the thinking in them. The rest is written
+anew, as the model would see it, and without thinking: that is bound to what stood before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.claude_code import transcript
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
+from ctxvc.core.prompt.sanitise import Words, valid
+from ctxvc.core.secrets.redact import Redactor
+from ctxvc.errors import BadInput, Refused
+from ctxvc.store import purged, revision
+from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.store import Store
+
+#: The release whose form is written where the revision came from no other.
+_VERSION = "2.1.329"
+_NAMESPACE = uuid.UUID("6f0f2b52-6a0c-5d0c-9f0e-6c1d0a3c8f11")
+#: Lines that speak of another file than the one they would stand in: titles, the newest prompt and leaf, saved states
+#: of edited files, what was spent, and copies of requests.
+_LEFT_OUT = frozenset(
+    {"ai-title", "api-request", "api-request-blob", "api-request-shape", "cost-state", "custom-title"}
+    | {"file-history-snapshot", "last-prompt", "summary"}
+)
+_STEP = re.compile(r"step ([0-9]+):")
+_RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
+_LONGEST_TITLE = 120
+#: The latest time that is written, in seconds: a recording may claim any.
+_LATEST = 250_000_000_000
+
+_Fields = dict[str, Any]
+_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Resumable(msgspec.Struct, frozen=True, kw_only=True):
+    """A session file. `session` is its id, which must be its name too.
+
+    `kept` counts the recorded transcript's lines in it, `written` those that were made. `thinking` counts the blocks of
+    thinking that the revision has and the file has not.
+    """
+
+    session: str
+    data: bytes
+    kept: int
+    written: int
+    thinking: int
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """What is known of a step's reply: its time in seconds since 1970, the model and the provider's counts."""
+
+    time: int
+    model: str
+    usage: Mapping[str, int]
+
+
+def resumable(
+    store: Store, moment: Snapshot, folder: Path, *, recorded: Path | None = None, copy: int = 0
+) -> Resumable:
+    """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
+
+    `recorded` is the transcript that it was imported from, where that is still there: its lines are kept as far as the
+    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept: nobody
+    knows where else they have it. `copy` tells one file of a revision from another. Raises: BadInput where `recorded`
+    cannot be read, Refused where nothing was said yet, or where the file, imported again, would not give the same
+    messages.
+    """
+    ledger = moment.ledger
+    shown = pieces(outline(ledger), moment.bodies)
+    wanted, safe = valid(shown), sendable(shown)
+    if not wanted:
+        raise Refused("nothing was said yet at this revision", hint="`ctxvc log` lists the others")
+    history = list(revision.history(store, moment.commit))
+    rewritten = set(purged.commits(store).values())
+    if any(entry.commit in rewritten for entry in history):
+        recorded = None
+    redactor = store.redaction.of(moment.session)
+    calls, began = _calls(history), _at(history[-1].time)
+    reason = ""
+    for same, end in dict.fromkeys((_unedited(ledger, recorded, wanted), (0, 0))):
+        session = str(uuid.uuid5(_NAMESPACE, _name(moment, end, copy)))
+        envelope = _envelope(moment, session, folder)
+        lines = list(_kept(recorded, end, session, folder, redactor)) if recorded and end else []
+        rest = [piece for piece in safe[same:] if piece.kind != "thinking"]
+        made = [*_Writer(envelope, ledger, calls, began, lines).lines(rest), _title(moment, session)]
+        exported = Resumable(
+            session=session,
+            data=b"".join(wire.compact(line) + b"\n" for line in (*lines, *made)),
+            kept=len(lines),
+            written=len(made),
+            thinking=sum(piece.kind == "thinking" for piece in safe[same:]),
+        )
+        reason = _difference(exported, [*wanted[:same], *rest])
+        if not reason:
+            return exported
+    raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint="--format anthropic writes it")
+
+
+def _name(moment: Snapshot, end: int, copy: int) -> str:
+    last = moment.ledger.last()
+    newest = f"{last.id}@{last.sha256}" if last else ""
+    return "\0".join((moment.session, moment.scope, moment.commit, newest, str(moment.waiting), str(end), str(copy)))
+
+
+def _unedited(ledger: Ledger, recorded: Path | None, wanted: list[Piece]) -> tuple[int, int]:
+    """How many pieces of the prompt the recorded transcript comes to, and at which byte it is to be cut for them."""
+    source = ledger.meta.source
+    if recorded is None or source is None:
+        return 0, 0
+    return transcript.common(transcript.prompt(transcript.Part(recorded, source.offset)), wanted)
+
+
+def _difference(exported: Resumable, wanted: list[Piece]) -> str:
+    """What would be another message if the file were imported; empty where all would be the same."""
+    held = transcript.Held(Path(f"{exported.session}.jsonl"), exported.data)
+    try:
+        found = [standing.piece for standing in transcript.prompt(held)]
+    except BadInput as error:
+        return str(error)
+    ours, theirs = _messages(wanted), _messages(found)
+    if ours == theirs:
+        return ""
+    pairs = zip(ours, theirs, strict=False)
+    at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(theirs)))
+    return f"message {at + 1} of {len(ours)} would come back as another one"
+
+
+def _messages(content: list[Piece]) -> Any:
+    return formats.anthropic(formats.Prompt(pieces=content))["messages"]
+
+
+# --- the host's own lines
+
+
+def _kept(
+    recorded: Path, end: int, session: str, folder: Path, redactor: Redactor | None
+) -> Iterator[dict[str, msgspec.Raw]]:
+    """The transcript's lines up to a byte, as lines of another session; sub-agents' turns are left out."""
+    for line in transcript.Part(recorded, end).lines():
+        fields = _fields(redactor.body(line.data, "json") if redactor else line.data)
+        if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
+            continue
+        cwd = _value(fields, "cwd")
+        if isinstance(cwd, str) and not Path(cwd).is_relative_to(folder):
+            fields["cwd"] = _raw(str(folder))
+        yield {**fields, "sessionId": _raw(session)}
+
+
+def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
+    """The fields of a line, each in the bytes that it had; None where it is no JSON object."""
+    try:
+        return _FIELDS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = wire.parsed(line, dict)
+        return None if value is None else {name: _raw(field) for name, field in value.items()}
+
+
+def _value(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
+    """A short field's value: for those that tell what a line is."""
+    return wire.parse(bytes(fields[name])) if name in fields else None
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(wire.compact(value))
+
+
+# --- lines of ours
+
+
+def _envelope(moment: Snapshot, session: str, folder: Path) -> _Fields:
+    """What every line says of its session."""
+    source = moment.ledger.meta.source
+    release = _RELEASE.search(source.agent) if source and source.format == "claude-code" else None
+    return {
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": str(folder),
+        "sessionId": session,
+        "version": release[0] if release else _VERSION,
+        "gitBranch": source.branch if source else "",
+    }
+
+
+def _title(moment: Snapshot, session: str) -> _Fields:
+    """The line that gives the session a name by which a person finds it in the host's list."""
+    meta = moment.ledger.meta
+    title = (meta.source.title if meta.source else "") or moment.session
+    words = display.one_line(f"{title} ({moment.scope}, step {meta.counters.step})", _LONGEST_TITLE)
+    return {"type": "custom-title", "customTitle": words, "sessionId": session}
+
+
+class _Writer:
+    """Writes pieces of a prompt as lines behind those that stand there, each hanging from the one before it."""
+
+    def __init__(
+        self,
+        envelope: _Fields,
+        ledger: Ledger,
+        calls: Mapping[int, _Call],
+        began: datetime,
+        before: Iterable[Mapping[str, msgspec.Raw]],
+    ) -> None:
+        self._envelope = envelope
+        self._ledger = ledger
+        self._calls = calls
+        # What the provider counted is told as long as nothing has left the prompt by our doing: the host believes it.
+        self._counted = all(row.state in ("visible", "pinned") or row.removed_by == "host" for row in ledger.rows())
+        self._parent: str | None = None
+        self._time = began
+        self._asked: dict[str, str] = {}  # call → the line that makes it
+        for fields in before:
+            if isinstance(line := _value(fields, "uuid"), str):
+                self._parent = line
+            self._time = max(self._time, _told(_value(fields, "timestamp")))
+
+    def lines(self, content: Iterable[Piece]) -> Iterator[_Fields]:
+        """The lines: a content block each of the model's and of results; what else is said, a message each."""
+        shown = ((piece.role, piece) for piece in content if formats.content(piece))
+        for role, group in formats.by_message(shown, lambda piece: not _is_result(piece)):
+            if role == "assistant":
+                yield from self._reply(group)
+                continue
+            for (_, human, result), said in groupby(group, self._kind):
+                together = list(said)
+                if result:
+                    yield from map(self._result, together)
+                else:
+                    yield self._said(together, human=human)
+
+    def _kind(self, piece: Piece) -> tuple[int, bool, bool]:
+        row = None if isinstance(piece, Words) or piece.block.startswith("G") else self._ledger.get(piece.block)
+        return piece.message, row is not None and row.origin == "human", _is_result(piece)
+
+    def _reply(self, group: list[Piece]) -> Iterator[_Fields]:
+        blocks = [(piece, block) for piece in group for block in formats.content(piece)]
+        known = self._call(group[-1])
+        reply = {
+            "id": f"msg_{_digest(self._envelope['sessionId'], self._parent, group[0].block)[:24]}",
+            "type": "message",
+            "role": "assistant",
+            "model": (known and known.model) or self._ledger.meta.model or "unknown",
+        }
+        asks = any(block.get("type") == "tool_use" for _, block in blocks)
+        usage = known.usage if known and self._counted else {}
+        ending = {
+            "stop_reason": "tool_use" if asks else "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0, **usage},
+        }
+        for piece, block in blocks:
+            message = {**reply, "content": [block], **ending}
+            line = self._line(piece, "assistant", message, requestId=f"req_{reply['id'][4:]}")
+            if block.get("type") == "tool_use":
+                self._asked[block["id"]] = line["uuid"]
+            yield line
+
+    def _result(self, piece: Piece) -> _Fields:
+        (block,) = formats.content(piece)
+        # The host keeps what a tool returned beside what the model was told. Only the latter is known.
+        failed = {"toolUseResult": f"Error: {display.decode(piece.body)}"} if piece.error else {}
+        asked = self._asked.get(piece.call)
+        source = {"sourceToolAssistantUUID": asked} if asked else {}
+        return self._line(piece, "user", {"role": "user", "content": [block]}, **failed, **source)
+
+    def _said(self, together: list[Piece], *, human: bool) -> _Fields:
+        blocks = [block for piece in together for block in formats.content(piece)]
+        marks: _Fields = {"origin": {"kind": "human"}} if human else {"isMeta": True}
+        return self._line(together[0], "user", {"role": "user", "content": blocks}, **marks)
+
+    def _line(self, piece: Piece, kind: str, message: _Fields, **more: Any) -> _Fields:
+        known = self._call(piece)
+        recorded = _at(known.time) if known else self._time
+        # The host goes on from the newest line, so that no two may be of one time.
+        self._time = max(self._time + timedelta(milliseconds=1), recorded)
+        line = str(uuid.uuid5(uuid.UUID(self._envelope["sessionId"]), f"{self._parent}/{piece.block}"))
+        fields = {
+            "parentUuid": self._parent,
+            **self._envelope,
+            "type": kind,
+            "message": message,
+            **more,
+            "uuid": line,
+            "timestamp": self._time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        }
+        self._parent = line
+        return fields
+
+    def _call(self, piece: Piece) -> _Call | None:
+        row = self._ledger.get(piece.block) if piece.block.startswith("B") else None
+        return self._calls.get(row.step) if row else None
+
+
+def _is_result(piece: Piece) -> bool:
+    return piece.kind == "tool_result"
+
+
+def _calls(entries: Iterable[Entry]) -> dict[int, _Call]:
+    """Step → its call, of the newest first in `entries`."""
+    calls: dict[int, _Call] = {}
+    for entry in entries:
+        if step := _STEP.match(entry.subject):
+            calls.setdefault(int(step[1]), _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
+    return calls
+
+
+def _told(timestamp: object) -> datetime:
+    """What a line's timestamp says; the beginning of time where it says nothing."""
+    try:
+        told = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
+    except ValueError:
+        return _at(0)
+    return _at((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0), _LATEST), timezone.utc)
+
+
+def _digest(*words: object) -> str:
+    return hashlib.sha256("\0".join(map(str, words)).encode()).hexdigest()

@@ -1,0 +1,105 @@
+"""Claude Code's settings with our hooks in them, and without: values in, values out; what is not ours stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ctxvc.claude_code.event import RECORDED
+from ctxvc.errors import BadInput
+
+Settings = dict[str, Any]
+
+#: The settings of one project that are not shared, which `install claude-code --project` changes.
+LOCAL = Path(".claude", "settings.local.json")
+
+#: Seconds after which the host stops waiting. SessionEnd has 1.5 in all, if nothing else is said.
+_TIMEOUT = 10
+#: Events that can be told apart by a word; the others take none.
+_MATCHED = frozenset({"SessionStart", "PostToolUse", "PostToolUseFailure", "SubagentStop", "PreCompact", "SessionEnd"})
+#: A command of ours, wherever the program lies.
+_OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
+
+
+def recorded_here(folder: Path) -> bool:
+    """Whether hooks may make a store for `folder`: it is in a project of git, or our hooks were put in for it alone."""
+    if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return True
+    try:
+        held = json.loads((folder / LOCAL).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and bool(commands(held))
+
+
+def installed(settings: Settings, program: str) -> Settings:
+    """`settings` in which `program` (as a shell takes it) is run at each event that is recorded; ours of before go.
+
+    A status line is added where there is none. Raises: BadInput where the hooks are not what the host takes.
+    """
+    clean = removed(settings)
+    hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
+    for event in RECORDED:
+        command = {"type": "command", "command": f"{program} hook {event}", "timeout": _TIMEOUT}
+        group = {"matcher": "*", "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
+        hooks[event] = [*hooks.get(event, []), group]
+    made = {**clean, "hooks": hooks}
+    made.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})
+    return made
+
+
+def removed(settings: Settings) -> Settings:
+    """`settings` without our hooks and our status line. Raises: BadInput as `installed`."""
+    clean = dict(settings)
+    if "hooks" in settings:
+        events = _checked(settings["hooks"], dict, "hooks")
+        kept = {event: _without(groups, event) for event, groups in events.items()}
+        # What was empty before is not ours to take away.
+        clean["hooks"] = {event: groups for event, groups in kept.items() if groups or not events[event]}
+        if not clean["hooks"] and events:
+            del clean["hooks"]
+    match settings.get("statusLine"):
+        case {"command": str(command)} if _OURS.search(command):
+            del clean["statusLine"]
+    return clean
+
+
+def commands(settings: Settings) -> list[str]:
+    """Our hooks' commands in `settings`, whatever else is in them."""
+    match settings.get("hooks"):
+        case {**events}:
+            listed = [groups for groups in events.values() if isinstance(groups, list)]
+        case _:
+            return []
+    held = [group["hooks"] for groups in listed for group in groups if isinstance(group, dict) and "hooks" in group]
+    return [each["command"] for each in chain.from_iterable(h for h in held if isinstance(h, list)) if _ours(each)]
+
+
+def _without(groups: Any, event: str) -> list[Any]:
+    found = []
+    for group in _checked(groups, list, f"hooks.{event}"):
+        held = group.get("hooks") if isinstance(group, Mapping) else None
+        if not isinstance(held, list) or not any(map(_ours, held)):
+            found.append(group)
+        elif rest := [each for each in held if not _ours(each)]:
+            found.append({**group, "hooks": rest})
+    return found
+
+
+def _ours(handler: Any) -> bool:
+    match handler:
+        case {"command": str(command)}:
+            return _OURS.search(command) is not None
+    return False
+
+
+def _checked(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, kind):
+        raise BadInput(
+            f"{where} is no {'object' if kind is dict else 'list'}", hint="mend the settings by hand; nothing was done"
+        )
+    return value

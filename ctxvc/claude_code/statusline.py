@@ -1,0 +1,71 @@
+"""The line that Claude Code shows below its prompt: how full the context is, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ctxvc.core.display import one_line
+from ctxvc.recording import places
+
+#: From so many percent of the window on it is shown in that colour.
+_COLORS = ((90, "\x1b[31m"), (70, "\x1b[33m"))
+_PLAIN = "\x1b[0m"
+
+
+def line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -> str:
+    """The line, for what the host says on stdin. What nobody knows is left out."""
+    used = _used(fields.get("context_window"))
+    shown = [_colored(used, color=color)] if used else []
+    transcript = fields.get("transcript_path")
+    if store is None or not isinstance(transcript, str):
+        return " · ".join([*shown, "not recorded"])
+    return " · ".join([*shown, *_recorded(store, transcript)])
+
+
+def _used(window: object) -> tuple[int, str] | None:
+    """The percentage of the window that is used, floored, and its size in words; None where the host says nothing."""
+    if not isinstance(window, dict):
+        return None
+    size = _number(window.get("context_window_size"))
+    percent = _number(window.get("used_percentage"))
+    usage = window.get("current_usage")
+    if percent is None and size and isinstance(usage, dict):
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        percent = 100 * sum(_number(usage.get(name)) or 0 for name in names) / size
+    if percent is None:
+        return None
+    return int(percent), f" of {_thousands(size)}" if size else ""
+
+
+def _number(value: object) -> float | None:
+    """A number that can be shown; None for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12:
+        return value
+    return None
+
+
+def _thousands(tokens: float) -> str:
+    return f"{tokens / 1e6:g}M" if tokens >= 1e6 else f"{tokens / 1e3:.0f}k"
+
+
+def _colored(used: tuple[int, str], *, color: bool) -> str:
+    percent, size = used
+    start = next((code for least, code in _COLORS if percent >= least), "") if color else ""
+    return f"{start}context {percent}%{size}{_PLAIN if start else ''}"
+
+
+def _recorded(store: Path, transcript: str) -> list[str]:
+    try:
+        told = json.loads(places.sealed(store, places.standing(store, transcript)))
+    except (OSError, ValueError, RecursionError):
+        return ["recording"]
+    if not isinstance(told, dict):
+        return ["recording"]
+    words = [one_line(str(told.get("session", "")), 40)]
+    words += [f"{told[name]} {name}" for name in ("steps", "blocks", "notes") if type(told.get(name)) is int]
+    if type(told.get("left")) is int and told["left"]:
+        words.append(f"{told['left']} out of the prompt, kept")
+    return words

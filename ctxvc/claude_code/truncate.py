@@ -1,0 +1,104 @@
+"""A tool's output that is too long for the prompt: the model is shown its two ends and how to get at the whole.
+
+The host replaces an output only by one of the same shape, so only shapes that are known are touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ctxvc.core.prompt import truncation
+from ctxvc.core.prompt.truncation import Cut
+from ctxvc.errors import Damaged
+from ctxvc.recording import places
+from ctxvc.store import contained
+from ctxvc.store.hook_outputs import folder
+
+#: Of the characters that are allowed, what is shown of the beginning; the rest is of the end.
+_HEAD = 0.7
+#: Shorter outputs stay as they are, whatever is asked for: the words about the cut would be no shorter.
+_LEAST = 1000
+
+
+def swapped(fields: dict[str, Any], longest: int, store: Path) -> bytes:
+    """The answer to a PostToolUse whose output has more than `longest` characters; empty for any other.
+
+    The whole output is in a file in the store when this returns. Raises: OSError.
+    """
+    call = fields.get("tool_use_id")
+    if not isinstance(call, str) or not truncation.can_be_cut(call):
+        return b""
+    cutter = _Cutter(max(longest, _LEAST), store, call)
+    given = fields.get("tool_response")
+    shown = _shaped(given, cutter)
+    if shown == given:
+        return b""
+    answer = {"hookEventName": "PostToolUse", "updatedToolOutput": shown}
+    return json.dumps({"hookSpecificOutput": answer}).encode()
+
+
+def _shaped(response: Any, cutter: _Cutter) -> Any:
+    match response:
+        case str():
+            return cutter.cut(response)
+        # An output that the host cut itself is left to it: it names the file that has all.
+        case {"stdout": str(words)} if "persistedOutputPath" not in response:
+            return {**response, "stdout": cutter.cut(words)}
+        case {"content": [*_] as items}:
+            return {**response, "content": _shaped(items, cutter)}
+        case [*items]:
+            return [_item(item, cutter) for item in items]
+    return response
+
+
+def _item(item: Any, cutter: _Cutter) -> Any:
+    match item:
+        case {"type": "text", "text": str(words)}:
+            return {**item, "text": cutter.cut(words)}
+    return item
+
+
+def _scanner(store: Path) -> str:
+    """What the store's settings name as its scanner, by the rules of git; empty for none. Raises: CtxvcError."""
+    from ctxvc.store import secret_scanner
+    from ctxvc.store.git import config
+
+    try:
+        settings = dict(config.settings(contained.read(store, "config", 1 << 20)))
+    except ValueError as error:
+        raise Damaged(f"{store / 'config'} cannot be read: {error}", hint="mend that line, or take it out") from error
+    return settings.get(secret_scanner.SETTING) or ""
+
+
+class _Cutter:
+    """Cuts texts, and keeps each that it has cut."""
+
+    def __init__(self, longest: int, store: Path, call: str) -> None:
+        self._longest = longest
+        self._store = store
+        self._call = call
+        self._count = 0
+
+    def cut(self, words: str) -> str:
+        """`words`, or its two ends with a line between that says how to get at the whole. Raises: OSError."""
+        if len(words) <= self._longest:
+            return words
+        data = self._kept(words)
+        self._count += 1
+        cut = Cut(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
+        path = folder(self._store) / cut.file
+        places.put(self._store, path, data)
+        head = int(self._longest * _HEAD)
+        tail = self._longest - head
+        between = truncation.words(cut, len(words) - self._longest, len(words), str(path))
+        return f"{words[:head]}\n{between}\n{words[-tail:]}"
+
+    def _kept(self, words: str) -> bytes:
+        """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
+        from ctxvc.store.redaction import Redaction
+
+        redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")
+        return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")

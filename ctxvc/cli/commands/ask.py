@@ -1,0 +1,113 @@
+"""`ask`: a question about a recorded session, answered with handles that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.commands.run import MODEL, Screen, after_failure, stopping, told_window
+from ctxvc.cli.output import Column, Output, Styled, Table, safe
+from ctxvc.cli.policy_option import model_of
+from ctxvc.errors import NotFound
+
+#: Replies that a question may take.
+STEPS = 30
+
+
+@command("ask", "ctxvc ask claude-7744721d 'why was the retry removed?'")
+@click.argument("name", metavar="SESSION")
+@click.argument("question", metavar="QUESTION")
+@click.option("--model", metavar="MODEL", default=MODEL, help=f"Model to ask ({MODEL}).")
+@click.option(
+    "--budget", metavar="TOKENS", type=click.IntRange(min=4_000), default=60_000, show_default=True,
+    help="Tokens that a call may have.",
+)  # fmt: skip
+@click.option("--max-steps", metavar="N", type=click.IntRange(min=1), default=STEPS, show_default=True,
+              help="Replies of the model, at most.")  # fmt: skip
+@click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
+              help="Play the replies in a JSON file; no model is asked.")  # fmt: skip
+@json_option
+@click.pass_context
+def ask(
+    ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
+) -> None:
+    """Ask a recorded session; what the answer cites is checked.
+
+    The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
+    and was read for this answer; B17 without a checksum does not hold. Where one does not, the exit code is 1. The
+    session itself is not changed: a new one, ask-1, ask-2, …, holds question, reading and answer.
+    """
+    app = ctx.ensure_object(App)
+    if not question.strip():
+        raise click.UsageError("ask something")
+    from ctxvc.agent import ask as asking
+    from ctxvc.agent.loop import Limits
+    from ctxvc.session.session import Session
+    from ctxvc.store.store import Store
+    from ctxvc.tokens import models
+
+    chosen = model_of(app, script)
+    path = app.store_path()
+    with Store(path) as store, stopping() as event:
+        known = store.sessions()
+        if name not in known:
+            raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
+        window = min(budget, told_window(chosen, model) or models.window(model) or budget)
+        mine = next(free for number in range(1, len(known) + 2) if (free := f"ask-{number}") not in known)
+        recorded = Session(store.writer(name))
+        current = store.current_session()
+        try:
+            with (
+                asking.open_session(path, mine, model=model, window=window) as session,
+                after_failure(f"ask again; what was read so far stands in session {mine}"),
+            ):
+                screen = Screen(app.output, event, scripted=chosen.scripted, words=False)
+                asked = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
+        finally:
+            recorded.writer.leave()
+            store.set_current_scope(current, store.current_scope(current))
+    answer = schemas.Asked(
+        session=asked.session,
+        recording=name,
+        answer=asked.answer,
+        scripted=chosen.scripted,
+        why=asked.ended.why,
+        steps=asked.ended.steps,
+        dollars=asked.ended.dollars,
+        items=[
+            schemas.CitationItem(
+                handle=each.handle, block=each.block, scope=each.scope, step=each.step, label=each.label,
+                exists=each.exists, was_read=each.was_read, why=each.why,
+            )
+            for each in asked.citations
+        ],
+    )  # fmt: skip
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer))
+    if answer.why == "stopped":
+        ctx.exit(130)
+    if not answer.items or any(item.why for item in answer.items):
+        ctx.exit(1)
+
+
+def _lines(output: Output, answer: schemas.Asked) -> Iterator[str]:
+    yield from safe(answer.answer or f"no answer ({answer.why})").splitlines()
+    yield ""
+    if not answer.items:
+        yield "it cites nothing"
+        return
+    rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
+    columns = (Column("cited"), Column("holds"), Column("scope"), Column("step", right=True), Column("label", least=16))
+    yield from output.table_lines(Table(columns, rows))
+
+
+def _verdict(item: schemas.CitationItem) -> Styled:
+    if not item.why:
+        return Styled("yes", "green")
+    return Styled(f"no: it {item.why}", "yellow" if item.exists else "red")

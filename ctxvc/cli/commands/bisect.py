@@ -1,0 +1,323 @@
+"""`bisect`: when something was in the prompt, and when a prompt went wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.history import SHORT, log_item
+from ctxvc.cli.inspection import COMMIT_COLUMNS, commit_cells, writer_of
+from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc.cli.progress import Progress
+from ctxvc.core import display
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import outline, pieces
+from ctxvc.errors import Refused
+from ctxvc.inspection import bisect as bisecting
+from ctxvc.store import address as addresses
+from ctxvc.store import revision
+from ctxvc.store.address import Address, Found
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+#: The variable that names the file with the prompt, for a command that judges it.
+PROMPT = "CTXVC_PROMPT"
+#: What a shell gives from here on is no judgement: a command not found, a signal.
+NO_JUDGEMENT = 126
+
+
+@command("bisect", "ctxvc bisect timeout")
+@click.argument("words", metavar="[TEXT|ID]", required=False)
+@click.option("--text", "as_text", is_flag=True, help="Take what is given for a text, though it looks like an ID.")
+@click.option("--tokens", "most", metavar="N", type=click.IntRange(min=0),
+              help="Find the first prompt of more than N tokens.")  # fmt: skip
+@click.option("--cmd", "judge", metavar="CMD", help="Find the first prompt for which this command fails.")
+@click.option("--linear", is_flag=True, help="With --cmd: judge every prompt, and list all changes.")
+@click.option("--scope", "scope", metavar="NAME", help="In this scope, not in the current one.")
+@json_option
+@click.pass_context
+def bisect(
+    ctx: click.Context,
+    words: str | None,
+    as_text: bool,
+    most: int | None,
+    judge: str | None,
+    linear: bool,
+    scope: str | None,
+) -> None:
+    """Find the commit at which something entered the prompt, or left it.
+
+    TEXT: when blocks that hold it entered the prompt, and when they left. ID: the same of the block B17, the group G3,
+    or what the call of this id gave. --cmd is given the prompt as JSON of the Messages API on its standard input, and
+    the path of a file with the same in CTXVC_PROMPT; it judges the prompt good where it exits with 0, and bad up to
+    125. It is asked for a few prompts only, taking for granted that they were good once and bad from some commit on;
+    --linear takes nothing for granted.
+    """
+    app = ctx.ensure_object(App)
+    if sum(asked is not None for asked in (words, most, judge)) != 1:
+        raise click.UsageError("say what to look for: TEXT, or an ID, or --tokens N, or --cmd CMD")
+    if linear and judge is None:
+        raise click.UsageError("--linear goes with --cmd")
+    if words == "":
+        raise click.UsageError("every prompt holds an empty text")
+    with app.reading() as session:
+        session.ledger(scope or "")  # raises where there is none
+        scope = scope or session.scope
+        if words is not None:
+            answer = _of_words(session, scope, words, as_text=as_text)
+        elif most is not None:
+            answer = _of_tokens(session, scope, most)
+        else:
+            answer = _of_command(session, scope, judge or "", app.folder, linear=linear)
+        waiting = session.waiting()
+    _tell_bisected(ctx, app.output, answer, waiting)
+
+
+def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> schemas.Bisected:
+    found = None if as_text else _block(session, scope, words)
+    if found and (item := found.row or found.group):
+        session, scope = writer_of(session, found), found.moment.scope
+        moves, what = bisecting.of_address(session, scope, item.id), "block"
+    else:
+        moves, what = bisecting.of_text(session, scope, words), "text"
+    entries = _Entries(session.store)
+    items = [
+        schemas.Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
+        for move in moves
+    ]
+    shown = {move.id: move.move == "entered" for move in moves}
+    return _bisected(session, scope, what, words, items, stands=any(shown.values()))
+
+
+def _of_tokens(session: Writer, scope: str, most: int) -> schemas.Bisected:
+    store = session.store
+    commits = list(store.first_parents(session.tip(scope)))[::-1]
+    costs = _PromptCosts(store, session.ledger(scope).meta.tokenizer)
+    place = bisecting.first_over(store, commits, costs.of, most)
+    items, stands = [], False
+    if place is not None:
+        stands = bisecting.still_over(store, commits, costs.of, most, place)
+        item = log_item(store, revision.entry(store, commits[place]))
+        items = [schemas.Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
+    return _bisected(session, scope, "tokens", f"{most}", items, stands=stands, judged=costs.measured)
+
+
+def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear: bool) -> schemas.Bisected:
+    store = session.store
+    commits = _with_prompt(store, session.tip(scope))
+    judged: dict[int, bool] = {}
+
+    def good(place: int) -> bool:
+        if place not in judged:
+            judged[place] = _judged(judge, revision.at(store, commits[place]), folder)
+            progress.add(1)
+        return judged[place]
+
+    with Progress("judging", words=lambda number: counted(number, "prompt")) as progress:
+        newest = len(commits) - 1
+        if linear:
+            turns = list(bisecting.changes(range(len(commits)), good))
+        elif good(newest):
+            turns = []
+        elif not good(0):
+            turns = [(0, False)]
+        else:
+            turns = [(bisecting.first_bad(range(len(commits)), good), False)]
+    items = [
+        schemas.Turned(
+            move="good" if now else "bad",
+            block="",
+            type="",
+            tokens=None,
+            commit=log_item(store, revision.entry(store, commits[place])),
+        )
+        for place, now in turns
+    ]
+    what = "command, every prompt" if linear else "command"
+    return _bisected(session, scope, what, judge, items, stands=not judged[newest], judged=len(judged))
+
+
+def _with_prompt(store: Store, tip: str) -> list[str]:
+    """The commits from the first step on, oldest first; the newest in any case. Before that, nothing was ever sent."""
+    commits = list(store.first_parents(tip))[::-1]
+    begin = next((at for at, commit in enumerate(commits) if store.reader.meta(commit).counters.step), len(commits) - 1)
+    return commits[begin:]
+
+
+def _bisected(
+    session: Writer,
+    scope: str,
+    what: str,
+    asked: str,
+    items: list[schemas.Turned],
+    *,
+    stands: bool,
+    judged: int = 0,
+) -> schemas.Bisected:
+    return schemas.Bisected(
+        session=session.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items
+    )
+
+
+def _tell_bisected(ctx: click.Context, output: Output, answer: schemas.Bisected, waiting: int) -> None:
+    if output.json:
+        output.value(answer)
+    elif answer.items:
+        output.table(_turns_table(answer.items))
+    if answer.items and not output.json:
+        output.note(_now(answer))
+    if answer.what == "command" and answer.items:
+        output.note(
+            f"{counted(answer.judged, 'prompt')} judged, taking for granted that there is one change from good to bad; "
+            "--linear judges every prompt"
+        )
+    if waiting and answer.what not in ("text", "block"):
+        output.note(f"{counted(waiting, 'record')} not committed yet: only commits were looked at")
+    if not answer.items:
+        output.note(_nothing(answer))
+        ctx.exit(1)
+
+
+def _now(answer: schemas.Bisected) -> str:
+    match answer.what, answer.stands:
+        case "tokens", True:
+            return f"the prompt has more than {answer.asked} tokens now"
+        case "tokens", False:
+            return f"the prompt has no more than {answer.asked} tokens now"
+        case (("command" | "command, every prompt"), stands):
+            return f"the newest prompt is {'bad' if stands else 'good'}"
+        case _, True:
+            return "it is in the prompt now"
+    return "it is not in the prompt now"
+
+
+def _nothing(answer: schemas.Bisected) -> str:
+    where = f"{answer.session}/{answer.scope}"
+    match answer.what:
+        case "tokens":
+            return f"no prompt of {where} has more than {answer.asked} tokens"
+        case "command":
+            return f"the newest prompt of {where} is good; --linear looks for bad ones before it"
+        case "command, every prompt":
+            return f"all {counted(answer.judged, 'prompt')} of {where} are good"
+        case "block":
+            return f"{answer.asked} never stood in the prompt of {where}"
+    asked = display.one_line(answer.asked, 60)
+    return f"'{asked}' never stood in the prompt of {where}; `ctxvc grep -F` searches elsewhere too"
+
+
+def _turns_table(items: Sequence[schemas.Turned]) -> Table:
+    marks = {"entered": ("+", "green"), "left": ("-", "red"), "bad": ("bad", "red"), "good": ("good", "green")}
+    return Table(
+        columns=[
+            Column("move"), Column("block"), Column("type"), Column("tokens", right=True), *COMMIT_COLUMNS
+        ],
+        rows=[
+            [
+                Styled(*marks.get(item.move, (item.move, "yellow"))),
+                item.block,
+                item.type,
+                item.tokens,
+                *commit_cells(item.commit),
+            ]
+            for item in items
+        ],
+    )  # fmt: skip
+
+
+class _Entries:
+    """Commits as JSON has them, each read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, schemas.LogItem] = {}
+
+    def of(self, commit: str) -> schemas.LogItem | None:
+        """None for what is not committed yet."""
+        if commit and commit not in self._known:
+            self._known[commit] = log_item(self._store, revision.entry(self._store, commit))
+        return self._known.get(commit)
+
+
+class _PromptCosts:
+    """What the prompts of commits cost; each is measured once, and each block counted once."""
+
+    def __init__(self, store: Store, tokenizer: str) -> None:
+        self._store = store
+        self._meter = Meter(store, tokenizer)
+        self._costs: dict[str, int] = {}
+        self._bodies: dict[tuple[str, str], int] = {}
+
+    @property
+    def measured(self) -> int:
+        return len(self._costs)
+
+    def of(self, commit: str) -> int:
+        if commit not in self._costs:
+            self._costs[commit] = self._measured(revision.at(self._store, commit))
+        return self._costs[commit]
+
+    def _measured(self, moment: Snapshot) -> int:
+        slots = outline(moment.ledger)
+        whole = [slot.row for slot in slots if slot.show == "body"]
+        new = [row for row in whole if (row.id, row.sha256) not in self._bodies]
+        counts = self._meter.bodies([(row, moment.bodies) for row in new], moment.ledger.meta.model) if new else {}
+        self._bodies.update(((row.id, row.sha256), counts[row.id]) for row in new)
+        others = pieces([slot for slot in slots if slot.show != "body"], moment.bodies)
+        total = sum(self._bodies[row.id, row.sha256] for row in whole)
+        return (
+            total
+            + sum(self._meter.count(display.decode(piece.body)) for piece in others)
+            + self._meter.overhead(moment)
+        )
+
+
+def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
+    """Whether the person's command finds the prompt good. Raises: Refused where it does not judge."""
+    content = pieces(outline(moment.ledger), moment.bodies)
+    request = formats.Prompt(
+        pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model
+    )  # fmt: skip
+    data = formats.dumps(formats.anthropic(request))
+    with tempfile.TemporaryDirectory(prefix="ctxvc-bisect-") as place:
+        path = Path(place, "prompt.json")
+        path.write_bytes(data)
+        with path.open("rb") as stream:
+            done = subprocess.run(  # noqa: S602 - the person's own command; nothing recorded is in it
+                judge,
+                shell=True,
+                stdin=stream,
+                stdout=2,  # to stderr: stdout is for the answer
+                cwd=folder,
+                env={**os.environ, PROMPT: str(path)},
+                check=False,
+            )
+    if done.returncode < 0 or done.returncode >= NO_JUDGEMENT:
+        raise Refused(
+            f"the command gave no judgement on commit {moment.commit[:SHORT]}: it ended with {done.returncode}",
+            hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
+        )
+    return done.returncode == 0
+
+
+def _block(session: Writer, scope: str, words: str) -> Found | None:
+    """The block or group that `words` are the address of; None where they are a text. Raises: NotFound."""
+    if address := addresses.parse(words):
+        return None if address.file else addresses.find(session, _within(address, session, scope))
+    here = addresses.of_call(session, f"{scope}:{words}", elsewhere=False)
+    return here or addresses.of_call(session, words, elsewhere=False)
+
+
+def _within(address: Address, session: Writer, scope: str) -> Address:
+    """The address as it is meant in another scope than the current one."""
+    elsewhere = not address.scope and scope != session.scope
+    return Address(id=address.id, scope=scope, checksum=address.checksum) if elsewhere else address

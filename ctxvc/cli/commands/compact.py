@@ -1,0 +1,138 @@
+"""`compact`: what is old leaves the prompt now, behind stubs and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.policy_option import model_options, unasked, with_model
+
+if TYPE_CHECKING:
+    from ctxvc.core.plan.plan import Action, Rehearsal, View
+    from ctxvc.core.policy import Policy
+    from ctxvc.session.session import Session
+
+#: Where no policy and no budget are named: old results are cleared until this share of the prompt is left; if clearing
+#: leaves more than the other, what is old is summarised.
+CLEARED = 0.4
+SUMMARISED = 0.5
+#: Ids and ranges that are named, at most; `--json` has all.
+_MOST_NAMED = 12
+_WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delete": "deleted", "restore": "restored"}
+
+
+@command("compact", "ctxvc compact --dry-run")
+@click.option("--policy", "spec", metavar="POLICY", default="", help="Who decides: NAME:knob=value,… (layered).")
+@click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1),
+              help="Window of which the policy's thresholds are shares (what the prompt has now).")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
+@model_options
+@json_option
+@click.pass_obj
+def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
+    """Make room now: clear old results, and summarise where need be.
+
+    Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
+    wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
+    `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.
+    """
+    from ctxvc.cli.planning import parsed
+    from ctxvc.policies.layered import Layered
+    from ctxvc.session.session import Session
+
+    usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
+    policy = parsed(spec, app.folder) if spec else usual
+    if dry_run:
+        with app.reading() as writer:
+            session = Session(writer, actor="user", policy=policy)
+            policy = with_model(app, session, policy, model, script)
+            answer = _compacted(session, policy, budget or 0, dry_run=True)
+    else:
+        with app.store() as store, Session(store.writer(app.session), actor="user", policy=policy) as session:
+            policy = with_model(app, session, policy, model, script)
+            answer = _compacted(session, policy, budget or 0, dry_run=False)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer, dry_run=dry_run))
+
+
+def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> schemas.Compacted:
+    from ctxvc.core.plan.rehearse import rehearse
+    from ctxvc.policies import proposed, spec
+
+    view = unasked(session.view())
+    before = session.used()
+    made = proposed(policy, _under(view, window, before))
+    done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)
+    return schemas.Compacted(
+        session=session.name,
+        scope=session.scope,
+        policy=spec(policy),
+        reason=made.reason,
+        committed=bool(done) and not dry_run,
+        tokens_before=before,
+        tokens_after=session.left(done) if dry_run else session.used(),
+        items=_items(done),
+        groups=[
+            schemas.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
+            for group in done.groups
+            if group.members and not group.group
+        ],
+        problems=[schemas.LeftOut(target=each.target, why=each.why, text=each.text) for each in done.problems],
+    )
+
+
+def _under(view: View, window: int, present: int) -> View:
+    """The view with the window that was named, else as if of its own only the present size were free for a prompt."""
+    from ctxvc.core.view.budget import Budget, check
+
+    whole, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
+    if not window:
+        whole, reserve = max(whole, present), max(whole, present) - present
+    return replace(view, budget=check(Budget(whole, reserve, view.budget.ladder)))
+
+
+def _items(done: Rehearsal) -> list[schemas.CompactedPart]:
+    """What left, by the way it did."""
+    blocks: dict[str, list[str]] = {}
+    for action in done.done:
+        blocks.setdefault(_way(action), []).extend(action.targets)
+    return [schemas.CompactedPart(what=way, blocks=named) for way, named in blocks.items()]
+
+
+def _way(action: Action) -> str:
+    if action.verb != "archive":
+        return _WORDS.get(action.verb, action.verb)
+    return "offloaded" if action.preview else "cleared" if len(action.targets) == 1 else "archived"
+
+
+def _lines(output: Output, answer: schemas.Compacted, *, dry_run: bool) -> Iterator[str]:
+    yield safe(answer.reason)
+    if not answer.items:
+        yield "nothing to do"
+        return
+    rows = [_row(item) for item in answer.items]
+    yield from output.table_lines(Table((Column("what"), Column("blocks", right=True), Column("ids", least=12)), rows))
+    for group in answer.groups:
+        yield safe(group.stub.partition("\n")[0])
+    freed = answer.tokens_before - answer.tokens_after
+    if dry_run:
+        yield f"{freed:,} tokens would be freed, and the prompt be {answer.tokens_after:,} tokens; nothing was changed"
+    else:
+        yield f"{freed:,} tokens freed; the prompt is {answer.tokens_after:,} tokens now"
+
+
+def _row(item: schemas.CompactedPart) -> list[Cell]:
+    from ctxvc.core.plan import selection
+
+    named = selection.ranges(item.blocks)
+    more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+    return [item.what, len(item.blocks), ", ".join(named[:_MOST_NAMED]) + more]

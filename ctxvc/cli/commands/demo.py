@@ -1,0 +1,215 @@
+"""`ctxvc demo`: a recorded session becomes a store, its context is cut to a budget, nothing is lost. No key."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ctxvc import importers
+from ctxvc.core import display
+from ctxvc.core.archiving import archived, old_results
+from ctxvc.core.ledger import label
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.recording.events import Said
+from ctxvc.core.view.dashboard import dashboard
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.importers.file import Recording
+from ctxvc.recording.files import import_paths
+from ctxvc.store import revision
+from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.verify import verify
+from ctxvc.tokens.meter import Meter
+
+if TYPE_CHECKING:
+    from ctxvc.agent.adapter import Adapter
+    from ctxvc.agent.workspace import Outcome
+
+SESSION = Path(__file__).parents[2] / "data" / "demo" / "claude-code-session.jsonl.gz"
+WINDOW = 32_000
+ACTOR = "policy:oldest"
+#: What the played session runs under.
+PLAYED = "layered"
+PLAYED_WINDOW = 16_000
+
+Say = Callable[[str], None]
+
+
+def run(say: Say, folder: Path | None = None) -> Path:
+    """Does all of it, telling `say` what it does, and gives the folder with the store."""
+    folder = _place(folder)
+    began = time.monotonic()
+    with create(folder / FOLDER) as store:
+        name = _import(store, say)
+        meter = Meter(store)
+        with store.writer(name) as session:
+            _growth(store, session, meter, say)
+            freed = _cut_to_budget(session, meter, say)
+            _recover(session, freed, say)
+        _check(store, name, say)
+    _further(folder, name, say)
+    say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
+    return folder
+
+
+def agent(say: Say, folder: Path | None = None) -> Path:
+    """Plays the recorded session through the agent's loop, once without bounds and once under a budget; as `run`."""
+    from ctxvc.agent import run as running
+    from ctxvc.policies import parse
+    from ctxvc.session.session import Session
+
+    folder = _place(folder)
+    say("scripted: what a model said when the session was recorded is played back; no model is asked.\n")
+    with create(folder / FOLDER) as store:
+        name = _import(store, say)
+        turns = running.recorded(Session(store.writer(name)))
+    say("2. The same replies and results go through the agent's loop, twice.")
+    peaks: dict[str, int] = {}
+    for called, policy, window in (("linear", "keep", 1_000_000), ("managed", PLAYED, PLAYED_WINDOW)):
+        seen = _Peak()
+        with Session.open(folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy)) as session:
+            running.play(session, turns, seen)
+            gone = [row for row in session.ledger().rows() if row.state == "archived"]
+            held = [session.body(row.id) for row in gone]
+        peaks[called] = seen.peak
+        say(f"   {called}: policy {policy}, {seen.steps} steps, the largest prompt {seen.peak:,} tokens of {window:,}")
+    say(f"   {len(gone)} results left the managed prompt, and are still there: {sum(map(len, held)):,} bytes.\n")
+    with Store(folder / FOLDER) as store:
+        _check(store, "managed", say, 3)
+    _further(folder, "managed", say)
+    return folder
+
+
+class _Peak:
+    """A watcher that keeps the size of the largest prompt."""
+
+    def __init__(self) -> None:
+        self.peak = self.steps = 0
+
+    def said(self, words: str) -> None:
+        pass
+
+    def called(self, name: str, given: Mapping[str, Any]) -> None:
+        pass
+
+    def answered(self, name: str, outcome: Outcome) -> None:
+        pass
+
+    def stepped(self, adapter: Adapter) -> None:
+        self.steps += 1
+        self.peak = max(self.peak, adapter.session.used())
+
+    def stops(self) -> bool:
+        return False
+
+
+def _place(folder: Path | None) -> Path:
+    """A new or empty folder. Raises: Refused."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="ctxvc-demo-"))
+    if folder.exists() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty", hint="give an empty or new folder")
+    return folder
+
+
+def _import(store: Store, say: Say) -> str:
+    say("1. A recorded Claude Code session is imported (MIT, from github.com/entireio/cli).")
+    (done,) = import_paths(store, [SESSION], name="demo", final=True)
+    if done.error:
+        raise done.error
+    say(f"   {done.blocks} blocks, each a blob with a checksum; {done.units} steps, each a commit.\n")
+    return done.session
+
+
+def _growth(store: Store, session: Writer, meter: Meter, say: Say) -> None:
+    say(f"2. How its context grew, against a budget of {WINDOW:,} tokens:")
+    moments = [revision.at(store, commit) for commit in store.first_parents(session.tip())][::-1]
+    live = sys.stdout.isatty()
+    for moment in moments[1:]:
+        view = dashboard(moment.ledger, meter.costs(moment), WINDOW)
+        last = moment.ledger.last()
+        said = last.label if last else ""
+        line = f"   step {moment.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(said, 50)}"
+        say(line)
+        if live:
+            time.sleep(0.05)
+    say("")
+
+
+def _cut_to_budget(session: Writer, meter: Meter, say: Say) -> list[Row]:
+    """Archives the oldest results until the view fits; the simplest rule there is."""
+    say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
+    moment = revision.now(session)
+    costs = dict(meter.costs(moment))
+    used = sum(cost.shown for cost in costs.values())
+    left: list[Row] = []
+    for row in old_results(moment.ledger):
+        if used <= WINDOW * 6 // 10:
+            break
+        call = _arguments(moment, row)
+        try:
+            gone = archived(row, tokens=costs[row.id].body, count=meter.count, actor=ACTOR, call=call)
+        except Refused:
+            continue  # its stub would cost more than it does
+        used += meter.count(gone.stub) - costs[row.id].shown
+        left.append(gone)
+    for row in left[:2]:
+        say(f"   {row.stub}")
+    ids = ", ".join(row.id for row in left)
+    session.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
+    view = dashboard(session.ledger(), meter.costs(revision.now(session)), WINDOW)
+    say(f"   … {len(left)} results left; the prompt is {view.used:,} tokens now {view.bar} {view.percent} %\n")
+    return left
+
+
+def _arguments(moment: revision.Snapshot, row: Row) -> str:
+    call = moment.ledger.get(row.parent) if row.parent else None
+    if call is None:
+        return ""
+    return label.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
+
+
+def _recover(session: Writer, left: Iterable[Row], say: Say) -> None:
+    """Compares an archived body with the file that the session was recorded in."""
+    row = max(left, key=lambda each: each.bytes)
+    body = session.body(row)
+    recorded = next(
+        part.body
+        for _, events in importers.conversations(Recording(SESSION), "claude-code")
+        for event in events
+        if isinstance(event, Said)
+        for part in event.message.parts
+        if part.kind == "tool_result" and part.call == row.call
+    )
+    if body != recorded:
+        raise CtxvcError(f"{row.id} was not recovered as it was recorded")
+    say(f"4. {row.handle} is recovered: {len(body):,} bytes, the same as in the recording, byte for byte.\n")
+
+
+def _check(store: Store, name: str, say: Say, number: int = 5) -> None:
+    say(f"{number}. The store is checked, by ctxvc and by git itself:")
+    report = verify.verify(store)
+    if damage := [finding for finding in report.findings if finding.level == "damage"]:
+        raise CtxvcError(f"the demo's store is damaged: {damage[0].what}")
+    say(f"   ctxvc verify: {report.blocks} blocks in {report.commits} commits are what was recorded")
+    program.run(store.path, "fsck", "--full", "--strict")
+    say("   git fsck --full --strict: clean")
+    graph = program.run(store.path, "log", "--graph", "--format=%h %an: %s", "-6", f"{name}/main")
+    say("\n" + "\n".join(f"   {line}" for line in display.decode(graph).splitlines()) + "\n")
+
+
+def _further(folder: Path, name: str, say: Say) -> None:
+    say("Look further:")
+    for words, why in (
+        ("status", "the dashboard"),
+        ("log", "every change of the prompt"),
+        ("prompt step:5", "what the model saw then"),
+        ("diff step:5 HEAD", "what entered and left since"),
+        ("show B11", "a block that left the prompt"),
+    ):
+        say(f"   ctxvc -C {folder} {words:<18} {why}")
+    say(f"   git --git-dir {folder / FOLDER} log --stat {name}/main")

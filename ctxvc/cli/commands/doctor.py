@@ -1,0 +1,398 @@
+"""`doctor`: looks at everything that ctxvc stands on. What it cannot look at is a finding, too."""
+
+from __future__ import annotations
+
+import difflib
+import lzma
+import os
+import re
+import shlex
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from ctxvc.claude_code import requests
+from ctxvc.cli import githooks, hosting, transcripts
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
+from ctxvc.cli.project import git_says
+from ctxvc.cli.schemas import Doctor, DoctorItem
+from ctxvc.cli.transcripts import Transcript
+from ctxvc.core.display import human_bytes
+from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.recording import log, places
+from ctxvc.store import checkout, gc, links_inbox, pending_plans, purged, redaction, secret_scanner, trust, worktrees
+from ctxvc.store import format as fmt
+from ctxvc.store.git import allowlist
+from ctxvc.store.git import program as git
+from ctxvc.store.log import aside
+from ctxvc.store.store import MOST_PACKS, Store
+from ctxvc.store.verify import verify as check
+from ctxvc.tokens import count
+
+#: Claude Code deletes a transcript so soon: that is no remark any more.
+_SOON_DAYS = 7
+_MOST = 20  # findings of the store that are listed
+_MOST_NAMED = 4  # files that are open to others
+_MOST_CHECKOUTS = 5  # that are looked into
+#: Less room than this on the disk, in bytes, and a gc may not have enough.
+_LITTLE = 500_000_000
+#: What the check of what the store holds is called. A problem in it is damage.
+_CONTENTS = "contents"
+_PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
+_SETTINGS = ("ctxvc.format", redaction.SETTING, secret_scanner.SETTING)
+_COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
+
+
+@command("doctor", "ctxvc doctor")
+@click.option("--repair", is_flag=True, help="Take as lost what of the journals cannot be read; its bytes stay aside.")
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, repair: bool) -> None:
+    """Look for what is wrong, and say what mends it.
+
+    Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
+    committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
+    or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
+
+    A damaged record of a journal is passed over, and `verify` fails for it until --repair takes it as lost. A backup of
+    the store may still have it.
+    """
+    app = ctx.ensure_object(App)
+    items = [
+        *_surroundings(),
+        *(_tried("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
+        *_about_store(app),
+        *_tried("git hooks", "", lambda: _project_hook(app)),
+        *_tried("transcripts", "", lambda: _transcripts(app)),
+    ]
+    if app.output.json:
+        app.output.value(Doctor(items=items))
+    else:
+        _tell(app.output, items)
+    if any(item.check == _CONTENTS and item.level == "problem" for item in items):
+        ctx.exit(Damaged.exit_code)
+
+
+def _tell(output: Output, items: list[DoctorItem]) -> None:
+    columns = [Column("level"), Column("check"), Column("found", least=12), Column("mend")]
+    rows: list[list[Cell]] = [
+        [Styled(item.level, _COLORS[item.level]), item.check, item.found, item.mend] for item in items
+    ]
+    output.table(Table(columns, rows))
+
+
+def _tried(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:
+    """What `look` finds; if it cannot look, that is what it finds."""
+    try:
+        yield from look()
+    except CtxvcError as error:
+        check = _CONTENTS if isinstance(error, Damaged) else check
+        yield _problem(check, str(error), error.hint or mend)
+    except OSError as error:
+        yield _problem(check, f"{error.filename}: {error.strerror}", mend)
+
+
+def _ok(check: str, found: str) -> DoctorItem:
+    return DoctorItem(check=check, level="ok", found=found, mend="")
+
+
+def _note(check: str, found: str, mend: str = "") -> DoctorItem:
+    return DoctorItem(check=check, level="note", found=found, mend=mend)
+
+
+def _problem(check: str, found: str, mend: str) -> DoctorItem:
+    return DoctorItem(check=check, level="problem", found=found, mend=mend)
+
+
+# --- what ctxvc stands on
+
+
+def _surroundings() -> Iterator[DoctorItem]:
+    yield _ok("python", sys.version.split()[0])
+    yield from _tried("git", "install git", _git)
+    yield from _tried("tokenizer", "install ctxvc anew", _tokenizer)
+
+
+def _git() -> Iterator[DoctorItem]:
+    version = git.version()
+    oldest = ".".join(map(str, git.OLDEST))
+    numbers = tuple(int(number) for number in re.findall(r"[0-9]+", version)[:2])
+    if numbers < git.OLDEST:
+        yield _problem("git", f"{version or 'no version'}: {oldest} is the oldest that works", f"install git {oldest}")
+    else:
+        yield _ok("git", version)
+
+
+def _tokenizer() -> Iterator[DoctorItem]:
+    chosen = count.tokenizer()
+    if chosen.estimated:
+        yield _note("tokenizer", "tiktoken is not installed: tokens are a guess", "install ctxvc anew")
+        return
+    try:
+        lzma.decompress(count.VOCABULARY.read_bytes())  # has its own checksum; to load it takes half a second
+    except lzma.LZMAError as error:
+        yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "install ctxvc anew")
+    else:
+        yield _ok("tokenizer", f"{chosen.name}, works offline")
+
+
+# --- the store
+
+
+def _about_store(app: App) -> Iterator[DoctorItem]:
+    try:
+        path = app.store_path()
+    except CtxvcError as error:
+        yield _note("store", str(error), "ctxvc init")
+        return
+    yield from _tried("store", "ctxvc verify", lambda: _store(path))
+
+
+def _repaired(app: App) -> Iterator[DoctorItem]:
+    with Store(app.store_path()) as store:
+        app.tell_remaining(store)
+        accepted = aside.accept(store)
+    for notice in accepted:
+        yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
+    if not accepted:
+        yield _ok("repair", "nothing to take as lost: every journal can be read")
+
+
+def _store(path: Path) -> Iterator[DoctorItem]:
+    with Store(path) as store:
+        for folder in store.remaining:
+            yield _note(
+                "purged", f"a killed purge is finished now; {folder} may still have what it erased", "delete it"
+            )
+        yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
+        yield from _size(store)
+        yield from _checked(store)
+        yield from _tried("permissions", "ctxvc verify", lambda: _open_to_others(store.path))
+        yield from _unknown_settings(store)
+        yield _secrets(store)
+        yield from _hooks(store)
+        yield from _store_hooks(store)
+        yield from _tried("checkouts", "ctxvc verify", lambda: _checkouts(store))
+        yield from _tried("purged", "ctxvc verify", lambda: _purged(store))
+        for name in store.sessions():
+            yield from _tried(f"session {name}", "ctxvc verify", lambda name=name: _session(store, name))  # type: ignore[misc]
+
+
+def _size(store: Store) -> Iterator[DoctorItem]:
+    sizes = gc.sizes(store)
+    found = f"{human_bytes(sizes.total)}, {human_bytes(sizes.packed)} of it in {counted(sizes.packs, 'pack')}"
+    yield _note("size", found, "ctxvc gc") if sizes.packs > MOST_PACKS else _ok("size", found)
+    free = shutil.disk_usage(store.path).free
+    if free < max(_LITTLE, 2 * sizes.packed):
+        yield _problem("disk", f"{human_bytes(free)} free: little for a gc, or for a long session", "free some space")
+
+
+def _checked(store: Store) -> Iterator[DoctorItem]:
+    """What a quick check finds: permissions, leftovers, journals, refs, and what stands now."""
+    report = check.verify(store, deep=False)
+    for finding in report.findings[:_MOST]:
+        tell = _problem if finding.level == "damage" else _note
+        yield tell(_CONTENTS, f"{finding.where}: {finding.what}", finding.hint)
+    if len(report.findings) > _MOST:
+        tell = _problem if report.damaged else _note
+        yield tell(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
+    if not report.findings:
+        yield _ok(_CONTENTS, f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
+
+
+def _open_to_others(path: Path) -> Iterator[DoctorItem]:
+    """What of our own in the store others may read or change, once they may enter it."""
+    found = []
+    for each in (path / "ctxvc", *sorted(path.glob("ctxvc/**/*"))):
+        try:
+            mode = each.lstat().st_mode
+        except FileNotFoundError:
+            continue  # a request that was done meanwhile
+        if (stat.S_ISDIR(mode) and mode & 0o022) or (stat.S_ISREG(mode) and mode & 0o077):
+            found.append(f"{each.relative_to(path)} ({stat.S_IMODE(mode):04o})")
+    if found:
+        tell = _problem if stat.S_IMODE(path.stat().st_mode) & 0o077 else _note
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        told = f"open to others: {', '.join(found[:_MOST_NAMED])}{more}"
+        yield tell("permissions", told, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
+
+
+def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
+    """What the store's config says under our name that nobody reads: most often a slip."""
+    for name in git.config(store.repository):
+        if name.startswith("ctxvc.") and name not in _SETTINGS:
+            near = difflib.get_close_matches(name, _SETTINGS, 1)
+            told = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
+            yield _note("settings", told, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
+    for setting in trust.look(store.path).settings[:_MOST]:
+        yield _note("settings", f"you accepted {setting.key} in {setting.file}", "ctxvc trust --revoke")
+
+
+def _secrets(store: Store) -> DoctorItem:
+    """Who looks for secrets in what is recorded."""
+    settings = git.config(store.repository)
+    wanted = settings.get(secret_scanner.SETTING, "")
+    setting = f"git --git-dir={shlex.quote(str(store.path))} config"
+    if not redaction.is_wanted(store.path):
+        return _note("secrets", "not looked for: every byte is kept", f"{setting} --unset {redaction.SETTING}")
+    if not wanted:
+        return _ok("secrets", "looked for by our rules")
+    if wanted != secret_scanner.KINGFISHER:
+        return _problem(
+            "secrets", f"{wanted}, which is asked for, is not known", f"{setting} --unset {secret_scanner.SETTING}"
+        )
+    version = secret_scanner.installed()
+    if not version:
+        found = f"{wanted}, which is asked for, is not installed: nothing can be recorded"
+        return _problem("secrets", found, "pip install 'ctxvc[secrets]'")
+    return _ok("secrets", f"looked for by our rules and {wanted} {version}")
+
+
+def _hooks(store: Store) -> Iterator[DoctorItem]:
+    """What hooks asked and is not done, and what went wrong in them, where nobody could be told."""
+    if waiting := requests.pending(store.path):
+        yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
+    left = requests.aside(store.path)
+    for path, request in left[:_MOST]:
+        found = f"{request.transcript} could not be recorded, or not all of it ({path.relative_to(store.path)})"
+        yield _problem("hooks", found, "ctxvc watch --once")
+    for entry in log.entries(store.path):
+        yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
+    commits = links_inbox.pending(store.path)
+    if told := sum(commit is not None for _, commit in commits):
+        yield _note("hooks", f"{counted(told, 'code commit')} not linked yet", "ctxvc why HEAD")
+    # Of an older version, of another machine, or of whoever the store came from: only a person can tell.
+    foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
+    if foreign:
+        found = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
+        yield _note("hooks", found, f"ctxvc import; {_removal(foreign)}")
+    unknown = [path for path, commit in commits if commit is None and os.path.lexists(path)]
+    if unknown:
+        found = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
+        yield _note("hooks", found, _removal(unknown))
+    quiet = not (waiting or left or commits or foreign or log.entries(store.path))
+    if quiet and places.home(store.path).is_dir():
+        yield _ok("hooks", "nothing went wrong in them")
+
+
+def _removal(paths: list[Path]) -> str:
+    """The command that removes them; of many the first ones."""
+    return f"rm -r {' '.join(shlex.quote(str(path)) for path in paths[:_MOST_NAMED])}"
+
+
+def _store_hooks(store: Store) -> Iterator[DoctorItem]:
+    """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
+    for name in githooks.HOOKS:
+        yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
+        found = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
+        yield _problem("git hooks", found, f"ctxvc install {githooks.STORE}")
+    if others := githooks.others(store.path):
+        found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
+        yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
+    remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
+    if remotes and not githooks.is_ours(store.path / "hooks" / "pre-push"):
+        found = "the store has a remote, and a plain `git push` would not be searched for secrets"
+        yield _note("git hooks", found, f"ctxvc install {githooks.STORE}")
+
+
+def _project_hook(app: App) -> Iterator[DoctorItem]:
+    told = git_says(app.folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks").rstrip("\n")
+    path = Path(told) / githooks.PROJECT
+    if told and githooks.is_ours(path):
+        yield from _stale(path, f"ctxvc install {githooks.PROJECT}") or [
+            _ok("git hooks", "commits of this project are linked to their sessions")
+        ]
+
+
+def _stale(path: Path, mend: str) -> list[DoctorItem]:
+    """A hook of ours that would call a program that is gone, or is not run at all."""
+    if not githooks.is_ours(path):
+        return []
+    named = _PROGRAM.search(path.read_text("utf-8", "replace"))
+    program = "".join(shlex.split(named[1])[:1]) if named else ""
+    if program and not shutil.which(program):
+        return [_problem("git hooks", f"{path} calls {program}, which is gone", mend)]
+    if not path.stat().st_mode & 0o100:
+        return [_problem("git hooks", f"{path} cannot be executed, so git leaves it out", mend)]
+    return []
+
+
+def _checkouts(store: Store) -> Iterator[DoctorItem]:
+    """Folders with a scope's files that are gone, or in which a person changed something."""
+    known = list(worktrees.listed(store.path))
+    here = [worktree.folder for worktree in known if worktrees.is_made_here(store.path, worktree)]
+    if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
+        yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
+    if gone := len(worktrees.missing(store.path)):
+        mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
+        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
+    for folder in here[:_MOST_CHECKOUTS]:
+        if changes := checkout.person_changes(store, folder):
+            what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
+            taken = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
+            only_moves = changes.moves and not changes.others
+            yield _note("checkouts", f"{what} of a person's in {folder}", taken if only_moves else changes.back)
+    if here and not gone:
+        yield _ok("checkouts", ", ".join(map(str, here[:_MOST_CHECKOUTS])))
+
+
+def _purged(store: Store) -> Iterator[DoctorItem]:
+    if purged.REF in store.repository.references:
+        times = sum(1 for _ in store.first_parents(str(store.repository.references[purged.REF].target)))
+        found = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
+        yield _note("purged", found, "delete those clones, and replace keys that were in them")
+
+
+def _session(store: Store, name: str) -> Iterator[DoctorItem]:
+    session = store.writer(name)
+    if waiting := session.waiting():
+        mend = "ctxvc import --final" if session.ledger().meta.source else ""
+        found = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
+        yield _note(f"session {name}", found, mend)
+    if pending := pending_plans.pending(store, name):
+        found = (
+            f"{counted(len(pending), 'plan')} waiting for a good moment: {', '.join(each.id for each in pending[:8])}"
+        )
+        yield _note(f"session {name}", found, f"ctxvc plan --pending --session {name}")
+
+
+# --- transcripts
+
+
+def _transcripts(app: App) -> Iterator[DoctorItem]:
+    """Whether the project has recorded sessions that are not in the store, or not all of them, and how long yet."""
+    found = transcripts.of_project(app)
+    behind = [each for each in found if each.state != "whole"]
+    if not behind:
+        yield _ok("transcripts", f"{len(found)} recorded sessions of this project, all in the store")
+    else:
+        missing = sum(each.state == "missing" for each in behind)
+        told = [f"{missing} of {len(found)} recorded sessions of this project are not in the store"] if missing else []
+        grown = len(behind) - missing
+        told += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
+        days = min((each.days for each in behind if each.days is not None), default=None)
+        if days is not None:
+            told.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
+        tell = _problem if days is not None and days < _SOON_DAYS else _note
+        yield tell("transcripts", "; ".join(told), "ctxvc import")
+    yield from _recording(app, found)
+
+
+def _recording(app: App, found: list[Transcript]) -> Iterator[DoctorItem]:
+    """Whether Claude Code records by itself here, and what keeps it from doing so."""
+    read = hosting.read(app)
+    wanted, off = hosting.wanted(read), hosting.turned_off(read)
+    for hosted, program in hosting.gone(read):
+        mend = hosted.again or f"take these hooks out of {hosted.path}"
+        yield _problem("recording", f"hooks in {hosted.path} call {program}, which is gone", mend)
+    if off and (wanted or transcripts.by_hooks(app, found)):
+        told = f"nothing records by itself: {off} turns all hooks off"
+        yield _problem("recording", told, f"take disableAllHooks out of {off}")
+    elif any(each.format == "claude-code" for each in found) and not (wanted or transcripts.by_hooks(app, found)):
+        yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")

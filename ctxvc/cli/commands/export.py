@@ -1,0 +1,116 @@
+"""`export --format claude-code`: a revision as a session file, and where Claude Code looks for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import click
+
+from ctxvc.claude_code.resume import Resumable, resumable
+from ctxvc.cli.app import App
+from ctxvc.cli.importing import project_root
+from ctxvc.cli.output import safe
+from ctxvc.cli.writing import write
+from ctxvc.core import display
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.importers.claude_code import read
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
+
+CLAUDE_CODE = read.FORMAT
+_LONGEST_FOLDER = 200
+
+
+def export(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
+    """Writes the session file of a revision, checked, and says how to go on with it."""
+    if install and target:
+        raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        project = project_root(app.folder).resolve()
+        folder = _worked_in(moment, project)
+        transcript = app.path(recorded) if recorded else next(_recorded(app, moment, folder, project), None)
+        for copy in count():
+            made = resumable(session.store, moment, folder, recorded=transcript, copy=copy)
+            if not install:
+                write(app, target, made.data)
+                break
+            place = _sessions(app, folder) / f"{made.session}.jsonl"
+            if _installed(place, made.data):
+                app.output.note(f"wrote {display.human_bytes(len(made.data))} to {safe(str(place))}")
+                break
+    _tell(app, made, transcript)
+    if install:
+        app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {made.session}")
+
+
+def _tell(app: App, made: Resumable, transcript: Path | None) -> None:
+    if made.kept:
+        app.output.note(f"{made.kept} lines are the host's own, from {safe(str(transcript))}")
+    elif transcript:
+        app.output.note(f"written anew: this revision is no unedited part of {safe(str(transcript))}")
+    else:
+        app.output.note("written anew: the transcript that it was recorded from is not there (--recorded FILE)")
+    if made.thinking:
+        app.output.note(f"left out: {made.thinking} blocks of thinking, which hold only behind what stood before them")
+
+
+def _worked_in(moment: Snapshot, project: Path) -> Path:
+    """The folder in which the session is to be resumed: where it was held, if that is in this project."""
+    source = moment.ledger.meta.source
+    try:
+        held = Path(source.cwd).resolve() if source and source.cwd else project
+    except ValueError:
+        return project  # a recording may say anything
+    return held if held.is_relative_to(project) and held.is_dir() else project
+
+
+def _recorded(app: App, moment: Snapshot, *places: Path) -> Iterator[Path]:
+    """Where the transcript lies that the moment was imported from, if the host has it still."""
+    source = moment.ledger.meta.source
+    if source is None or source.format != CLAUDE_CODE or "/" in source.id:
+        return
+    for place in dict.fromkeys((Path(source.cwd), *places)):
+        for folder in read.folders(place, Path.home(), app.env):
+            if (path := folder / f"{source.id}.jsonl").is_file():
+                yield path
+
+
+def _sessions(app: App, folder: Path) -> Path:
+    """The folder of the sessions that Claude Code finds when it is started in `folder`. Raises: Refused."""
+    if found := read.folders(folder, Path.home(), app.env):
+        return found[0]
+    root = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
+    # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
+    dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(folder))
+    name = app.env.get("CLAUDE_CODE_PROJECT_DIR_NAME") or dashed
+    if len(name) > _LONGEST_FOLDER:
+        raise Refused(
+            f"Claude Code has kept no session of {folder} yet, and how it shortens so long a name is not known",
+            hint="start `claude` there once",
+        )
+    return root / name
+
+
+def _installed(place: Path, data: bytes) -> bool:
+    """Puts the file there if there is none, and tells whether it stands there; one that was gone on with does not."""
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
+    try:
+        if place.exists():
+            return place.read_bytes() == data
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(data)
+        os.link(temporary, place)
+    except FileExistsError:
+        return False  # somebody was faster
+    except OSError as error:
+        raise CtxvcError(f"cannot write {place}: {error.strerror}", hint="check the folder's permissions") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True

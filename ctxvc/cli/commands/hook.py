@@ -1,0 +1,31 @@
+"""`hook`: what hooks of a host and of git run, as a command among the others."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ctxvc.cli import hook_entry
+from ctxvc.cli.app import App, command
+
+
+@command("hook", "ctxvc hook Stop < event.json")
+@click.argument("event", metavar="EVENT")
+@click.argument("words", metavar="[WORDS]...", nargs=-1)
+@click.pass_obj
+def hook(app: App, event: str, words: tuple[str, ...]) -> None:
+    """Take in an event of Claude Code or git, for hooks and status line.
+
+    EVENT is the name of a hook's event, as in SessionStart, or `statusline`; what the host tells of it stands on stdin.
+    Answers what the host is to do with it, mostly nothing. It never fails: what went wrong stands in a log that
+    `ctxvc doctor` shows. CTXVC_RECORDING=off turns it off. Of git, `post-commit COMMIT` links a commit of the project,
+    and `pre-push REMOTE` fails where a push of the store would send something damaged or a secret.
+    """
+    if event != hook_entry.VETO:
+        hook_entry.hook([event, *words])
+        return
+    from ctxvc.cli import githooks
+
+    with app.store() as store:
+        githooks.before_push(store, words[0] if words else "", sys.stdin)

@@ -1,0 +1,183 @@
+"""`install`: puts hooks in place, so that sessions are recorded and code is linked without anybody's doing."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ctxvc.claude_code import json_edit, settings
+from ctxvc.cli import githooks, schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.importing import project_root
+from ctxvc.cli.output import safe
+from ctxvc.errors import BadInput, Refused
+from ctxvc.recording import places
+
+CLAUDE_CODE = "claude-code"
+
+
+@command("install", "ctxvc install claude-code --user")
+@click.argument("what", metavar="WHAT", type=click.Choice(["claude-code", githooks.PROJECT, githooks.STORE]))
+@click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
+@click.option("--project", "where", flag_value="project", default=True,
+              help="For this project, in .claude/settings.local.json, which is not shared (the default).")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--uninstall", is_flag=True, help="Take it out again.")
+@json_option
+@click.pass_obj
+def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> None:
+    """Put hooks in place: a program's, the project's or the store's.
+
+    WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
+    settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this
+    project are linked to the session and step that they came from, for `ctxvc why`. Or `git-hooks`, for this store: it
+    is looked at before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+
+    What is there stays as it is, and doing it again changes nothing.
+    """
+    if what != CLAUDE_CODE and where == "user":
+        raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
+    if what == githooks.PROJECT:
+        app.store_path()  # without a store there is nothing to link to
+        done = [githooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
+    elif what == githooks.STORE:
+        done = githooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
+    else:
+        _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
+        return
+    answer = schemas.InstalledHooks(items=[schemas.InstalledHook(path=str(path), changed=new) for path, new in done])
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
+
+
+def _hook_lines(answer: schemas.InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
+    would = "would be " if dry_run else ""
+    done = f"{would}taken out" if uninstall else f"{would}put in place"
+    for item in answer.items:
+        yield f"{done if item.changed else 'nothing to change'}: {safe(item.path)}"
+
+
+def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> None:
+    path = _settings_file(app, where)
+    before = _text(path)
+    held = _parsed(before, path)
+    wanted = settings.removed(held) if uninstall else settings.installed(held, _program())
+    after = before if wanted == held else _edited(before, wanted, path)
+    changed = after != before
+    backup = path.with_name(f"{path.name}.before-ctxvc")
+    # With hooks of ours in it, the file is not as it was: what is kept of before stays.
+    keeps = changed and before != "" and not uninstall and settings.removed(held) == held
+    if changed and not dry_run:
+        _write(path, after, backup if keeps else None)
+        if uninstall and _bytes(backup) == after.encode():
+            backup.unlink()
+    answer = schemas.Installed(
+        path=str(path),
+        changed=changed,
+        backup=str(backup) if keeps and not dry_run else "",
+        plugin=str(plugin_folder()),
+        diff=list(_diff(before, after, path)) if changed else [],
+    )
+    _tell(app, answer, dry_run=dry_run, uninstall=uninstall)
+
+
+def plugin_folder() -> Path:
+    """Where the plugin for Claude Code lies: in the installed package, or in the source's `hooks`."""
+    package = Path(__file__).parents[2]
+    inside = package / "hooks" / "claude-code"
+    return inside if inside.is_dir() else package.parent / "hooks" / "claude-code"
+
+
+def _settings_file(app: App, where: str) -> Path:
+    if where == "user":
+        return Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "settings.json"
+    return project_root(app.folder.resolve()) / settings.LOCAL
+
+
+def _program() -> str:
+    """How a shell runs this program: hooks may have another search path than the person's terminal."""
+    found = shutil.which("ctxvc")
+    beside = Path(sys.executable).with_name("ctxvc")
+    return shlex.quote(str(beside if beside.is_file() else found or "ctxvc"))
+
+
+def _write(path: Path, words: str, backup: Path | None) -> None:
+    """The settings are `words`, with the mode they had; as they were they go to `backup`. Raises: Refused, OSError."""
+    path = path.resolve()  # a file that is a link stays one
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    if not mode & stat.S_IWUSR:
+        raise Refused(f"{path} may not be written to", hint=f"chmod u+w {shlex.quote(str(path))}; nothing was changed")
+    if backup:
+        places.write(backup, _bytes(path), mode)
+    places.write(path, words.encode(), mode)
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, str(error)) from error
+
+
+def _parsed(words: str, path: Path) -> dict[str, Any]:
+    """Raises: BadInput."""
+    try:
+        value = json.loads(words.removeprefix("\ufeff")) if words.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(value, dict):
+        raise _unreadable(path, "it is no object")
+    return value
+
+
+def _edited(before: str, wanted: dict[str, Any], path: Path) -> str:
+    """Raises: BadInput."""
+    try:
+        return json_edit.edited(before if before.strip() else "{}\n", wanted)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, str(error)) from error
+
+
+def _unreadable(path: Path, why: str) -> BadInput:
+    return BadInput(f"{path} is not JSON: {why}", hint="mend it by hand; nothing was changed")
+
+
+def _diff(before: str, after: str, path: Path) -> Iterator[str]:
+    yield from difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="")
+
+
+def _tell(app: App, answer: schemas.Installed, *, dry_run: bool, uninstall: bool) -> None:
+    if app.output.json:
+        app.output.value(answer)
+        return
+    if not answer.changed:
+        app.output.say(f"nothing to change in {safe(answer.path)}")
+        return
+    if dry_run:
+        app.output.lines(safe(line) for line in answer.diff)
+        return
+    done = "taken out of" if uninstall else "added to"
+    app.output.say(f"hooks {done} {safe(answer.path)}")
+    if answer.backup:
+        app.output.say(f"as it was: {safe(answer.backup)}")
+    if not uninstall:
+        app.output.say("sessions that begin from now on are recorded; `ctxvc doctor` shows what went wrong")
+        app.output.say("for notes, search and recovery inside a session (it needs `pip install 'ctxvc[mcp]'`):")
+        app.output.say(f"claude mcp add ctxvc -- {_program()} mcp")

@@ -1,0 +1,230 @@
+"""`purge`: something is nowhere in the store any more."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+
+import click
+
+from ctxvc.cli import schemas, transcripts
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.core.secrets.encodings import SHORTEST
+from ctxvc.store import purge_apply
+from ctxvc.store.purge.exposure import Report
+from ctxvc.store.purge.purge import Wanted, survey
+from ctxvc.store.purge.purge import purge as erase
+
+_FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
+#: Blocks of a scope that are named, at most.
+_MOST = 12
+
+
+@command("purge", "ctxvc purge B17 --yes")
+@click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
+@click.option("--text", "texts", metavar="TEXT", multiple=True, help="This text, wherever it stands; - reads stdin.")
+@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
+@click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
+@click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
+@click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")
+@json_option
+@click.pass_context
+def purge(
+    ctx: click.Context,
+    blocks: tuple[str, ...],
+    texts: tuple[str, ...],
+    secrets: bool,
+    finish: bool,
+    discard: bool,
+    yes: bool,
+) -> None:
+    """Erase blocks, a text or all secrets, from all of the history.
+
+    Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
+    and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.
+
+    Killed, it is finished by whatever command comes next on this machine. A store from elsewhere with a purge that
+    waits is refused, until --finish or --discard says what is to become of that.
+    """
+    app = ctx.ensure_object(App)
+    if finish or discard:
+        if blocks or texts or secrets or (finish and discard):
+            raise click.UsageError("--finish and --discard go with nothing but --yes", ctx)
+        _settle(ctx, app, discard=discard, yes=yes)
+        return
+    if not (blocks or texts or secrets):
+        raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
+    with app.store() as store:
+        wanted = Wanted(
+            session=app.session or (store.current_session() if blocks else ""),
+            blocks=blocks,
+            texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
+            secrets=secrets,
+        )
+        files = transcripts.files_of_project(app)
+        report = erase(store, wanted, files) if yes else survey(store, wanted, files)
+    answer = _answer(report)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer))
+    if not answer.done:
+        app.output.note("nothing was done: --yes does it")
+        ctx.exit(1)
+
+
+def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
+    """What becomes of a purge that waits is what the person says."""
+    path = app.store_path()
+    waiting = purge_apply.look(path)
+    if discard and yes:
+        purge_apply.discard(path)
+    elif yes:
+        waiting = purge_apply.finish(path)
+    answer = schemas.PendingPurge(
+        done="" if not yes else "discarded" if discard else "finished",
+        sealed=waiting.sealed,
+        begun=waiting.begun,
+        pack=waiting.pack,
+        refs=list(waiting.refs),
+        gone=list(waiting.gone),
+        journals=list(waiting.journals),
+        files=list(waiting.files),
+        checkouts=list(waiting.checkouts),
+        remaining=list(waiting.remaining),
+        problem=waiting.problem,
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_pending_lines(app.output, answer))
+    if not yes:
+        app.output.note("nothing was done: --yes does it")
+        ctx.exit(1)
+
+
+def _pending_lines(output: Output, answer: schemas.PendingPurge) -> Iterator[str]:
+    ours = "this machine" if answer.sealed else "nobody that this machine knows"
+    stay = "" if answer.sealed else " (stays: delete it yourself)"
+    yield from output.facts(
+        [
+            ("purge", answer.done or ("begun" if answer.begun else "waits")),
+            ("decided by", Styled(ours, "green" if answer.sealed else "yellow")),
+            *([("problem", answer.problem)] if answer.problem else []),
+            *([("moves", _named(answer.refs))] if answer.refs else []),
+            *([("removes", _named(answer.gone + answer.files))] if answer.gone + answer.files else []),
+            *([("journals", _named(answer.journals))] if answer.journals else []),
+            *[("checkout", f"{folder}{stay}") for folder in answer.checkouts],
+        ]
+    )
+    yield from _remaining(answer.remaining)
+
+
+def _answer(report: Report) -> schemas.Purged:
+    return schemas.Purged(
+        done=report.done,
+        kinds=report.kinds,
+        bodies=report.bodies,
+        commits=report.commits,
+        items=[
+            schemas.PurgedScope(
+                session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps)
+            )
+            for seen in report.seen
+        ],
+        remotes=[
+            schemas.PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes
+        ],
+        checkouts=list(report.checkouts),
+        remaining=list(report.remaining),
+        forms=list(report.forms),
+        short=report.short,
+        copies=[
+            schemas.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
+            for copy in report.copies
+        ],
+    )
+
+
+def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
+    done = "erased" if answer.done else "would erase"
+    everything = f"every object and file{' of the store' if answer.remaining else ''}: nothing of it is left"
+    yield from output.facts(
+        [
+            (done, Styled(kinds, "green" if answer.done else "yellow")),
+            ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
+             f"{counted(answer.commits, 'commit')}"),
+            *([("searched", everything)] if answer.done else []),
+            ("looked for", _forms(answer)),
+            *[("checkout", folder) for folder in answer.checkouts],
+        ]
+    )  # fmt: skip
+    if answer.items:
+        yield ""
+        yield from output.table_lines(_table(answer))
+    yield ""
+    if not answer.items:
+        yield "No prompt had it."
+    for remote in answer.remotes:
+        had = "had some of it" if remote.known else "may have had it"
+        push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
+        yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope that is there")
+    yield from _remaining(answer.remaining)
+    yield from _copies(answer.copies)
+    yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
+
+
+def _forms(answer: schemas.Purged) -> str:
+    if answer.short:
+        short = counted(answer.short, "text")
+        return f"the text as it is, also in {_FORMS}; {short} of fewer than {SHORTEST} bytes only as JSON quotes it"
+    return f"the text as it is, and in {_FORMS}"
+
+
+def _remaining(folders: list[str]) -> Iterator[str]:
+    for folder in folders[:_MOST]:
+        yield safe(
+            f"{folder} may still have it: it was a checkout of this store; if it is there, or was moved, delete it"
+        )
+    if len(folders) > _MOST:
+        yield f"and {len(folders) - _MOST} more"
+
+
+def _copies(copies: list[schemas.PurgedCopy]) -> Iterator[str]:
+    """What is outside the store. Files that have nothing of it are only counted."""
+    files = [copy for copy in copies if copy.place]
+    for copy in files:
+        if copy.state == "has":
+            yield safe(f"{copy.place} still has it: ctxvc does not change transcripts")
+        elif copy.state == "unknown":
+            yield safe(f"{copy.place} may have it: {copy.why}")
+    clean = sum(copy.state == "clean" for copy in files)
+    if clean:
+        yield f"{counted(clean, 'transcript')} of this project: nothing of it."
+    yield "Exports are not tracked: look where you had them written."
+
+
+def _table(answer: schemas.Purged) -> Table:
+    return Table(
+        columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
+        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _named(item.blocks)] for item in answer.items],
+    )
+
+
+def _named(blocks: list[str]) -> str:
+    more = f" and {len(blocks) - _MOST} more" if len(blocks) > _MOST else ""
+    return ", ".join(blocks[:_MOST]) + more
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`3-7, 9`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, each)) for each in ranges)

@@ -1,0 +1,179 @@
+"""`recover`: what left the prompt, read out."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Sequence
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.acting import Actor, acting_options
+from ctxvc.cli.app import App, command, timeout_option
+from ctxvc.cli.commands.checkout import check_out
+from ctxvc.cli.output import safe
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt import recover as recovery
+from ctxvc.errors import Refused
+from ctxvc.session.session import Session
+from ctxvc.store import address as addresses
+from ctxvc.store import checkout as checkouts
+from ctxvc.store import contained
+from ctxvc.store import format as fmt
+
+
+@command("recover", "ctxvc recover B17 --lines 41:80")
+@click.argument("address", metavar="ID")
+@click.option("--lines", metavar="A:B", default="", help="Only these lines, counted from 1.")
+@click.option("--chars", metavar="A:B", default="", help="Only these characters, counted from 1.")
+@click.option("--grep", "pattern", metavar="RE", default=None, help="Only lines in which this is found.")
+@click.option("-F", "fixed", is_flag=True, help="Take RE as a fixed text.")
+@timeout_option
+@click.option("--max-tokens", "most", metavar="N", type=click.IntRange(1), default=None, help="At most so many tokens.")
+@click.option("--all", "everything", is_flag=True, help="Of a group, the bytes of all its blocks.")
+@click.option("--file", "as_file", is_flag=True, help="Put the exact file at its path in the checkout.")
+@click.option("--add", is_flag=True, help="Also append it to the conversation, as text that a program put in.")
+@acting_options
+@click.pass_obj
+def recover(
+    app: App,
+    address: str,
+    lines: str,
+    chars: str,
+    pattern: str | None,
+    fixed: bool,
+    timeout: float,
+    most: int | None,
+    everything: bool,
+    as_file: bool,
+    add: bool,
+    actor: Actor,
+) -> None:
+    """Read out a block that left the prompt; its state stays what it is.
+
+    ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
+    result. What the model saw cut is read whole (`show` has what it saw). A person gets the exact bytes, or with an
+    option the part that it names.
+    A group is listed; --all gives all its bytes. Each reading is recorded: `status` counts it. For an agent (--actor
+    agent), and with --add, what is read is bounded by the room that there is.
+    """
+    if pattern is not None and fixed:
+        pattern = re.escape(pattern)
+    bounded = actor == "agent" or add
+    part = bool(lines or chars or pattern is not None or most)
+    if (as_file or everything) and (part or bounded):
+        raise click.UsageError(
+            "--file and --all give a person whole blocks: they go with no option that gives a part, nor with --add"
+        )
+    with app.acting(actor) as session:
+        if as_file:
+            _as_file(app, session, address)
+        elif bounded or part or (_is_group(address) and not everything):
+            read = session.recover(
+                address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
+            )
+            if add:
+                session.add(read.text)
+            _tell(app, session, address, read)
+        else:
+            _tell_bytes(app, session, address, session.recover_bytes(address))
+
+
+def _as_file(app: App, session: Session, address: str) -> None:
+    """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
+    held = session.recover_bytes(address)
+    session.writer.flush()
+    found = addresses.named(session.writer, address)
+    if found is None:
+        raise _uncommitted(address)
+    store, moment = session.store, found.moment
+    folder = checkouts.place(store, moment.session, moment.scope)
+    done = check_out(store, moment.session, moment.scope, folder)
+    ledger = store.reader.ledger(done.commit)
+    paths = []
+    for row, body in held:
+        block, _, beside = row.id.partition("-")
+        committed = ledger.get(block)
+        if committed is None:
+            raise _uncommitted(block)
+        name = fmt.file_path(committed, beside) if beside else fmt.body_path(committed)
+        try:
+            os.close(contained.opened(folder, name, os.O_RDONLY))
+        except FileNotFoundError:  # that it was read is not committed yet, or not in the scope that it stands in
+            contained.make_folder(folder, name.rpartition("/")[0])
+            contained.replace(folder, name, body)
+        paths.append(str(folder / name))
+    _tell_bytes(app, session, address, held, paths)
+
+
+def _uncommitted(what: str) -> Refused:
+    return Refused(
+        f"{what} is in no commit yet: its step is open",
+        hint="leave out --file, and send the output where you want it",
+    )
+
+
+def _tell_bytes(
+    app: App, session: Session, address: str, held: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
+) -> None:
+    """The exact bytes, or where they are. Only a terminal gets them as safe text."""
+    if app.output.json:
+        app.output.value(_bytes(session, address, held, paths))
+    elif paths:
+        app.output.lines(iter([safe(path) for path in paths]))
+    elif app.output.terminal:
+        app.output.lines(line for row, body in held for line in safe(recovery.readable(row, body)).split("\n"))
+    else:
+        app.output.raw(b"".join(body for _, body in held))
+
+
+def _bytes(
+    session: Session, address: str, held: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
+) -> schemas.RecoveredBytes:
+    return schemas.RecoveredBytes(
+        session=session.name,
+        scope=session.scope,
+        address=address,
+        items=[
+            schemas.RecoveredBody(
+                id=row.id,
+                handle=row.handle,
+                bytes=len(body),
+                sha256=row.sha256,
+                base64="" if paths else base64.b64encode(body).decode("ascii"),
+                file=paths[at] if paths else "",
+            )
+            for at, (row, body) in enumerate(held)
+        ],
+    )
+
+
+def _is_group(words: str) -> bool:
+    address = addresses.parse(words)
+    return address is not None and address.id.startswith("G")
+
+
+def _tell(app: App, session: Session, address: str, read: recovery.Recovered) -> None:
+    if app.output.json:
+        app.output.value(
+            schemas.RecoveredPart(
+                session=session.name,
+                scope=session.scope,
+                address=address,
+                header=read.header,
+                content=read.content,
+                unit=read.unit,
+                first=read.first,
+                last=read.last,
+                total=read.total,
+                tokens=read.tokens,
+                complete=read.complete,
+                next=read.next,
+            )
+        )
+        return
+    app.output.lines(
+        iter([app.output.style(safe(read.header), bold=True), *safe(read.content.removesuffix("\n")).split("\n")])
+    )

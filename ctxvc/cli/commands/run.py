@@ -1,0 +1,438 @@
+"""`run`: a small agent on a session of the store, whose context is managed by a policy."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.handover import Environment, is_separate
+from ctxvc.cli.output import Output, safe
+from ctxvc.cli.policy_option import model_of
+from ctxvc.core.display import one_line
+from ctxvc.errors import BadInput, NotFound, OverBudget
+
+if TYPE_CHECKING:
+    from ctxvc.agent.adapter import Adapter
+    from ctxvc.agent.loop import Ended, Limits
+    from ctxvc.agent.model import Model
+    from ctxvc.agent.sandbox import Sandbox
+    from ctxvc.agent.workspace import Outcome, Workspace
+    from ctxvc.session.session import Session
+
+MODEL = "claude-sonnet-5-5"
+#: Tokens of a reply, at most.
+_REPLY = 16_000
+#: How a run ended that is not done: what a person is told, and the exit code.
+_UNDONE = {
+    "full": ("the context was too full to go on", 1),
+    "cut": ("its replies were cut short too often", 1),
+    "steps": ("the limit of steps is reached", 1),
+    "cost": ("the limit of cost is reached", 1),
+    "refused": ("the provider would not go on", 1),
+    "stopped": ("stopped", 130),
+}
+
+
+def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no amount")
+    return value
+
+
+@command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60000')
+@click.argument("task", metavar="[TASK]", default="")
+@click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
+@click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
+@click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({MODEL}).")
+@click.option(
+    "--policy", "spec", metavar="POLICY", default="", help="What leaves the context, and who decides (default)."
+)
+@click.option(
+    "--budget",
+    metavar="TOKENS",
+    type=click.IntRange(min=1_000),
+    help="Tokens that a call and its reply may have (the model's window).",
+)
+@click.option(
+    "--window",
+    metavar="TOKENS",
+    type=click.IntRange(min=1_000),
+    help="Tokens that the model takes, where neither its provider nor the table of models knows.",
+)
+@click.option(
+    "--max-steps",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Replies of the model, at most.",
+)
+@click.option(
+    "--max-cost",
+    metavar="DOLLARS",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    callback=_dollars,
+    help="Stop once the calls cost more (0: never).",
+)
+@click.option("--yes", is_flag=True, help="Run commands without asking.")
+@click.option(
+    "--env",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A variable that commands get besides the short list (docs/how-to/run-safely.md); repeatable.",
+)
+@click.option("--sandbox", "boxed", is_flag=True, help="Run commands in a sandbox (bubblewrap, on Linux).")
+@click.option(
+    "--bind",
+    "bound",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="With --sandbox: a place that commands may read and write too; repeatable.",
+)
+@click.option("--network", is_flag=True, help="With --sandbox: let commands reach the network.")
+@click.option(
+    "--script",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Play the replies in a JSON file; no model is asked.",
+)
+@json_option
+@click.pass_obj
+def run(
+    app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, window: int | None,
+    max_steps: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool,
+    bound: tuple[Path, ...], network: bool,
+) -> None:  # fmt: skip
+    """Work on a task in this folder: a small agent under a budget.
+
+    It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
+    step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
+    unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
+    ends with the run. With --sandbox they see no other process, no home folder and no network.
+    """
+    from ctxvc.agent import run as running
+    from ctxvc.agent.loop import Limits
+
+    if not task.strip() and not resume:
+        raise click.UsageError("give a task, or --resume SESSION")
+    if (bound or network) and not boxed:
+        raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
+    hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
+    chosen = model_of(app, script)
+    limits = Limits(steps=max_steps, dollars=max_cost)
+    with (
+        _opened(app, resume, name, model, spec, budget or 0, window or 0, chosen, limits) as session,
+        stopping() as event,
+        _isolated(app.output, hands),
+    ):
+        watcher = Screen(app.output, event, scripted=chosen.scripted)
+        if task.strip():
+            session.append({"role": "user", "content": task})
+        elif not running.has_task(session):
+            raise BadInput(
+                f"nobody has said in session {session.name} what is to be done",
+                hint=f'`ctxvc run --resume {session.name} "TASK"`',
+            )
+        setup = running.Setup(
+            model=chosen,
+            hands=hands,
+            watcher=watcher,
+            limits=limits,
+            options={"max_tokens": session.budget.reserve},
+        )
+        try:
+            with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
+                ended = running.go(session, setup)
+        except KeyboardInterrupt:
+            watcher.end()
+            app.output.note(f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` goes on")
+            raise
+        finally:
+            watcher.end()
+        _tell(app.output, session, ended, scripted=chosen.scripted)
+    if ended.why in _UNDONE:
+        click.get_current_context().exit(_UNDONE[ended.why][1])
+
+
+@contextmanager
+def after_failure(way: str) -> Iterator[None]:
+    """Inside, a provider that fails is told of with the way on, and so is a budget that is too small."""
+    from ctxvc.agent.model import ModelFailed
+
+    try:
+        yield
+    except (ModelFailed, OverBudget) as error:
+        error.hint = "; ".join(filter(None, (error.hint, way)))
+        raise
+
+
+def told_window(asked: Model, model: str) -> int:
+    """The tokens that a model takes, as its provider says; 0 where it does not say.
+
+    Raises: ModelFailed where the provider cannot be asked: then nothing has begun yet.
+    """
+    from ctxvc.agent.model import Anthropic
+
+    return (asked.window(model) or 0) if isinstance(asked, Anthropic) else 0
+
+
+@contextmanager
+def _opened(
+    app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, asked: Model, limits: Limits
+) -> Iterator[Session]:
+    """The session of the run, which is nobody else's meanwhile: the one to go on with, or a new one in the project.
+
+    Its budget is what the person gave, and none where nobody did: the model's window is the model's.
+    """
+    from ctxvc.agent import run as running
+    from ctxvc.cli.planning import parsed
+    from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
+    from ctxvc.session.session import Session
+    from ctxvc.tokens import models
+
+    path, held = _known(app, resume)
+    model = model or held.model or MODEL
+    if not asked.scripted:
+        limits.check(model)
+    told = told_window(asked, model)
+    given = budget or held.budget
+    most = told or models.window(model)
+    if most and most < given:
+        raise BadInput(f"{model} takes {most:,} tokens, not {given:,}", hint=f"give --budget {most} or less")
+    takes = told or (window if not models.window(model) else 0) or held.window_of(model)
+    whole = given or takes or models.window(model) or DEFAULT_WINDOW
+    reserve = min(_REPLY, whole // 4)
+    policy = parsed(spec or "default", app.folder)
+    made = not (path / "HEAD").exists()
+    name = resume or name
+    with running.alone(path, name) if name else running.unnamed(path) as taken:
+        if resume:
+            session = Session.open(path, taken, model=model, policy=policy if spec else "")
+        else:
+            session = running.begin(
+                path, taken, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
+                note=lambda words: app.output.note(safe(words)),
+            )  # fmt: skip
+        if made:
+            app.output.note(f"made a store at {safe(str(path))}")
+        with session:
+            session.set(budget=given, reserve=reserve, window=takes)
+            yield session
+
+
+class _Held(NamedTuple):
+    """What a session that is gone on with has already."""
+
+    model: str = ""
+    budget: int = 0
+    window: int = 0
+
+    def window_of(self, model: str) -> int:
+        """What the model takes, where that was said before; else 0."""
+        return self.window if model == self.model else 0
+
+
+def _known(app: App, resume: str) -> tuple[Path, _Held]:
+    """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
+    from ctxvc.agent import run as running
+    from ctxvc.cli.importing import project_root
+    from ctxvc.store.store import FOLDER, Store
+
+    try:
+        path = app.store_path()
+    except NotFound:
+        path = project_root(app.folder) / FOLDER
+    if not resume:
+        return path, _Held()
+    if (path / "HEAD").exists():
+        with Store(path) as store:
+            if resume in store.sessions():
+                writer = store.writer(resume)
+                app.tell_damage(writer)
+                running.check_begun(writer)
+                meta = writer.ledger().meta
+                return path, _Held(meta.model, meta.budget, meta.window)
+    raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
+
+
+def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
+    """Raises: BadInput, Refused for a variable that commands are not given."""
+    from ctxvc.agent.sandbox import environment, left_out
+    from ctxvc.agent.workspace import Workspace
+
+    hidden = app.env.hidden() if isinstance(app.env, Environment) else {}
+    every = {**hidden, **app.env}
+    env = environment(every, names, every, sandboxed=sandbox is not None)
+    if missing := left_out(every, env):
+        app.output.note(f"commands do not get {', '.join(missing)}: the value of a key stands there")
+    return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env, sandbox=sandbox)
+
+
+def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
+    """Raises: Refused where there can be none, BadInput."""
+    from ctxvc.agent import sandbox
+
+    path, _ = _known(app, "")
+    home = Path(app.env["HOME"]) if "HOME" in app.env else Path.home()
+    return sandbox.sandbox(app.folder, home, bound=[app.path(each) for each in bound], store=path, network=network)
+
+
+@contextmanager
+def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
+    """Inside, commands can be run; the person is told what keeps them from what. What they left ends behind it."""
+    from ctxvc.agent.sandbox import OPEN
+    from ctxvc.agent.shell import end_orphans
+
+    try:
+        if hands.sandbox:
+            hands.begin()  # here, since it ends with the thread that began it
+        output.note(safe(hands.sandbox.title if hands.sandbox else OPEN))
+        yield
+    finally:
+        for job in [*hands.close(), *(end_orphans() if is_separate() else ())]:
+            output.note(safe(f"ended with the run: {one_line(str(job), 120)}"))
+        if alarm := hands.alarm():
+            output.note(safe(f"at the end {alarm}"))
+
+
+class _Ask:
+    """Asks the person before a command runs. Without a terminal nobody can say yes."""
+
+    def __init__(self) -> None:
+        self._always = False
+        self._told = False
+        self._lock = threading.Lock()
+
+    def __call__(self, command: str) -> bool:
+        with self._lock:
+            if self._always:
+                return True
+            if not sys.stdin.isatty():
+                if not self._told:
+                    click.echo("no terminal to ask on: commands are not run; --yes allows them", err=True)
+                    self._told = True
+                return False
+            click.echo(f"\n  {safe(command)}", err=True)
+            try:
+                answer = click.prompt("run it? [y]es, [n]o, [a]lways", default="n", err=True, show_default=False)
+            except click.Abort as error:
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from error  # click makes one of ^C and ^D
+                click.echo("\nnobody answers: it is not run", err=True)
+                return False
+            self._always = answer.strip().lower() in ("a", "always")
+            return self._always or answer.strip().lower() in ("y", "yes")
+
+
+class Screen:
+    """What the person sees: the model's words as they come, each call, and a line on the budget after each step."""
+
+    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, words: bool = True) -> None:
+        self._output = output
+        self._stopping = event
+        self._lock = threading.Lock()
+        self._line = False  # whether a line of words has begun
+        self._words = words and not output.json
+        if scripted:
+            output.note("scripted: these replies were written or recorded before; no model is asked")
+
+    def said(self, words: str) -> None:
+        if self._words:
+            with self._lock:
+                shown = safe(words)
+                sys.stdout.write(shown)
+                sys.stdout.flush()
+                self._line = not shown.endswith("\n") if shown else self._line
+
+    def called(self, name: str, given: Mapping[str, Any]) -> None:
+        what = next((value for value in given.values() if isinstance(value, str)), "")
+        self._note(f"▸ {name} {one_line(what, 120)}".rstrip())
+
+    def answered(self, name: str, outcome: Outcome) -> None:
+        lines = outcome.output.count(b"\n")
+        self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
+        if outcome.alarm:
+            self._note(f"  look at it: {outcome.alarm}")
+
+    def stepped(self, adapter: Adapter) -> None:
+        session = adapter.session
+        used, most = session.used(), session.budget.effective
+        step = session.ledger().meta.counters.step
+        self._note(f"[{session.scope}, step {step}: {used:,} of {most:,} tokens, {used * 100 // most} %]")
+
+    def stops(self) -> bool:
+        return self._stopping.is_set()
+
+    def end(self) -> None:
+        """Ends a line that has begun."""
+        with self._lock:
+            if self._line:
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+                self._line = False
+
+    def _note(self, words: str) -> None:
+        self.end()
+        with self._lock:
+            self._output.note(safe(words))
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """Inside, the first ^C sets the event; the second interrupts."""
+    event = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+        click.echo("\nstopping at the end of this step; ^C again stops at once", err=True)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:
+    answer = schemas.Ran(
+        session=session.name,
+        scope=session.scope,
+        why=ended.why,
+        scripted=scripted,
+        steps=ended.steps,
+        fresh=ended.usage.fresh,
+        written=ended.usage.written,
+        read=ended.usage.read,
+        reply=ended.usage.reply,
+        dollars=ended.dollars,
+        text=ended.text,
+    )
+    if output.json:
+        output.value(answer)
+        return
+    cost = "" if ended.dollars is None or scripted else f", ${ended.dollars:,.4f}"
+    again = f"`ctxvc run --resume {session.name}"
+    if ended.why == "said" and not ended.steps:
+        output.note(f'it was done already: session {session.name}; {again} "TASK"` goes on with another task')
+        return
+    how, _ = _UNDONE.get(ended.why, ("done", 0))
+    waits = ended.why in ("steps", "cost", "stopped")
+    more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
+    replies = "reply" if ended.steps == 1 else "replies"
+    output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")

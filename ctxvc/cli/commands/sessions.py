@@ -1,0 +1,112 @@
+"""`sessions`: what the store holds."""
+
+from __future__ import annotations
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Column, Guess, Moment, Size, Table, iso
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import speaks
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.errors import NotFound
+from ctxvc.store import revision
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+
+@command("sessions", "ctxvc sessions")
+@json_option
+@click.pass_obj
+def sessions(app: App) -> None:
+    """List the sessions of the store, newest first.
+
+    Steps are those of the current scope; blocks, tokens and size are those of all scopes. Tokens with a `~` are a
+    guess from the size, until `ctxvc status` has counted the blocks.
+    """
+    with app.store() as store:
+        items = sorted((_item(store, name) for name in store.sessions()), key=lambda item: item.updated, reverse=True)
+        current = _current(store)
+    if app.output.json:
+        app.output.value(schemas.Sessions(current=current, items=items))
+        return
+    app.output.table(_table(items, current))
+    if not items:
+        app.output.note("no session yet: `ctxvc import` brings in recorded ones")
+
+
+def _table(items: list[schemas.SessionItem], current: str) -> Table:
+    return Table(
+        columns=[
+            Column("*"),
+            Column("session"),
+            Column("first prompt", least=20),
+            Column("updated"),
+            Column("branch", least=8),
+            Column("model", least=8),
+            *(Column(name, right=True) for name in ("steps", "blocks", "tokens", "size")),
+        ],
+        rows=[
+            [
+                "*" if item.name == current else "",
+                item.name,
+                item.title or item.prompt,
+                Moment(item.updated),
+                item.branch,
+                item.model,
+                item.steps,
+                item.blocks,
+                Guess(item.tokens) if item.estimated else item.tokens,
+                Size(item.bytes),
+            ]
+            for item in items
+        ],
+    )
+
+
+def _item(store: Store, name: str) -> schemas.SessionItem:
+    session = store.writer(name)
+    ledger = session.ledger()
+    source = ledger.meta.source
+    bodies = _bodies(session)
+    tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
+    return schemas.SessionItem(
+        name=name,
+        prompt=_first_prompt(ledger),
+        title=source.title if source else "",
+        started=source.started if source else "",
+        updated=iso(revision.entry(store, session.tip()).time),
+        branch=source.branch if source else "",
+        model=ledger.meta.model,
+        scope=session.scope,
+        scopes=len(session.scopes()),
+        steps=ledger.meta.counters.step,
+        blocks=len(bodies),
+        tokens=tokens,
+        estimated=estimated,
+        bytes=sum(row.bytes for row, _ in bodies),
+        format=source.format if source else "",
+    )
+
+
+def _bodies(session: Writer) -> list[tuple[Row, Bodies]]:
+    """Every block of the session once, with how to read it."""
+    found: dict[tuple[str, str], tuple[Row, Bodies]] = {}
+    for scope in session.scopes():
+        bodies = revision.now(session, scope).bodies
+        for row in session.ledger(scope).rows():
+            found.setdefault((row.id, row.sha256), (row, bodies))
+    return list(found.values())
+
+
+def _first_prompt(ledger: Ledger) -> str:
+    return next((row.label for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
+
+
+def _current(store: Store) -> str:
+    try:
+        return store.current_session()
+    except NotFound:
+        return ""

@@ -1,0 +1,207 @@
+"""`show`: one block, group or commit, whole."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.history import change_table, changes, log_item
+from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.store import address as addresses
+from ctxvc.store import revision
+from ctxvc.store.address import Found
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+
+@command("show", "ctxvc show B17")
+@click.argument("what", metavar="[REV|ID]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--raw", is_flag=True, help="Write a block's exact bytes, and nothing else.")
+@json_option
+@click.pass_obj
+def show(app: App, what: str, raw: bool) -> None:
+    """Show a block, a group or a commit.
+
+    ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
+    `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
+    shown whatever its state: what left the prompt is not lost.
+    """
+    with app.reading() as session:
+        found = _named(session, what)
+        if isinstance(found, Snapshot):
+            if raw:
+                raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
+            _show_commit(app.output, session.store, found)
+        elif raw:
+            app.output.raw(_bytes(found))
+        elif found.group:
+            _show_group(app.output, found, found.group)
+        else:
+            _show_block(app.output, session, found)
+
+
+def _named(session: Writer, what: str) -> Found | Snapshot:
+    """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
+
+    Raises: NotFound, BadInput.
+    """
+    if address := addresses.parse(what):
+        return addresses.find(session, address)
+    try:
+        return revision.resolve(session.store, session, what)
+    except (NotFound, BadInput):
+        if found := addresses.of_call(session, what):
+            return found
+        raise
+
+
+def _bytes(found: Found) -> bytes:
+    if found.row is None:
+        raise Refused("a group has no bytes of its own, but its members have", hint="without --raw they are listed")
+    bodies = found.moment.bodies
+    return bodies.file(found.row, found.file) if found.file else bodies.body(found.row)
+
+
+# --- blocks
+
+
+def _show_block(output: Output, session: Writer, found: Found) -> None:
+    assert found.row is not None
+    meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
+    cost = meter.costs(found.moment, [found.row])[found.row.id]
+    body = _bytes(found)
+    words = words_of(body, found.file.rpartition(".")[2] or found.row.ext)
+    if output.json:
+        output.value(
+            schemas.ShownBlock(
+                session=found.moment.session,
+                scope=found.moment.scope,
+                handle=found.row.handle,
+                row=found.row,
+                tokens=cost.body,
+                shown=cost.shown,
+                text=None if words is None else display.decode(body),
+                base64=base64.b64encode(body).decode() if words is None else None,
+            )
+        )
+        return
+    if words is None:
+        words = f"({display.human_bytes(len(body))} that are no text; --raw writes them)"
+    output.lines([*output.facts(_block_facts(found, cost.body, cost.shown)), "", *safe(words).split("\n")])
+
+
+def _block_facts(found: Found, tokens: int, shown: int) -> list[tuple[str, Cell]]:
+    row = found.row
+    assert row is not None
+    facts: list[tuple[str, Cell]] = [
+        ("block", row.handle),
+        ("in", f"{found.moment.session}/{found.moment.scope}, step {row.step}, turn {row.turn}"),
+        ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
+        ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
+        ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
+        ("parent", row.parent),
+        ("tokens", tokens),
+        ("in the prompt", None if shown == tokens else shown),
+        ("bytes", row.bytes),
+        ("shown", f"{row.id}-{found.file}" if found.file else ""),
+        ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),
+        ("error", "yes" if row.error else ""),
+        ("stub", row.stub),
+    ]
+    return [(name, value) for name, value in facts if value not in ("", None)]
+
+
+def _by(row: Row) -> str:
+    return f"by {row.removed_by}" if row.removed_by else ""
+
+
+# --- groups
+
+
+def _show_group(output: Output, found: Found, group: Group) -> None:
+    ledger = found.moment.ledger
+    rows = [row for block in _blocks(ledger, group) if (row := ledger.get(block))]
+    size = sum(row.bytes for row in rows)
+    if output.json:
+        output.value(
+            schemas.ShownGroup(
+                session=found.moment.session,
+                scope=found.moment.scope,
+                id=group.id,
+                level=group.level,
+                members=list(group.members),
+                inside=group.group,
+                summary=list(group.summary),
+                stub=group.stub,
+                label=group.label,
+                removed_by=group.removed_by,
+                blocks=len(rows),
+                bytes=size,
+            )
+        )
+        return
+    facts: list[tuple[str, Cell]] = [
+        ("group", group.id),
+        ("in", f"{found.moment.session}/{found.moment.scope}"),
+        ("level", group.level),
+        ("inside", group.group),
+        ("blocks", len(rows)),
+        ("size", Size(size)),
+        ("removed by", group.removed_by),
+        ("summary", ", ".join(group.summary)),
+        ("label", group.label),
+        ("stub", group.stub),
+    ]
+    lines = [*output.facts([(name, value) for name, value in facts if value != ""]), ""]
+    output.lines([*lines, *(f"{member}  {_label(ledger, member)}" for member in group.members)])
+
+
+def _blocks(ledger: Ledger, group: Group) -> Iterator[str]:
+    """The blocks in a group and in the groups in it."""
+    for member in group.members:
+        inner = ledger.groups.get(member)
+        if inner:
+            yield from _blocks(ledger, inner)
+        else:
+            yield member
+
+
+def _label(ledger: Ledger, member: str) -> str:
+    inner = ledger.groups.get(member)
+    row = None if inner else ledger.get(member)
+    return safe(inner.label if inner else row.label if row else "")
+
+
+# --- commits
+
+
+def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
+    item = log_item(store, revision.entry(store, moment.commit))
+    after = revision.at(store, moment.commit)
+    before = revision.at(store, item.parents[0]) if item.parents else None
+    changed = changes(store, before, after) if before else []
+    if output.json:
+        output.value(schemas.ShownCommit(session=moment.session, scope=moment.scope, commit=item, items=changed))
+        return
+    facts: list[tuple[str, Cell]] = [
+        ("commit", item.commit),
+        ("in", f"{moment.session}/{moment.scope}, step {item.step}"),
+        ("time", Moment(item.time)),
+        ("actor", item.actor),
+        *(("parent", parent) for parent in item.parents),
+        ("subject", item.subject),
+    ]
+    body = ["", *safe(item.body).split("\n")] if item.body else []
+    trailers = list(output.facts(list(item.trailers.items())))
+    output.lines([*output.facts(facts), *body, "", *trailers, "", *output.table_lines(change_table(changed))])
+    if moment.waiting:
+        output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")

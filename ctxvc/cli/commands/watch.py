@@ -1,0 +1,110 @@
+"""`watch`: records the sessions of hosts without hooks, and transcripts before their host deletes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from ctxvc import importers
+from ctxvc.claude_code import recorder
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.importing import project_root
+from ctxvc.cli.output import Output, counted, safe
+from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.importers.file import Recording
+from ctxvc.recording.files import Outcome, files_below
+from ctxvc.recording.watch import GROWING, Found, Watch
+
+
+@command("watch", "ctxvc watch")
+@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--interval", metavar="SECONDS", type=click.FloatRange(min=0.05), default=5.0, show_default=True,
+              help="Time between two looks.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Look once, and end.")
+@json_option
+@click.pass_context
+def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bool) -> None:
+    """Record sessions as they are written, by looking again and again.
+
+    For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
+    transcripts or folders of them, which are there. Without PATHS: this project's sessions, from where Claude Code,
+    Codex and pi keep them, also those that begin later, and once what hooks could not record. What is new is taken with
+    each look, nothing twice. Ends with ctrl-C.
+    """
+    app = ctx.ensure_object(App)
+    chosen = [app.path(path) for path in paths]
+    if missing := [path for path in chosen if not path.exists()]:
+        raise NotFound(f"no such file or folder: {missing[0]}", hint="name the folder to wait for files in it")
+    known: dict[Path, str] = {}
+    failed = False
+    with app.store() as store:
+        if not chosen and (left := list(_left_by_hooks(store.path))):
+            _tell(app.output, left)
+            failed = True
+        watched = Watch(store, lambda: _given(chosen, known) if chosen else _of_project(app))
+        while True:
+            outcomes = watched.look()
+            failed = failed or any(outcome.error for outcome in outcomes)
+            if outcomes or (once and app.output.json):
+                _tell(app.output, outcomes)
+            if once:
+                break
+            time.sleep(interval)
+    if failed:
+        ctx.exit(1)
+
+
+def _left_by_hooks(store: Path) -> Iterator[Outcome]:
+    """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
+    for request in recorder.again(store):
+        error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
+        yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
+
+
+def _of_project(app: App) -> Iterator[Found]:
+    """The transcripts of sessions that agents run in this project."""
+    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+        yield from importers.find(project, Path.home(), app.env)[0]
+
+
+def _given(paths: Sequence[Path], known: dict[Path, str]) -> Iterator[Found]:
+    """The transcripts among the files that were named; `known` keeps the format of each that has one."""
+    for path in paths:
+        for file in files_below(path) if path.is_dir() else [path]:
+            if file not in known:
+                try:
+                    known[file] = importers.detect(Recording(file))
+                except BadInput:
+                    continue  # nothing is in it yet, or it is something else
+            if known[file] in GROWING:
+                yield known[file], file
+
+
+def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
+    if output.json:
+        output.value(schemas.Watched(items=list(map(_item, outcomes))))
+        return
+    for outcome in outcomes:
+        if outcome.error:
+            hint = f" (hint: {safe(outcome.error.hint)})" if outcome.error.hint else ""
+            output.note(f"failed: {safe(str(outcome.path))}: {safe(str(outcome.error))}{hint}")
+        else:
+            output.say(f"{outcome.session}: {counted(outcome.units, 'commit')}, {counted(outcome.blocks, 'block')}")
+
+
+def _item(outcome: Outcome) -> schemas.WatchedFile:
+    return schemas.WatchedFile(
+        path=str(outcome.path),
+        format=outcome.format,
+        session=outcome.session,
+        created=outcome.created,
+        units=outcome.units,
+        blocks=outcome.blocks,
+        waiting=outcome.waiting,
+        error=str(outcome.error or ""),
+        hint=outcome.error.hint if outcome.error else "",
+    )

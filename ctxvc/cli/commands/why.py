@@ -1,0 +1,237 @@
+"""`why`: the conversation that a code commit, or a line of code, came from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from ctxvc.cli import schemas
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.progress import Progress
+from ctxvc.cli.project import git_says
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.recover import readable
+from ctxvc.errors import BadInput, NotFound
+from ctxvc.inspection import why as origins
+from ctxvc.inspection.bodies import Place
+from ctxvc.store import links
+from ctxvc.store.links import Link
+from ctxvc.store.store import Store
+
+_FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
+_HUNK = re.compile(r"\+\+\+ (?:\"?b/)?(.+?)\"?\t?")
+#: Lines of a message that people are shown, and characters of one; `--json` has all.
+_SHOWN = 30
+_WIDE = 2_000
+
+
+class Code(NamedTuple):
+    """What is asked about: a commit of the project (none where a line is not committed) and the lines it added.
+
+    `time` is when it was written, in seconds since 1970. `line` is set where one line is meant, in `file`.
+    """
+
+    commit: str
+    subject: str = ""
+    time: int | None = None
+    lines: Mapping[str, Sequence[str]] = {}
+    file: str = ""
+    line: str = ""
+
+
+@command("why", "ctxvc why src/app.py:42")
+@click.argument("what", metavar="COMMIT|FILE:LINE")
+@json_option
+@click.pass_obj
+def why(app: App, what: str) -> None:
+    """Show the conversation that a commit, or a line of code, came from.
+
+    The session and the step, what the person asked, what the model said, the calls that wrote the files, and the
+    notes. A commit made while `ctxvc install post-commit` is in force is linked to its step. Else the calls of all
+    sessions are searched for the lines themselves, and the answer says that it was found by text.
+    """
+    code = _code(app.folder, what)
+    with app.store() as store:
+        links.take(store)
+        answer = _answer(store, code, what)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer))
+
+
+def _answer(store: Store, code: Code, what: str) -> schemas.Why:
+    link = _link(store, code, what)
+    sought = origins.wanted(code.lines, code.time)
+    if link:
+        chosen = dict.fromkeys([code.file] if code.file else link.files, frozenset[str]())
+        step = origins.linked(store, link, {**chosen, **sought.lines})
+        if step:
+            return _told(store, code._replace(commit=link.commit), step, "link", _basis(link))
+    with Progress("searching", 0) as progress:
+        found = origins.by_text(store, store.sessions(), sought, progress.add)
+    if found:
+        asked = "the line was" if code.line else f"{found.found} of {sought.count} added lines were"
+        return _told(store, code, found.step, "text", f"{asked} written by calls of this session")
+    name = display.one_line(what, 80)
+    if link:
+        raise NotFound(
+            f"{name} was made in a session of {link.host}, {link.recording}, which is not in the store",
+            hint="`ctxvc import` brings it in, if the transcript is still there",
+        )
+    raise NotFound(
+        f"nothing in the store says where {name} came from",
+        hint="`ctxvc install post-commit` links commits from now on; `ctxvc import` brings in older sessions",
+    )
+
+
+def _link(store: Store, code: Code, what: str) -> Link | None:
+    """The commit's link. Raises: BadInput where a commit is meant that the project has not, and that can be several."""
+    if not code.commit and code.line:
+        return None
+    found = links.find(store, code.commit or what)
+    if len(found) > 1:
+        raise BadInput(f"{what[:64]} is the beginning of several commits' ids", hint="give more digits")
+    return found[0] if found else None
+
+
+def _basis(link: Link) -> str:
+    if link.recording:
+        return f"{link.host} ran the commit in this session"
+    return "this was the current session when the commit was made"
+
+
+# --- the project's side
+
+
+def _code(folder: Path, what: str) -> Code:
+    """What the project knows of it. Raises: NotFound."""
+    named = _FILE_LINE.fullmatch(what)
+    if named and (folder / named[1]).is_file():
+        return _line(folder / named[1], int(named[2]))
+    commit = git_says(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}").strip()
+    if not commit:
+        if re.fullmatch(r"[0-9a-fA-F]{4,64}", what):
+            return Code("")  # the project may have lost it: a link can still be there
+        hint = "a commit of this project, as in HEAD, or a line of a file in it, as in src/app.py:42"
+        raise NotFound(f"{display.one_line(what, 80)!r} is neither a commit nor FILE:LINE here", hint=hint)
+    return _commit(folder, commit)
+
+
+def _commit(folder: Path, commit: str) -> Code:
+    time, _, subject = git_says(folder, "log", "-1", "--no-show-signature", "--format=%at %s", commit, "--").partition(
+        " "
+    )
+    diff = git_says(
+        folder, "diff-tree", "-p", "-U0", "--root", "--no-commit-id", "--no-renames",
+        "--no-ext-diff", "--no-textconv", "--no-color", "--diff-merges=first-parent", "--src-prefix=a/",
+        "--dst-prefix=b/", commit,
+    )  # fmt: skip
+    lines: dict[str, list[str]] = {}
+    added: list[str] = []
+    for line in diff.split("\n"):
+        if line.startswith("+++ ") and (hunk := _HUNK.fullmatch(line)):
+            added = lines.setdefault(hunk[1], [])
+        elif line.startswith("+"):
+            added.append(line[1:])
+    return Code(commit, subject.rstrip("\n"), int(time) if time.isdigit() else None, lines)
+
+
+def _line(path: Path, number: int) -> Code:
+    """A line of a file, and the commit that it is from. Raises: NotFound where git cannot say."""
+    told = git_says(path.parent, "blame", "--porcelain", "--no-textconv", "-L", f"{number},{number}", "--", path.name)
+    if not told:
+        count = path.read_bytes().count(b"\n") + 1
+        if number > count:
+            raise NotFound(f"{path} has no line {number}: it has about {count}", hint="count from 1")
+        raise NotFound(f"git does not know {path}", hint="name a file of the project that is committed, or a commit")
+    head, *rest = told.split("\n")
+    facts = dict(line.partition(" ")[::2] for line in rest if not line.startswith("\t"))
+    line = next((line[1:] for line in rest if line.startswith("\t")), "").rstrip("\r")
+    commit = head.partition(" ")[0]
+    file = facts.get("filename", path.name)
+    if not commit.strip("0"):
+        return Code("", lines={file: [line]}, file=file, line=line)
+    time = facts.get("author-time", "")
+    return Code(commit, facts.get("summary", ""), int(time) if time.isdigit() else None, {file: [line]}, file, line)
+
+
+# --- the answer
+
+
+def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) -> schemas.Why:
+    writer = store.writer(step.session, step.scope)
+    writer.leave()
+
+    def block(row: Row) -> schemas.WhyBlock:
+        words = readable(row, writer.body(row)) if row.ext in ("txt", "json") else row.label
+        return schemas.WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=words)
+
+    return schemas.Why(
+        commit=code.commit,
+        subject=_words(code.subject),
+        file=_words(code.file),
+        line=_words(code.line),
+        found=found,
+        basis=basis,
+        session=step.session,
+        scope=step.scope,
+        step=step.step,
+        turn=step.turn,
+        revision=step.commit,
+        asked=list(map(block, step.asked)),
+        replied=list(map(block, step.replied)),
+        notes=list(map(block, step.notes)),
+        calls=[
+            schemas.WhyCall(
+                address=call.place.address, step=call.place.row.step, tool=call.place.row.tool, path=call.path,
+                lines=call.lines,
+            )
+            for call in step.calls
+        ],
+    )  # fmt: skip
+
+
+def _words(value: str) -> str:
+    """What git said, as text: a path or subject can have any bytes."""
+    return os.fsencode(value).decode("utf-8", "replace")
+
+
+def _lines(output: Output, answer: schemas.Why) -> Iterator[str]:
+    facts: list[tuple[str, Cell]] = [
+        ("commit", " ".join(filter(None, [answer.commit[:12], answer.subject]))),
+        ("line", f"{answer.file}: {answer.line.strip()}" if answer.file else ""),
+        ("in", f"{answer.session}/{answer.scope}, step {answer.step}, turn {answer.turn}"),
+        ("found by", f"{answer.found}: {answer.basis}"),
+    ]
+    yield from output.facts([(name, value) for name, value in facts if value])
+    for title, blocks in (("asked", answer.asked), ("replied", answer.replied), ("noted", answer.notes)):
+        for block in blocks:
+            yield ""
+            yield output.style(f"{title}  {block.address}  step {block.step}", dim=True)
+            yield from (f"  {safe(line)}" for line in _bounded(block))
+    if answer.calls:
+        yield ""
+        yield from output.table_lines(
+            Table(
+                [Column("wrote"), Column("step", right=True), Column("tool"), Column("file", least=12),
+                 Column("lines", right=True)],
+                [[call.address, call.step, call.tool, call.path, call.lines] for call in answer.calls],
+            )
+        )  # fmt: skip
+    yield ""
+    yield f"all of it: ctxvc log {answer.session}/{answer.scope}; ctxvc show {(answer.revision or 'HEAD')[:12]}"
+
+
+def _bounded(block: schemas.WhyBlock) -> Iterator[str]:
+    lines = block.text[: _SHOWN * _WIDE].split("\n")
+    yield from (line if len(line) <= _WIDE else line[:_WIDE] + "…" for line in lines[:_SHOWN])
+    if len(lines) > _SHOWN or len(block.text) > _SHOWN * _WIDE:
+        yield f"… ctxvc show {block.address}"

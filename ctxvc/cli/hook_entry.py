@@ -1,0 +1,53 @@
+"""How a host's event comes in and its answer goes out, with nothing loaded that a hook does not need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+#: No event of a host is longer; a tool's answer is part of some.
+_MOST = 64 * 1024 * 1024
+
+
+#: The one event whose answer counts: it may stop a push, and says why.
+VETO = "pre-push"
+
+
+def is_hook(words: Sequence[str]) -> bool:
+    """Whether a host asks, and not a person how to."""
+    return words[:1] == ["hook"] and words[1:2] != [VETO] and not {"-h", "--help"}.intersection(words)
+
+
+def hook(words: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
+    """Takes in an event; gives the exit code, which is always 0: whoever asks would take another for a veto."""
+    from ctxvc.claude_code import hook as answering
+
+    event = words[0] if words else ""
+    if event == answering.RECORD:
+        from ctxvc.cli.recorder import record
+
+        record(words[1:], env)
+        return 0
+    if event in ("post-commit", "link"):
+        from ctxvc.cli import linking
+
+        if event == linking.LINK:
+            linking.link(words[1:])
+        else:
+            linking.after_commit(words[1:], env, Path.cwd())
+        return 0
+    data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
+    _say(answering.answer(event, data, env))
+    return 0
+
+
+def _say(data: bytes) -> None:
+    # Not through sys.stdout, which complains at the end where the host has stopped listening.
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(1, view) :]
+    except OSError:
+        return

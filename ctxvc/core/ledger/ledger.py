@@ -1,0 +1,268 @@
+"""The ledger: what exists in a scope, in order, and how each piece stands. A value; every change makes a new one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+
+from ctxvc.core.ledger.block import PRESENT, Kind, Origin, Role, State, block_number
+
+#: How many block numbers share one segment of the ledger and one folder of bodies.
+SEGMENT = 64
+
+T = TypeVar("T")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What the ledger knows of a block. The order of the fields is the order of the keys on disk.
+
+    `msg` is the message the block came in, `parent` the block it answers (a result its call, anything else the block
+    that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block leaves the
+    prompt. `extra` is the rest of the content block as received.
+    """
+
+    id: str
+    kind: Kind
+    role: Role
+    origin: Origin
+    msg: int
+    step: int
+    turn: int
+    call: str = ""
+    tool: str = ""
+    error: bool = False
+    ext: str = "txt"
+    files: tuple[str, ...] = ()
+    bytes: int
+    sha256: str
+    parent: str = ""
+    state: State = "visible"
+    level: int = 0
+    group: str = ""
+    stub: str = ""
+    label: str = ""
+    reads: int = 0
+    removed_by: str = ""
+    extra: dict[str, Any] = {}
+
+    @property
+    def number(self) -> int:
+        return int(self.id[1:])
+
+    @property
+    def handle(self) -> str:
+        """`B17@3fa9c1`: the address with the checksum's first six digits."""
+        return f"{self.id}@{self.sha256[:6]}"
+
+    @property
+    def present(self) -> bool:
+        """Whether the body stands in the prompt, whole or in part."""
+        return self.state in PRESENT
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Blocks and groups that left together under one stub.
+
+    `summary` names the blocks that stand in the stub's place where a host or a model wrote one; `before` is the member
+    of the ledger that they stand before, empty for their own place.
+    """
+
+    id: str
+    members: tuple[str, ...]
+    level: int = 1
+    group: str = ""
+    stub: str = ""
+    label: str = ""
+    summary: tuple[str, ...] = ()
+    before: str = ""
+    removed_by: str = ""
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """The last numbers given out: `block` and `group` in the session, the others in this scope."""
+
+    block: int = 0
+    group: int = 0
+    msg: int = 0
+    step: int = 0
+    turn: int = 0
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The recording a scope was imported from, and how far.
+
+    `offset` is in bytes of the unpacked file; `units` counts the commits made of it, over all scopes. `finals` are the
+    offsets at which an open step was committed as it was, so that a longer file read anew gives the same units.
+    `missing` says what the model saw and the recording lacks.
+    """
+
+    format: str
+    id: str
+    offset: int = 0
+    units: int = 0
+    finals: tuple[int, ...] = ()
+    title: str = ""
+    agent: str = ""
+    cwd: str = ""
+    branch: str = ""
+    started: str = ""
+    missing: tuple[str, ...] = ()
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`ctxvc.json`: what a scope knows of itself.
+
+    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `window` is what the
+    model takes, where somebody said so (0: nobody did); `ladder` are thresholds that differ from the usual ones.
+    `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
+    newest cut: thinking and dashboards up to it have left for good.
+    `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
+    session runs under, with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy
+    last asked a model what should leave.
+    """
+
+    format: int
+    session: str
+    scope: str
+    parent: str = ""
+    counters: Counters = Counters()
+    model: str = ""
+    budget: int = 0
+    reserve: int = 0
+    window: int = 0
+    ladder: dict[str, float] = {}
+    tokenizer: str = "o200k_base"
+    calibration: tuple[int, int] = (1000, 0)
+    cuts: tuple[int, ...] = ()
+    refused: int = 0
+    policy: str = ""
+    asked: int = 0
+    source: Source | None = None
+
+
+def segment_of(number: int) -> int:
+    """The segment that holds block `number`."""
+    return number // SEGMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The rows of a scope in the order of their numbers, its groups, and what it knows of itself."""
+
+    meta: Meta
+    segments: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    #: What `derived` has worked out: (rule, identities of what it was given) → (what it was given, the result).
+    _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    #: What `held` gives, for this ledger and all that come of it.
+    _held: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
+
+    def rows(self) -> Iterator[Row]:
+        return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
+
+    def derived(self, rule: Callable[..., T], *given: object) -> T:
+        """`rule(ledger, *given)`, worked out once: a ledger never changes. So nobody may change the result either.
+
+        `rule` is a pure function; what it is `given` is told apart by identity.
+        """
+        key = (rule, *map(id, given))
+        if key not in self._derived:
+            self._derived[key] = given, rule(self, *given)  # `given` is held, so that no other gets its identity
+        result: T = self._derived[key][1]
+        return result
+
+    def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
+        """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
+        known = self.held(rule)
+        for segment in sorted(self.segments):
+            rows = self.segments[segment]
+            held = known.get(segment)
+            if held is None or held[0] is not rows:
+                held = known[segment] = rows, rule(rows)
+            yield held[1]
+
+    def of_step(self, step: int) -> list[Row]:
+        """The rows of a step, in order."""
+        inside = zip(self.by_segment(_steps), sorted(self.segments), strict=True)
+        return [row for steps, key in inside if step in steps for row in self.segments[key] if row.step == step]
+
+    def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
+        """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
+
+        Whoever takes something from there sees to it that it holds for the ledger at hand.
+        """
+        return self._held.setdefault(rule, {})
+
+    def __len__(self) -> int:
+        return sum(map(len, self.segments.values()))
+
+    def get(self, block_id: str) -> Row | None:
+        """The row of `block_id`, or None. Raises: ValueError where that is no block's address."""
+        number = block_number(block_id)
+        rows = self.segments.get(segment_of(number), ())
+        at = bisect_left(rows, number, key=lambda row: row.number)
+        return rows[at] if at < len(rows) and rows[at].number == number else None
+
+    def __getitem__(self, block_id: str) -> Row:
+        row = self.get(block_id)
+        if row is None:
+            raise KeyError(block_id)
+        return row
+
+    def last(self) -> Row | None:
+        """The newest row; None where there is none."""
+        return next(self.backwards(), None)
+
+    def backwards(self) -> Iterator[Row]:
+        """The rows, newest first."""
+        for segment in sorted(self.segments, reverse=True):
+            yield from reversed(self.segments[segment])
+
+    def since(self, earlier: Ledger | None) -> Iterator[Row]:
+        """The rows of all segments that are not in an `earlier` ledger as they are here."""
+        held = earlier.segments if earlier else {}
+        for segment in sorted(self.segments):
+            if self.segments[segment] is not held.get(segment):
+                yield from self.segments[segment]
+
+    def with_rows(self, rows: Iterable[Row]) -> Ledger:
+        """The ledger with each of `rows` added, or in the place of the row that has its id."""
+        segments = dict(self.segments)
+        changed: dict[int, dict[int, Row]] = {}
+        for row in rows:
+            number = row.number
+            segment = segment_of(number)
+            held = segments.get(segment, ())
+            if segment not in changed and (not held or held[-1].number < number):
+                segments[segment] = (*held, row)  # the common case: a new block at the end
+                continue
+            if segment not in changed:
+                changed[segment] = {old.number: old for old in held}
+            changed[segment][number] = row
+        for segment, by_number in changed.items():
+            segments[segment] = tuple(by_number[number] for number in sorted(by_number))
+        return replace(self, segments=segments)
+
+    def with_groups(self, groups: Iterable[Group]) -> Ledger:
+        """The ledger with each of `groups` added or replaced; a group without members goes."""
+        held = dict(self.groups)
+        for group in groups:
+            if group.members:
+                held[group.id] = group
+            else:
+                held.pop(group.id, None)
+        return replace(self, groups=held)
+
+    def with_meta(self, meta: Meta) -> Ledger:
+        return replace(self, meta=meta)
+
+
+def _steps(rows: tuple[Row, ...]) -> frozenset[int]:
+    return frozenset(row.step for row in rows)

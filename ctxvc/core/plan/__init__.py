@@ -1,0 +1,5 @@
+"""What changes the prompt: actions, plans and what became of them."""
+
+from ctxvc.core.plan.plan import Action, Plan, Price, Problem, Rehearsal, View
+
+__all__ = ["Action", "Plan", "Price", "Problem", "Rehearsal", "View"]

@@ -1,0 +1,176 @@
+"""What may come in: large results and pastes are stored whole, and shown as far as there is room (DESIGN, §5 and §6).
+
+VISTA (section 3) blocks what is over a threshold; here whatever fits as a preview is offloaded instead, and only what
+does not fit even so is blocked. Nothing is refused, nothing is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ctxvc.core import display as text
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.plan import Price, View
+from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.view.budget import HUMAN_PASTE
+
+#: Lines of an offloaded result that stand at its head and at its tail, and the characters of each at most.
+LINES = 5
+LINE = 1_000
+#: Characters that are shown of a result that is blocked.
+BLOCKED = 2_000
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows as they are to be recorded, and whether one of them did not fit: then overflow mode begins."""
+
+    rows: tuple[Row, ...]
+    blocked: bool = False
+
+
+def admit(
+    view: View,
+    rows: Sequence[Row],
+    words: Mapping[str, str],
+    used: int,
+    calls: Mapping[str, str],
+    *,
+    told: Mapping[str, str] = {},
+    batch: int = 0,
+) -> Admitted:
+    """How new `rows` come in, where the prompt costs `used` counted tokens without them.
+
+    `words` has the text of each result and of each text of a human, by block; `calls` what each result's call was.
+    A result over the offload threshold is archived at once and shown with head and tail. If all together do not fit,
+    the largest are offloaded, then blocked: shown with their size and their beginning, or with their size only.
+    Of a result in `told`, by block, that text is shown in the place of a preview. The results together cost at most
+    `batch` tokens, as far as previews of the largest do that (0: no such bound).
+    """
+    price = view.price
+    shown = {row.id: _paste(row, price) for row in rows}
+    results = [
+        _Result(row, price.body(row), words[row.id], calls.get(row.id, ""), view)
+        for row in rows
+        if row.kind == "tool_result" and row.id in words
+    ]
+    results.sort(key=lambda result: (-result.tokens, result.row.number))
+    for result in results:
+        if result.row.id in told:
+            shown[result.row.id] = result.told(told[result.row.id])
+        elif view.calibrated(result.tokens) > view.budget.offload:
+            shown[result.row.id] = result.offloaded()
+    together = sum(_cost(shown[result.row.id], price) for result in results) if batch else 0
+    for result in results:
+        if view.calibrated(together) <= batch:
+            break
+        smaller = result.offloaded()
+        if (saved := _cost(shown[result.row.id], price) - _cost(smaller, price)) > 0:
+            shown[result.row.id] = smaller
+            together -= saved
+    total = used + sum(_cost(row, price) for row in shown.values())
+    for shrink in (_Result.offloaded, _Result.blocked, _Result.unseen):
+        for result in results:
+            if view.calibrated(total) <= view.budget.guard:
+                break
+            saved = _cost(shown[result.row.id], price) - _cost(smaller := shrink(result), price)
+            if saved > 0:
+                shown[result.row.id] = smaller
+                total -= saved
+    blocked = any(row.state == "blocked" for row in shown.values())
+    return Admitted(rows=tuple(shown[row.id] for row in rows), blocked=blocked)
+
+
+def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:
+    """The text of each result and human text among `rows`; a result of several parts is the JSON that lists them."""
+    return {
+        row.id: text.decode(bodies[row.id])
+        for row in rows
+        if row.id in bodies and (row.kind == "tool_result" or (row.kind == "user" and row.role == "user"))
+    }
+
+
+def preview(value: str, width: int = LINE) -> str:
+    """The first and the last lines of a text, each of about `width` characters at most; of a giant one, both ends."""
+    lines = value.splitlines()
+    if len(lines) <= 2 * LINES:
+        return "\n".join(_clipped(line, width) for line in lines)
+    left_out = f"[{len(lines) - 2 * LINES:,} lines left out]"
+    head, tail = lines[:LINES], lines[-LINES:]
+    return "\n".join([*(_clipped(line, width) for line in head), left_out, *(_clipped(line, width) for line in tail)])
+
+
+def previewed(stub: str, value: str, view: View, tokens: int) -> str:
+    """The stub of a result of so many `tokens` with a preview of its text; without one where none would fit below it.
+
+    What stands then costs less than the result and than the offload threshold.
+    """
+    for width in (LINE, LINE // 4):
+        shown = f"{stub}\n{preview(value, width)}"
+        if view.price.text(shown) < min(tokens, view.budget.offload):
+            return shown
+    return stub
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result that comes in, in the forms that it may stand in the prompt besides its own."""
+
+    row: Row
+    tokens: int
+    words: str
+    call: str
+    view: View
+
+    def offloaded(self) -> Row:
+        """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
+        cut = wire.notes(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        return self._as("archived", previewed(stub, self.words, self.view, self.tokens))
+
+    def told(self, text: str) -> Row:
+        """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
+        cut = wire.notes(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
+
+    def blocked(self) -> Row:
+        head = self.words[:BLOCKED]
+        beginning = stubs.guarded(head.rpartition("\n")[0] or head)
+        return self._as("blocked", f"{self._blocked()}\n{beginning}")
+
+    def unseen(self) -> Row:
+        return self._as("blocked", self._blocked())
+
+    def _blocked(self) -> str:
+        return stubs.blocked(self.row, tokens=self.tokens, call=self.call, way_back=self.view.handles)
+
+    def _as(self, state: str, stub: str) -> Row:
+        if self.view.price.text(stub) >= self.tokens:
+            return self.row  # no saving
+        return msgspec.structs.replace(self.row, state=state, level=1, stub=stub, removed_by="guard")
+
+
+def _paste(row: Row, price: Price) -> Row:
+    """A huge text of a human is shown by its two ends; every other row as it is."""
+    if row.kind == "user" and is_human(row.role, row.origin) and price.body(row) > HUMAN_PASTE:
+        return msgspec.structs.replace(row, state="masked", removed_by="guard")
+    return row
+
+
+def _clipped(line: str, width: int) -> str:
+    if len(line) <= width:
+        return stubs.guarded(line)
+    half = width // 2
+    head, tail = stubs.guarded(line[:half]), stubs.guarded(line[-half:])
+    return f"{head} [{len(line) - 2 * half:,} characters left out] {tail}"
+
+
+def _cost(row: Row, price: Price) -> int:
+    if row.state in ("archived", "blocked"):
+        return price.text(row.stub)
+    return price.mask(row) if row.state == "masked" else price.body(row)

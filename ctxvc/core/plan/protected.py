@@ -1,0 +1,87 @@
+"""What nobody but a person removes: what the model works on now, what it was asked, and what it was told to obey."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+
+#: Files whose words bind the model for the whole session.
+INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
+
+
+def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[str]:
+    """The blocks of the latest step that has a reply, the human messages that opened the current turn, the session's
+    first human message, and what instruction files of these `names` said."""
+    return ledger.derived(_protected, names)
+
+
+def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
+    held = (*_latest_step(ledger), *_asked(ledger), *_instructions(ledger, tuple(names)))
+    return frozenset(row.id for row in held)
+
+
+def _latest_step(ledger: Ledger) -> list[Row]:
+    latest = max((step for step in ledger.by_segment(_latest_reply) if step is not None), default=None)
+    return [] if latest is None else ledger.of_step(latest)
+
+
+def _latest_reply(rows: tuple[Row, ...]) -> int | None:
+    return max((row.step for row in rows if row.role == "assistant"), default=None)
+
+
+def _asked(ledger: Ledger) -> list[Row]:
+    human = list(chain.from_iterable(ledger.by_segment(_human)))
+    newest = max((row.turn for row in human), default=0)
+    return [row for row in human if row.turn == newest or row.msg == human[0].msg]
+
+
+def _human(rows: tuple[Row, ...]) -> list[Row]:
+    # A person's note is a human's text too, but it opens nothing.
+    return [row for row in rows if is_human(row.role, row.origin) and row.kind != "note"]
+
+
+def _instructions(ledger: Ledger, names: tuple[str, ...]) -> Iterator[Row]:
+    if not names:
+        return
+    calls: set[str] = set()  # the ids of the calls that name such a file
+    for row in chain.from_iterable(ledger.by_segment(_naming(names))):
+        if row.kind == "tool_use":
+            calls.add(row.call)
+        else:
+            yield row
+    latest: dict[str, Row] = {}
+    named = _named(names)
+    for row in ledger.rows() if calls else ():
+        if row.call in calls and row.kind == "tool_use":
+            latest[row.call] = row
+        elif row.call in latest and row.kind == "tool_result" and named(latest[row.call].label):
+            yield row
+
+
+@cache
+def _naming(names: tuple[str, ...]) -> Callable[[tuple[Row, ...]], list[Row]]:
+    """Which rows name such a file: calls, and what the client put in."""
+    named = _named(names)
+
+    def naming(rows: tuple[Row, ...]) -> list[Row]:
+        return [row for row in rows if row.kind != "tool_result" and named(_told(row))]
+
+    return naming
+
+
+@cache
+def _named(names: tuple[str, ...]) -> Callable[[str], object]:
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-]|\.\w)", re.IGNORECASE).search
+
+
+def _told(row: Row) -> str:
+    """Where the name of an instruction file would stand."""
+    if row.kind == "tool_use":
+        return row.label
+    return f"{row.label} {wire.notes(row.extra).get('file', '')}" if row.origin == "client" else ""

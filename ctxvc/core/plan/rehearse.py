@@ -1,0 +1,139 @@
+"""The engine: a plan is tried on a copy, what is not allowed is left out with a reason, and the whole is measured anew.
+
+What is done is done to rows and groups alone: no body is read, none is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from operator import is_not
+from typing import NamedTuple
+
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.plan import protected, rollup
+from ctxvc.core.plan.draft import Draft
+from ctxvc.core.plan.plan import Action, Plan, Price, Rehearsal, View
+from ctxvc.core.plan.verbs import Trial
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.view.dashboard import Cost
+
+
+class _Summed(NamedTuple):
+    """An outline that was measured: before each slot, and behind the last, what all before it cost."""
+
+    price: Price
+    slots: tuple[Slot, ...]
+    sums: list[int]
+
+
+def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
+    """The plan as it would go: what is allowed of it, done, and what of it is not, with the reason.
+
+    `protect` are the blocks that only a person removes, by default `protection.protected`. With `roll_up`, stubs that
+    cost too much afterwards are gathered into groups (`rollup`), as a part of the same change.
+    """
+    price = view.price
+    before = measure(view.ledger, price)
+    draft = Draft(view.ledger, price, view.next_group, view.handles)
+    protect = protected.protected(view.ledger) if protect is None else protect
+    trial = Trial(view, plan, draft, protect, total=before)
+    done = [left for action in plan.actions if (left := trial.act(action)).targets]
+    rows, groups = draft.changed()
+    after = view.ledger.with_rows(rows).with_groups(groups)
+    rolled: tuple[Group, ...] = ()
+    if roll_up:
+        rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect, previews=plan.pressure)
+        if rolled:
+            rows, groups = draft.changed()
+            after = view.ledger.with_rows(rows).with_groups(groups)
+    return Rehearsal(
+        plan=plan,
+        after=after,
+        rows=rows,
+        groups=groups,
+        done=tuple(done),
+        problems=tuple(trial.problems),
+        tokens_before=view.overhead + before,
+        tokens_after=view.overhead + measure(after, price),
+        rolled=tuple(group.id for group in rolled),
+    )
+
+
+def until(
+    view: View, plan: Plan, target: int, *, protect: frozenset[str] | None = None
+) -> tuple[tuple[Action, ...], int]:
+    """As many of the plan's first actions as bring the prompt to `target` tokens, and what it costs then.
+
+    The tokens are as the provider counts them, overhead included. Targets that are not allowed are left out, and with
+    them actions of which nothing is left; all the others stay where the target is not reached.
+    """
+    draft = Draft(view.ledger, view.price, view.next_group, view.handles)
+    protect = protected.protected(view.ledger) if protect is None else protect
+    trial = Trial(view, plan, draft, protect, total=measure(view.ledger, view.price))
+    done: list[Action] = []
+    for action in plan.actions:
+        if view.calibrated(view.overhead + trial.total) <= target:
+            break
+        if (left := trial.act(action)).targets:
+            done.append(left)
+    return tuple(done), view.calibrated(view.overhead + trial.total)
+
+
+def measure(ledger: Ledger, price: Price) -> int:
+    """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
+    return ledger.derived(_measure, price)
+
+
+def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
+    """What each block costs: its body, and what stands for it in the prompt now."""
+    return ledger.derived(_costs, price)
+
+
+def dashboards(ledger: Ledger, price: Price) -> int:
+    """What of it the dashboards cost that were sent, but for those that left in a group."""
+    return sum(
+        cost_of(slot, price)
+        for slot in outline(ledger)
+        if slot.row.kind == "dashboard" and (slot.show != "text" or slot.row.group not in ledger.groups)
+    )
+
+
+def _measure(ledger: Ledger, price: Price) -> int:
+    """The sum over the outline. It goes on from where an outline that was measured before begins to differ."""
+    slots, known = outline(ledger), ledger.held(_measure)
+    held: _Summed | None = known.get("newest")
+    if held is None or held.price is not price:
+        held = _Summed(price, (), [0])
+    both = enumerate(map(is_not, slots, held.slots))
+    same = next((at for at, other in both if other), min(len(slots), len(held.slots)))
+    new = accumulate((cost_of(slot, price) for slot in slots[same:]), initial=held.sums[same])
+    known["newest"] = made = _Summed(price, slots, [*held.sums[:same], *new])
+    return made.sums[-1]
+
+
+def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
+    shown: dict[str, int] = {}
+    for slot in outline(ledger):
+        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
+    return {row.id: Cost(body=price.body(row), shown=shown.get(row.id, 0)) for row in ledger.rows()}
+
+
+def cost_of(slot: Slot, price: Price) -> int:
+    """The tokens of one piece of the prompt."""
+    if slot.show == "text":
+        return price.text(slot.text) if slot.text else 0
+    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
+
+
+def ancestor(ledger: Ledger, row: Row) -> Row | None:
+    """The nearest block above `row` that is still in the prompt; None where there is none."""
+    seen: set[str] = set()
+    parent = row.parent
+    while parent and parent not in seen:
+        seen.add(parent)
+        above = ledger.get(parent)
+        if above is None or above.present:
+            return above
+        parent = above.parent
+    return None

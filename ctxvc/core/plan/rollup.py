@@ -1,0 +1,173 @@
+"""Stub roll-up: where stubs alone cost too much, whole steps that are nothing but stubs leave as one group.
+
+Without it the stubs of a long run pass any ceiling (DESIGN, §5). What a human wrote, notes and pins stay where they are
+and end a run of steps. A result that is smaller than its stub would be counts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import protected
+from ctxvc.core.plan.draft import Draft, contents, header
+from ctxvc.core.plan.plan import View
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.stub import is_summary
+
+#: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
+MOST = 10
+LEAST = 5
+
+
+def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[Row, ...], tuple[Group, ...]]:
+    """The rows and groups that stand otherwise once stubs cost at most 5 % of the budget, as far as that can be.
+
+    None where they cost no more than 10 %. Each new group costs less than what it replaces.
+    """
+    draft = Draft(ledger, view.price, view.next_group, view.handles)
+    gather(view, draft, outline(ledger), actor=actor, protect=protected.protected(ledger))
+    return draft.changed()
+
+
+def gather(
+    view: View,
+    draft: Draft,
+    slots: Iterable[Slot],
+    *,
+    actor: str,
+    protect: frozenset[str],
+    previews: bool = False,
+) -> tuple[Group, ...]:
+    """The same on a draft whose prompt is `slots`; the groups that were made. The blocks of `protect` stay.
+
+    With `previews`, a block's stub counts whole, with what of its text stands below it.
+    """
+    stubs: dict[str, int] = {}  # block → what the text in its place costs
+    for slot in slots:
+        # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
+        counts = not is_summary(slot.text) or (previews and not slot.row.group)
+        if slot.show == "text" and slot.text and counts:
+            stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
+    total, hundredth = sum(stubs.values()), view.budget.effective / 100
+    made: list[Group] = []
+    if view.calibrated(total) <= MOST * hundredth:
+        return ()
+    steps: dict[int, list[Row]] = {}
+    for row in draft.rows.values():
+        steps.setdefault(row.step, []).append(row)
+    for run in _runs(draft, steps, protect):
+        rows = [row for step in run for row in step.rows]
+        likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=contents(rows)), rows, 0))
+        taken: list[Row] = []
+        freed = 0
+        for part in _beginnings(draft, [step.rows for step in run]):
+            taken += part
+            freed += sum(stubs.get(row.id, 0) for row in part)
+            if view.calibrated(total - freed + likely) <= LEAST * hundredth:
+                break
+        group = _group(draft, taken, actor) if freed else None
+        if group:
+            made.append(group)
+            total += view.price.text(group.stub) - freed
+        if view.calibrated(total) <= LEAST * hundredth:
+            break
+    return tuple(made)
+
+
+def _group(draft: Draft, rows: Sequence[Row], actor: str) -> Group | None:
+    """The rows as a new group; None, and nothing changed, where that saves nothing."""
+    units = dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
+    if len(units) < 2:
+        return None
+    reach, mark, number = draft.reach(row.id for row in rows), draft.mark(), draft.next_group
+    before = draft.cost(reach)
+    group = draft.gather(units, label="", actor=actor)
+    if draft.cost(reach) < before:
+        return group
+    draft.back(mark)
+    draft.next_group = number
+    return None
+
+
+def _member(row: Row) -> bool:
+    """What is deleted or pruned has left already; dashboards leave with the next cut."""
+    return row.state not in ("deleted", "pruned") and row.kind != "dashboard"
+
+
+class _Step(NamedTuple):
+    """What of a step may leave. What stays may stand before its reply, so that a run begins here, or behind its last
+    result, so that a run ends here; not in between."""
+
+    number: int
+    rows: list[Row]
+    begins: bool
+    ends: bool
+
+
+def _runs(draft: Draft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
+    """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
+    stay |= {block for group in draft.groups.values() for block in group.summary}
+    fit = {step.number: step for number in sorted(steps) if (step := _fit(draft, number, steps[number], stay))}
+    insides = {name: draft.inside(name) for name in {draft.around(row) for row in draft.rows.values()} if name}
+    while True:
+        runs: list[list[_Step]] = [[]]
+        for number in sorted(steps):
+            step = fit.get(number)
+            if runs[-1] and (step is None or step.begins or runs[-1][-1].ends):
+                runs.append([])
+            if step:
+                runs[-1].append(step)
+        places = {row.id: at for at, run in enumerate(runs) for step in run for row in step.rows}
+        split = {
+            row.step for rows in insides.values() if len({places.get(row.id, -1) for row in rows}) > 1 for row in rows
+        }
+        if not split & fit.keys():
+            return [run for run in runs if run]
+        fit = {number: step for number, step in fit.items() if number not in split}
+
+
+def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
+    """The step, where it is nothing but calls, words and stubs of results; None where something in it stays."""
+    core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
+    stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
+    before = [at for at in stays if core and at < core[0]]
+    behind = [at for at in stays if core and at > core[-1]]
+    if len(before) + len(behind) < len(stays):
+        return None
+    body = rows[before[-1] + 1 if before else 0 : behind[0] if behind else len(rows)]
+    results = [row for row in body if row.kind == "tool_result"]
+    shown = any(row.present and row.kind != "dashboard" for row in body)
+    if any(row.present and not _small(draft, row) for row in results) or (shown and not results):
+        return None
+    if any(row.kind == "tool_use" and row.id not in draft.results for row in body):
+        return None
+    groups = [draft.groups[name] for row in body if (name := draft.around(row))]
+    if any(not group.stub or is_summary(group.stub) for group in groups):
+        return None  # a summary, of a host or of ours, is no stub to be rolled up
+    return _Step(number, body, begins=bool(before), ends=bool(behind))
+
+
+def _small(draft: Draft, result: Row) -> bool:
+    """Whether a result is still there only because its stub would cost as much: it goes with its neighbours."""
+    return result.state == "visible" and draft.price.body(result) <= draft.price.text(draft.stub(result))
+
+
+def _stays(row: Row) -> bool:
+    return row.kind == "note" or row.state == "pinned" or is_human(row.role, row.origin)
+
+
+def _beginnings(draft: Draft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
+    """The rows of a run in parts of whole steps, none of which shares a group with another."""
+    names = [{name for row in rows if (name := draft.around(row))} for rows in run]
+    last = {name: at for at, some in enumerate(names) for name in some}
+    part: list[Row] = []
+    reach = 0
+    for at, rows in enumerate(run):
+        part += rows
+        reach = max([reach, *(last[name] for name in names[at])])
+        if reach <= at:
+            yield part
+            part = []

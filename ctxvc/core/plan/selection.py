@@ -1,0 +1,181 @@
+"""What a model or a person writes for blocks and groups, `B3,B5-B9,G2`, and which of a ledger's they are.
+
+The id that a provider gave to a call, `toolu_01AbC`, is an address too: of what the call gave. No word that is an id of
+ours, or a range of them, ever means a call, whatever id a recording has for one.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan.draft import blocks_of, digest
+from ctxvc.core.plan.plan import Problem, Why
+from ctxvc.core.prompt.stub import escaped
+
+_GAP = re.compile(r"[\s,;]+")
+_DASH = re.compile("([-:–—])")
+_ID = re.compile(r"([BG])([1-9][0-9]{0,11})(?:@([0-9A-F]{4,64}))?", re.IGNORECASE)
+_NUMBER = re.compile("[1-9][0-9]{0,11}")
+#: How many words a problem names, and how much of each.
+_NAMED = 3
+_WIDTH = 24
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What words ask for: single ids in the order they were given, ranges of numbers, and what is no id."""
+
+    single: list[tuple[str, str]] = field(default_factory=list)  # id, the beginning of its checksum
+    ranges: list[tuple[str, int, int]] = field(default_factory=list)  # letter, first, last
+    bad: list[str] = field(default_factory=list)
+
+
+def expand(words: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """The blocks and then the groups that `words` name, each once, in the order of their numbers, and what was wrong.
+
+    Ids stand alone (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must be theirs), or as a range (`B5-B9`, also
+    with `:`, `–` or `to`, in either direction), which names those that exist. A call's id stands for its block, as in
+    `of_calls`. All problems together are of less than 400 characters, whatever was written.
+    """
+    asked = _parsed(words if isinstance(words, str) else " ".join(words), ledger)
+    numbers = {
+        "B": [row.number for row in ledger.rows()],
+        "G": sorted(int(name[1:]) for name in ledger.groups),
+    }
+    found: set[str] = set()
+    missing: list[str] = []
+    other: list[str] = []
+    for name, checksum in dict.fromkeys(asked.single):
+        actual = _checksum(name, ledger) if checksum else ""
+        if not _exists(name, ledger):
+            missing.append(name)
+        elif not actual.startswith(checksum):
+            other.append(f"{name}@{checksum}")
+        else:
+            found.add(name)
+    for letter, first, last in _merged(asked.ranges):
+        held = numbers[letter]
+        found.update(f"{letter}{number}" for number in held[bisect_left(held, first) : bisect_right(held, last)])
+    for letter, first, last in asked.ranges:
+        held = numbers[letter]
+        if not held or first < held[0] or last > held[-1] or bisect_left(held, first) == bisect_right(held, last):
+            missing.append(f"{letter}{first}-{letter}{last}")
+    problems = [
+        *_problem("unknown", asked.bad, "not an id: ", "; write B3, B5-B9 or G2"),
+        *_problem("unknown", missing, "not here, or not all of it: ", ""),
+        *_problem("stale", other, "another checksum now: ", ""),
+    ]
+    if not (asked.single or asked.ranges or asked.bad):
+        problems.append(Problem(target="", why="unknown", text="no id is given; write B3, B5-B9 or G2"))
+    found -= {name.partition("@")[0] for name in other}
+    order = sorted(found, key=lambda name: (name[0], int(name[1:])))
+    return tuple(order), tuple(problems)
+
+
+def of_calls(ledger: Ledger) -> Mapping[str, Row]:
+    """The block that the id of each call is an address of: its newest recorded result; else the call itself."""
+    return ledger.derived(_of_calls)
+
+
+def _of_calls(ledger: Ledger) -> dict[str, Row]:
+    calls: dict[str, Row] = {}
+    results: dict[str, Row] = {}
+    for row in ledger.rows():
+        if row.call and row.kind == "tool_use":
+            calls[row.call] = row
+        elif row.call and row.kind == "tool_result" and wire.notes(row.extra).get("interrupted") is not True:
+            results[row.call] = row
+    return calls | results
+
+
+def _parsed(words: str, ledger: Ledger) -> _Asked:
+    asked = _Asked()
+    atoms = [atom for word in _GAP.split(words) if word for atom in _atoms(word, ledger)]
+    at = 0
+    while at < len(atoms):
+        first = _ID.fullmatch(atoms[at])
+        if first and at + 2 < len(atoms) and _joins(atoms[at + 1]) and (last := _last(first[1], atoms[at + 2])):
+            low, high = sorted((int(first[2]), int(last[0])))
+            asked.ranges.append((first[1].upper(), low, high))
+            # The ends are named themselves: one that has a checksum must have that one.
+            for number, checksum in ((first[2], first[3]), last):
+                if checksum:
+                    asked.single.append((f"{first[1].upper()}{number}", checksum.lower()))
+            at += 3
+        elif first:
+            asked.single.append((f"{first[1].upper()}{first[2]}", (first[3] or "").lower()))
+            at += 1
+        else:
+            asked.bad.append(atoms[at])
+            at += 1
+    return asked
+
+
+def _atoms(word: str, ledger: Ledger) -> list[str]:
+    """A word as ids, numbers and what joins them; that of a call as the id of its block."""
+    atoms = [atom for atom in _DASH.split(word) if atom]
+    if all(_ID.fullmatch(atom) or _NUMBER.fullmatch(atom) or _joins(atom) for atom in atoms):
+        return atoms
+    row = of_calls(ledger).get(word)
+    return [row.id] if row else atoms
+
+
+def _joins(atom: str) -> bool:
+    return atom.lower() == "to" or bool(_DASH.fullmatch(atom))
+
+
+def _last(letter: str, atom: str) -> tuple[str, str] | None:
+    """Number and checksum of a range's second end: of the same letter, or a bare number."""
+    if _NUMBER.fullmatch(atom):
+        return atom, ""
+    found = _ID.fullmatch(atom)
+    return (found[2], found[3] or "") if found and found[1].upper() == letter.upper() else None
+
+
+def _merged(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+    """The same ranges without overlaps, so that many of them cost no more than one."""
+    held: tuple[str, int, int] | None = None
+    for letter, first, last in sorted(ranges):
+        if held and held[0] == letter and first <= held[2] + 1:
+            held = letter, held[1], max(held[2], last)
+            continue
+        if held:
+            yield held
+        held = letter, first, last
+    if held:
+        yield held
+
+
+def _exists(name: str, ledger: Ledger) -> bool:
+    return name in ledger.groups if name.startswith("G") else ledger.get(name) is not None
+
+
+def _checksum(name: str, ledger: Ledger) -> str:
+    """The checksum of a block, or of a group's blocks together."""
+    blocks = blocks_of(ledger.groups, name) if name.startswith("G") else [name]
+    rows = [row for block in blocks if (row := ledger.get(block))]
+    return digest(rows) if name.startswith("G") else "".join(row.sha256 for row in rows)
+
+
+def _problem(why: Why, names: list[str], before: str, after: str) -> Iterator[Problem]:
+    """One problem for all of `names`; none where there are none."""
+    if names:
+        shown = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield Problem(target=escaped(names[0], _WIDTH), why=why, text=f"{before}{shown}{more}{after}")
+
+
+def ranges(names: Sequence[str]) -> list[str]:
+    """Block and group ids with runs of three or more as ranges: `B6-B9`, `B12`, `G2`."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and runs[-1][-1][0] == name[0] and int(name[1:]) == int(runs[-1][-1][1:]) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [word for run in runs for word in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else run)]

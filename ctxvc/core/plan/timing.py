@@ -1,0 +1,161 @@
+"""When a soft edit is made true: now, or at a moment when it costs less (Self-GC, section "Cache-aware commit")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.plan.plan import Rehearsal, View
+from ctxvc.core.plan.rehearse import cost_of
+from ctxvc.core.prompt import cut
+from ctxvc.core.prompt.outline import Slot, outline
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the moment of a commit is judged by. Prices are multiples of that of a fresh input token.
+
+    A plan that takes away more than `share` of the prompt is committed at once. `lifetime` is how long the provider
+    keeps a cached prefix, in seconds; `calls` how many more calls the prompt is expected to be sent with (0: as many as
+    a turn has had so far).
+    """
+
+    share: float = 0.3
+    read_price: float = 0.1
+    write_price: float = 1.25
+    lifetime: float = 300.0
+    calls: float = 0.0
+
+
+USUAL = Timing()
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Whether a plan is committed now, and why. What that saves and what it costs are in fresh input tokens.
+
+    `cost` is that of the broken cache and of the planning; `benefit` is what is left of the savings behind it.
+    """
+
+    now: bool
+    why: str
+    benefit: float = 0.0
+    cost: float = 0.0
+
+
+class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit now would save and cost, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
+
+    The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
+    cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
+    a cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
+    anyway. L_GC is what the planner itself took. A cache that has expired (`cold`) breaks for nothing.
+    """
+
+    share: float
+    leaving: float
+    calls: float
+    saved: float
+    rewritten: float
+    broken: float
+    planning: int
+    cold: bool
+
+    @property
+    def cost(self) -> float:
+        return self.broken + self.planning
+
+    @property
+    def benefit(self) -> float:
+        return self.saved - self.cost
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
+            f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
+            f"the planning took {self.planning:,}"
+        )
+
+    def moment(self, ground: str, *, now: bool = True) -> Moment:
+        """Now, or not yet, on this ground; the reckoning is told with it."""
+        return Moment(now, f"{ground}; {self.words}", self.benefit, self.cost)
+
+
+def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
+    """What it would save and cost to commit the rehearsed plan now."""
+    price = view.calibration[0] / 1000
+    calls = timing.calls or calls_a_turn(view.ledger)
+    cold = view.idle > timing.lifetime
+    freed = tried.freed * price
+    saved = freed * timing.read_price * calls
+    if cold:
+        saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
+    rewritten = 0.0 if cold or not tried else behind_first_edit(view, tried) * price
+    return Reckoning(
+        share=tried.freed / max(1, tried.tokens_before),
+        leaving=freed,
+        calls=calls,
+        saved=saved,
+        rewritten=rewritten,
+        broken=rewritten * (timing.write_price - timing.read_price),
+        planning=tried.plan.cost,
+        cold=cold,
+    )
+
+
+def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
+    """Whether the rehearsed plan is committed now, or waits.
+
+    At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
+    come save more than the broken cache and the planning cost.
+    """
+    if not tried:
+        return Moment(False, "nothing of the plan is left to do")
+    reckoned = reckon(view, tried, timing)
+    leaves = f"{reckoned.share:.0%} of the prompt leaves"
+    if tried.plan.pressure:
+        return reckoned.moment(f"the hard budget is at stake; {leaves}")
+    if reckoned.share > timing.share:
+        return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
+    if reckoned.cold:
+        idle = f"the last call was {view.idle:,.0f} s ago"
+        return reckoned.moment(f"{idle}, the cache of {timing.lifetime:,.0f} s is gone")
+    sign = "more" if reckoned.benefit > 0 else "no more"
+    return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
+
+
+def calls_a_turn(ledger: Ledger) -> float:
+    """How many replies a turn has had, on average; at least 1."""
+    steps: set[int] = set()
+    turns: set[int] = set()
+    for row in ledger.rows():
+        if row.role == "assistant":
+            steps.add(row.step)
+            turns.add(row.turn)
+    return len(steps) / len(turns) if turns else 1.0
+
+
+def committed(tried: Rehearsal) -> Ledger:
+    """The ledger once the plan is committed: with the cut that comes along."""
+    meta = msgspec.structs.replace(tried.after.meta, cuts=cut.before_reply(tried.after))
+    return tried.after.with_meta(meta)
+
+
+def behind_first_edit(view: View, tried: Rehearsal) -> int:
+    """The tokens of the new prompt that no cache of the old one has: from the first edit on, the cut's included."""
+    now = outline(committed(tried))
+    at = _first_difference(outline(view.ledger), now)
+    return sum(cost_of(slot, view.price) for slot in now[at:])
+
+
+def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:
+    for at, (old, new) in enumerate(zip(before, after, strict=False)):
+        if _sent(old) != _sent(new):
+            return at
+    return min(len(before), len(after))
+
+
+def _sent(slot: Slot) -> tuple[str, ...]:
+    """What of a slot decides its bytes: a row may change in ways that nobody is sent."""
+    return (slot.row.id, slot.show, slot.role, slot.kind, slot.text, slot.call)

@@ -1,0 +1,354 @@
+"""One plan, tried on a draft: which of its targets each verb may touch, and what the verb does to them.
+
+Who may do what in which state is told by `core.actions` and by `Trial._refusal` (DESIGN, laws 6 and 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ctxvc.core import actions
+from ctxvc.core.actions import Verb
+from ctxvc.core.ledger.block import group_number
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.admission import previewed
+from ctxvc.core.plan.draft import Draft, digest
+from ctxvc.core.plan.plan import Action, Plan, Problem, View, Why
+from ctxvc.core.prompt import cut
+from ctxvc.core.prompt import stub as stubs
+
+
+@dataclass(slots=True)
+class Trial:
+    """Tries the actions of a plan, one after the other. `total` is what the messages cost by now."""
+
+    view: View
+    plan: Plan
+    draft: Draft
+    protect: frozenset[str]
+    total: int
+    problems: list[Problem] = field(default_factory=list)
+    _open: frozenset[str] = field(init=False)
+    _bound: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = _open(self.draft)
+        self._bound = _bound(self.view.ledger)
+
+    def act(self, action: Action) -> Action:
+        """Does what is allowed of the action; the action with the targets that were left."""
+        targets = list(self._known(action))
+        match action.verb:
+            case "archive":
+                done = self._gather(action, self._lowest(action, self._units(action, targets)))
+            case "summarise" if not action.index.strip():
+                done = self._none(action, targets, "a summary is needed")
+            case "summarise":
+                done = self._gather(action, [unit for unit, _ in self._units(action, targets)])
+            case "mask":
+                done = [target for target in targets if self._mask(action, target)]
+            case "prune":
+                done = self._prune(action, targets)
+            case "delete" if not action.index.strip():
+                done = self._none(action, targets, "a reason is needed")
+            case "delete":
+                done = [target for target in targets if self._delete(action, target)]
+            case "restore":
+                done = self._restore(action, targets)
+            case "pin" | "unpin":
+                done = [target for target in targets if self._mark(action, target)]
+        return msgspec.structs.replace(action, targets=tuple(done))
+
+    # --- which targets
+
+    def _known(self, action: Action) -> Iterator[str]:
+        """The targets that are there, each once, and are what the one who planned took them for."""
+        for target in dict.fromkeys(action.targets):
+            if target in self.draft.rows:
+                checksum = self.draft.rows[target].sha256
+            elif target in self.draft.groups and (inside := self.draft.inside(target)):
+                checksum = digest(inside)
+            elif _is_group(target) and group_number(target) < self.view.next_group:
+                self._drop(action, target, "gone", "no group of that number is here any more")
+                continue
+            else:
+                self._drop(action, target, "unknown", "it is not here")
+                continue
+            if checksum.startswith(action.checksums.get(target, "").lower()):
+                yield target
+            else:
+                self._drop(action, target, "stale", f"its checksum is {checksum[:6]}")
+
+    def _units(self, action: Action, targets: list[str]) -> list[tuple[str, int]]:
+        """The targets that may leave, or leave again, with their levels. What is in another target counts once."""
+        units: list[tuple[str, int]] = []
+        for target in targets:
+            group = self.draft.groups.get(target)
+            row = self.draft.rows.get(target)
+            around = group.group if group else row.group if row and not row.present else ""
+            if around in self.draft.groups:
+                if not set(self._enclosing(around)) & set(targets):
+                    self._drop(action, target, "gone", f"it is in {around} already")
+            elif group and not any(one.state in ("archived", "blocked") for one in self.draft.inside(target)):
+                self._drop(action, target, "stale", "no block of it is archived any more")
+            elif group:
+                units.append((target, group.level))
+            elif row and self._allowed(action, row):
+                units.append((target, Draft.level(row)))
+        return units
+
+    def _enclosing(self, name: str) -> Iterator[str]:
+        """The group and all groups around it."""
+        seen: set[str] = set()
+        while name in self.draft.groups and name not in seen:
+            seen.add(name)
+            yield name
+            name = self.draft.groups[name].group
+
+    def _is_news(self, action: Action, unit: str) -> bool:
+        """Whether the index text says something that the stub does not say yet."""
+        held: Row | Group = self.draft.groups[unit] if unit in self.draft.groups else self.draft.rows[unit]
+        told = action.index if action.verb == "summarise" else stubs.escaped(action.index, stubs.INDEX)
+        return bool(action.index.strip()) and told not in held.stub
+
+    def _lowest(self, action: Action, units: list[tuple[str, int]]) -> list[str]:
+        """The units of the lowest level listed."""
+        lowest = min((level for _, level in units), default=0)
+        for unit, level in units:
+            if level > lowest:
+                self._drop(
+                    action, unit, "level", f"it is of level {level}, and others listed with it of level {lowest}"
+                )
+        return [unit for unit, level in units if level == lowest]
+
+    def _allowed(self, action: Action, row: Row) -> bool:
+        refusal = self._refusal(action.verb, row)
+        if refusal:
+            self._drop(action, row.id, *refusal)
+        return not refusal
+
+    def _refusal(self, verb: Verb, row: Row) -> tuple[Why, str] | None:
+        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None where it may."""
+        person = self.plan.actor == "user"
+        if row.id in self._open:
+            return "open", "its step is not complete: a call has no result yet"
+        if row.id in self._bound:
+            return "open", "the newest calls are bound to this thinking; it leaves after the next reply"
+        if row.state == "pinned":
+            return "pinned", "it is pinned; unpin it first"
+        if actions.after(row.state, verb) is None:
+            return "gone", f"it is {row.state} already"
+        if is_human(row.role, row.origin) and not (person and self.plan.allow_user):
+            return "human", "a human wrote it; only a person removes it, and says so"
+        if row.id in self.protect and not person:
+            return "protected", "the latest step, what was asked, and instruction files stay"
+        return None
+
+    # --- what the verbs do
+
+    def _gather(self, action: Action, units: list[str]) -> list[str]:
+        """Blocks and groups leave under one stub: a single block under its own, anything else as a new group."""
+        if not units:
+            return []
+        draft, (only, *others) = self.draft, units
+        alone = draft.rows.get(only)
+        again = not others and (alone is None or Draft.level(alone) > 0)
+        if again and not self._is_news(action, only):
+            self._drop(action, only, "gone", "it is archived already")
+            return []
+        blocks = [row.id for unit in units for row in self._rows(unit)]
+
+        def leave() -> None:
+            if others or again or alone is None or action.verb == "summarise":
+                summary = action.index if action.verb == "summarise" else ""
+                draft.gather(units, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
+            else:
+                stub = draft.stub(alone, action.index)
+                if action.preview:
+                    stub = previewed(stub, self.view.words(alone), self.view, self.view.price.body(alone))
+                draft.put(
+                    msgspec.structs.replace(alone, state="archived", level=1, stub=stub, removed_by=self.plan.actor)
+                )
+
+        return units if self._saves(action, units, blocks, leave) else []
+
+    def _mask(self, action: Action, target: str) -> bool:
+        row = self._block(action, target)
+        if row is None or not self._allowed(action, row):
+            return False
+        masked = msgspec.structs.replace(row, state="masked", removed_by=self.plan.actor)
+        return self._saves(action, [target], [target], lambda: self.draft.put(masked))
+
+    def _prune(self, action: Action, targets: list[str]) -> list[str]:
+        """Judged together: what is in one group, and a call with its result."""
+        together: dict[str, list[str]] = {}
+        for target in targets:
+            first = next(iter(self._rows(target)))
+            key = self.draft.around(first) or self.draft.calls.get(first.id, first.id)
+            together.setdefault(key, []).append(target)
+        done: set[str] = set()
+        for some in together.values():
+            left = {target: [row for row in self._rows(target) if self._allowed(action, row)] for target in some}
+            rows = [row for target in some for row in left[target]]
+            kept = [target for target in some if left[target]]
+            if rows and self._saves(action, kept, [row.id for row in rows], lambda rows=rows: self._remove(rows)):  # type: ignore[misc]
+                done.update(kept)
+        return [target for target in targets if target in done]
+
+    def _remove(self, rows: Iterable[Row]) -> None:
+        """The blocks leave without a stub."""
+        rows = list(rows)
+        self.draft.take_out(row.id for row in rows)
+        for row in rows:
+            pruned = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
+            self.draft.put(msgspec.structs.replace(pruned, removed_by=self.plan.actor))
+
+    def _delete(self, action: Action, target: str) -> bool:
+        """A tombstone stands in the place of what is gone, where that is not more than stood there."""
+        rows = [row for row in self._rows(target) if self._allowed(action, row)]
+        if not rows:
+            return False
+        blocks = [row.id for row in rows]
+        reach = self.draft.reach(blocks)
+        before = self.draft.cost(reach)
+        shown = self.draft.shown(target)
+        tombstone = stubs.tombstone(rows[0], action.index, way_back=self.view.handles)
+        self.draft.take_out(blocks)
+        for row in rows:
+            stub = tombstone if row is rows[0] and self.view.price.text(tombstone) < shown else ""
+            gone = msgspec.structs.replace(row, state="deleted", group="", level=0, stub=stub)
+            self.draft.put(msgspec.structs.replace(gone, removed_by=self.plan.actor))
+        self.total += self.draft.cost(reach) - before
+        return True
+
+    def _restore(self, action: Action, targets: list[str]) -> list[str]:
+        """All of it where there is room for all, else one after the other, as long as there is room."""
+        blocks = {target: self._to_restore(action, target) for target in targets}
+        wanted = [target for target in targets if blocks[target]]
+        if wanted and self._fits([block for target in wanted for block in blocks[target]]) is None:
+            return wanted
+        done: list[str] = []
+        for target in wanted:
+            needed = self._fits([block for block in blocks[target] if self.draft.rows[block].state != "visible"])
+            if needed is None:
+                done.append(target)
+            else:
+                budget = self.view.budget.effective
+                self._drop(action, target, "no room", f"the prompt would be {needed:,} tokens of {budget:,}")
+        return done
+
+    def _to_restore(self, action: Action, target: str) -> list[str]:
+        """The blocks that come back with a target: of a block also the other half of its pair."""
+        if target in self.draft.groups:
+            return [row.id for row in self.draft.inside(target) if self._may_restore(action, row)]
+        if not self._may_restore(action, self.draft.rows[target]):
+            return []
+        halves = [self.draft.rows[block] for block in self.draft.pair(target)[1:]]
+        return [target, *(row.id for row in halves if not row.present and self._restorable(row))]
+
+    def _may_restore(self, action: Action, row: Row) -> bool:
+        if not self._restorable(row):
+            only = "; only a person restores it" if row.state in ("pruned", "deleted") else ""
+            self._drop(action, row.id, "not allowed", f"it is {row.state}{only}")
+            return False
+        return True
+
+    def _restorable(self, row: Row) -> bool:
+        who = {"deleted": ("user",), "pruned": ("user", "agent")}.get(row.state)
+        return actions.after(row.state, "restore") is not None and (who is None or self.plan.actor in who)
+
+    def _fits(self, blocks: list[str]) -> int | None:
+        """Puts the blocks back into the prompt; where that would be too much, does not, and says how much it is."""
+        blocks = list(dict.fromkeys(blocks))
+        reach, mark = self.draft.reach(blocks), self.draft.mark()
+        before = self.draft.cost(reach)
+        self.draft.take_out(blocks)
+        for block in blocks:
+            row = self.draft.rows[block]
+            self.draft.put(msgspec.structs.replace(row, state="visible", level=0, stub="", removed_by=""))
+        more = self.draft.cost(reach) - before
+        whole = self.view.calibrated(self.view.overhead + self.total + more)
+        if more > 0 and whole > self.view.budget.effective:
+            self.draft.back(mark)
+            return whole
+        self.total += more
+        return None
+
+    def _mark(self, action: Action, target: str) -> bool:
+        row = self._block(action, target)
+        state = actions.after(row.state, action.verb) if row else None
+        if row is None or state is None:
+            if row:
+                self._drop(action, target, "not allowed", f"it is {row.state}")
+            return False
+        self.draft.put(msgspec.structs.replace(row, state=state))
+        return True
+
+    # --- help
+
+    def _saves(self, action: Action, units: list[str], blocks: list[str], change: Callable[[], None]) -> bool:
+        """Makes the change where less stands afterwards than before (law 7), and says that it was not where not."""
+        reach, mark, number = self.draft.reach(blocks), self.draft.mark(), self.draft.next_group
+        before = self.draft.cost(reach)
+        change()
+        after = self.draft.cost(reach)
+        if after < before:
+            self.total += after - before
+            return True
+        self.draft.back(mark)
+        self.draft.next_group = number
+        for unit in units:
+            self._drop(action, unit, "no saving", f"{after:,} tokens would stand where {before:,} stand now")
+        return False
+
+    def _rows(self, target: str) -> list[Row]:
+        """The blocks of a target."""
+        return [self.draft.rows[target]] if target in self.draft.rows else self.draft.inside(target)
+
+    def _block(self, action: Action, target: str) -> Row | None:
+        if target in self.draft.groups:
+            self._drop(action, target, "not allowed", "it is a group; name its blocks")
+        return self.draft.rows.get(target)
+
+    def _none(self, action: Action, targets: list[str], reason: str) -> list[str]:
+        for target in targets:
+            self._drop(action, target, "not allowed", reason)
+        return []
+
+    def _drop(self, action: Action, target: str, why: Why, reason: str) -> None:
+        name = stubs.escaped(target, 40)
+        self.problems.append(Problem(target=name, why=why, text=f"cannot {action.verb} {name}: {reason}"))
+
+
+def _open(draft: Draft) -> frozenset[str]:
+    """The blocks of the newest step, where one of its calls has no result yet."""
+    newest = max(draft.ledger.by_segment(_newest_step), default=0)
+    step = draft.ledger.of_step(newest)
+    waiting = any(row.kind == "tool_use" and row.id not in draft.results for row in step)
+    return frozenset(row.id for row in step) if waiting else frozenset()
+
+
+def _newest_step(rows: tuple[Row, ...]) -> int:
+    return max((row.step for row in rows), default=0)
+
+
+def _bound(ledger: Ledger) -> frozenset[str]:
+    """The thinking of the newest reply, if it called something: until the next reply the provider wants it back.
+
+    That a human spoke meanwhile does not end it: the results are sent with what the human said.
+    """
+    reply = cut.newest_reply(ledger)
+    called = any(row.kind == "tool_use" for row in reply)
+    return frozenset(row.id for row in reply if row.kind == "thinking") if called else frozenset()
+
+
+def _is_group(target: str) -> bool:
+    try:
+        group_number(target)
+    except ValueError:
+        return False
+    return True

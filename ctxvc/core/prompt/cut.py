@@ -1,0 +1,78 @@
+"""Cuts: the moments when thinking and sent dashboards of earlier steps leave the prompt for good (DESIGN, §6).
+
+A current model's thinking is bound to every message before it. So what was sent stays byte for byte until a cut, and
+what a cut takes away never comes back. The cut is a block's number, kept in `ctxvc.json`.
+"""
+
+from __future__ import annotations
+
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+
+#: Kinds that a cut takes away.
+CUT = frozenset({"thinking", "dashboard"})
+
+
+def is_cut(row: Row, meta: Meta) -> bool:
+    """Whether a cut has taken the row out of the prompt."""
+    return row.kind in CUT and bool(meta.cuts) and row.number <= meta.cuts[-1]
+
+
+def at_end(ledger: Ledger) -> tuple[int, ...]:
+    """`cuts` with one behind the newest block; as they are where nothing would leave."""
+    last = ledger.last()
+    return _cut(ledger, last.number if last else 0)
+
+
+def before_reply(ledger: Ledger) -> tuple[int, ...]:
+    """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open."""
+    reply = newest_reply(ledger)
+    return _cut(ledger, reply[0].number - 1) if reply else at_end(ledger)
+
+
+def at_turn(ledger: Ledger) -> tuple[int, ...]:
+    """`cuts` as a turn's start makes them: behind the newest reply, or before it where it called something.
+
+    Then the turn began inside its round: the results of the calls are sent with what the human says, and the provider
+    wants the thinking that led to them.
+    """
+    called = any(row.kind == "tool_use" for row in newest_reply(ledger))
+    return before_reply(ledger) if called else at_end(ledger)
+
+
+def newest_reply(ledger: Ledger) -> list[Row]:
+    """The rows of the newest reply, in order; what came in since does not count.
+
+    Neither does a reply of nothing but thinking and white space: once its thinking has left, nothing of it is sent, and
+    the newest that the provider sees is another.
+    """
+    reply: list[Row] = []
+    for row in ledger.backwards():
+        if reply and row.step < reply[-1].step:
+            if any(map(_says, reply)):
+                break
+            reply = []
+        if row.role == "assistant":
+            reply.append(row)
+    return reply[::-1] if any(map(_says, reply)) else []
+
+
+def latest_step(ledger: Ledger) -> int:
+    """The step of the newest reply, as `newest_reply` has it; 0 where there is none."""
+    return max(ledger.by_segment(_latest_said), default=0)
+
+
+def _latest_said(rows: tuple[Row, ...]) -> int:
+    return max((row.step for row in rows if row.role == "assistant" and _says(row)), default=0)
+
+
+def _says(row: Row) -> bool:
+    return row.kind not in CUT and (row.kind != "assistant" or bool(row.label))
+
+
+def _cut(ledger: Ledger, end: int) -> tuple[int, ...]:
+    for row in ledger.backwards():
+        if is_cut(row, ledger.meta):
+            break
+        if row.kind in CUT and row.number <= end:
+            return (end,)
+    return ledger.meta.cuts

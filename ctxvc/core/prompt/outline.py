@@ -1,0 +1,401 @@
+"""From a ledger to the content of a prompt. Judged on rows alone; bodies are read only for what stands in it.
+
+Whatever left, in whatever order, the outline is valid for the Messages API: each call is answered in the next message,
+once, results lead it, and no result stands without its call (reference: the Messages API's rules on tool use).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from operator import is_not
+from typing import Any, Literal
+
+import msgspec
+
+from ctxvc.core import display as text
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import PRESENT
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
+from ctxvc.core.prompt import stub
+from ctxvc.core.prompt.cut import CUT, is_cut
+from ctxvc.core.prompt.sanitise import Piece, Words, sendable
+
+__all__ = [
+    "MASK_SHOWN",
+    "Bodies",
+    "Piece",
+    "Show",
+    "Slot",
+    "calls_and_results",
+    "in_prompt_order",
+    "outline",
+    "pieces",
+    "results_of",
+    "sendable",
+]
+
+#: What a masked body still shows at its head and at its tail, in characters.
+MASK_SHOWN = 400
+
+Show = Literal["body", "mask", "text"]
+#: Kinds that stand in the prompt whole or not at all: half of one would be something else, or nothing.
+_WHOLE = frozenset({"thinking", "image", "document", "other"})
+_PAIRED = frozenset({"tool_use", "tool_result"})
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """One content block of the prompt: a row's body, its masked body, or a text of ours in its place.
+
+    `role` and `kind` are those that it has here: a result whose call is gone stands as user text. `row` is the block
+    it comes from, `group` the group whose stub it is.
+    """
+
+    row: Row
+    show: Show
+    role: str
+    kind: str
+    text: str = ""
+    call: str = ""
+    group: str = ""
+
+
+class Bodies(msgspec.Struct, frozen=True):
+    """How bodies are read: `body(row)` and, for siblings, `file(row, suffix)`.
+
+    `made` is for whoever makes prompts of them: what stood in the newest, which the next mostly repeats.
+    """
+
+    body: Callable[[Row], bytes]
+    file: Callable[[Row, str], bytes]
+    made: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def outline(ledger: Ledger) -> tuple[Slot, ...]:
+    """What stands in the prompt, in order."""
+    return ledger.derived(_outline)
+
+
+class _Settled(msgspec.Struct, frozen=True):
+    """The part of an outline that what is appended to its ledger does not change: the slots of all before block `end`.
+
+    `calls` are the ids of calls that were there, by any name.
+    """
+
+    ledger: Ledger
+    end: int = 0
+    slots: tuple[Slot, ...] = ()
+    calls: frozenset[str] = frozenset()
+
+
+def _outline(ledger: Ledger) -> tuple[Slot, ...]:
+    """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
+    held = ledger.held(_outline)
+    head: _Settled = held.get("settled") or _Settled(ledger)
+    rest = _behind(head, ledger)
+    if rest is None:
+        head, rest = _Settled(ledger), ledger
+    slots = _whole(rest)
+    held["settled"] = _settled(head, ledger, rest, slots)
+    return (*head.slots, *slots)
+
+
+def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
+    """What is not settled; None where `head` does not stand in the ledger, or something behind reaches into it."""
+    was, segment = head.ledger, segment_of(head.end)
+    if not head.end or ledger.groups != was.groups or ledger.meta.cuts != was.meta.cuts or _moves(ledger):
+        return None
+    before = [key for key in was.segments if key < segment]
+    if len(before) != sum(key < segment for key in ledger.segments):
+        return None
+    if any(ledger.segments.get(key) is not was.segments[key] for key in before):
+        return None
+    here, there = ([row for row in each.segments.get(segment, ()) if row.number < head.end] for each in (ledger, was))
+    if len(here) != len(there) or any(map(is_not, here, there)):
+        return None
+    segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
+    segments[segment] = ledger.segments.get(segment, ())[len(here) :]
+    rest = Ledger(meta=ledger.meta, segments=segments, groups=ledger.groups)
+    return None if any(row.group or (row.kind in _PAIRED and row.call in head.calls) for row in rest.rows()) else rest
+
+
+def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
+    """What is settled of an outline: all before its newest reply, where that answers to something.
+
+    Calls before that have their answers by then, or get them by an id that is known.
+    """
+    rows = list(rest.rows())
+    at = len(rows) - 1
+    while at > 0 and not (rows[at].role == "assistant" and rows[at - 1].role != "assistant"):
+        at -= 1
+    if at <= 0:
+        return head
+    end = rows[at].number
+    split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
+    calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
+    names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
+    return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
+
+
+def _whole(ledger: Ledger) -> tuple[Slot, ...]:
+    places = _places(ledger)
+    shown = _shown(ledger, places)
+    # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
+    asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
+    paired = calls_and_results(ledger, asked_for)
+    results = results_of(paired)
+    renamed = _renamed(paired)
+    answers = {result.id for call, result in results.items() if _stands(call, shown)}
+    slots: list[Slot] = []
+    asked: list[Slot] = []  # calls of the assistant message in the making
+    for place in places:
+        row = place.row
+        if asked and row.role != "assistant":
+            slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
+            asked = []
+        slot = shown.get(row.id)
+        if slot is None or row.id in answers:
+            continue  # an answer is given right behind its call
+        if slot.show != "text" and row.kind == "tool_use":
+            if row.id in renamed:
+                slot = msgspec.structs.replace(slot, call=renamed[row.id])
+            asked.append(slot)
+        elif slot.show != "text" and row.kind == "tool_result":
+            slot = _without_call(slot)
+        slots.append(slot)
+    slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
+    return tuple(slots)
+
+
+def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
+    """The slots with their bytes."""
+    return [_piece(slot, bodies) for slot in slots]
+
+
+def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
+    """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
+    moves = _moves(ledger)
+    if not moves:
+        return rows
+    by_id = {row.id: row for row in rows}
+    ahead: dict[str, list[str]] = {}  # block → the blocks of summaries that stand before it
+    moved: dict[str, str] = {}  # such a block → the one that it stands before
+    for summary, before in moves:
+        if before in by_id:
+            place = moved.get(before, before)
+            line = ahead.setdefault(place, [])
+            at = line.index(before) if before in moved else len(line)
+            placed = moved.keys() | ahead.keys()
+            new = [block for block in dict.fromkeys(summary) if block in by_id and block not in placed]
+            line[at:at] = new
+            moved.update(dict.fromkeys(new, place))
+    return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
+
+
+def _moves(ledger: Ledger) -> list[tuple[tuple[str, ...], str]]:
+    """The summaries that stand elsewhere than where they were recorded: their blocks, and the block that follows."""
+    return [(group.summary, group.before) for group in ledger.groups.values() if group.before]
+
+
+def _places(ledger: Ledger) -> list[Slot]:
+    """The rows that may show something, in prompt order, each as it would if it stood alone."""
+    if all(names <= ledger.groups.keys() for names in ledger.by_segment(_groups_in)) and not _moves(ledger):
+        return list(chain.from_iterable(ledger.by_segment(_alone)))
+    alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
+    return [alone[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+
+
+def _groups_in(rows: tuple[Row, ...]) -> set[str]:
+    return {row.group for row in rows if row.group}
+
+
+def _alone(rows: tuple[Row, ...]) -> list[Slot]:
+    """Of neighbours in the ledger whose groups are all there, the rows that may show something (`_each_alone`).
+
+    Of a group's rows the first that no cut takes speaks for all. Of others, one in each run that ends a reply is kept.
+    """
+    places: list[Slot] = []
+    told: set[str] = set()
+    for slot in _each_alone(rows):
+        row = slot.row
+        silent = slot.show == "text" and (row.state == "pruned" or (row.group in told if row.group else not slot.text))
+        if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
+            places.append(slot)
+        if slot.show == "text" and row.state != "pruned" and row.kind not in CUT:
+            told.add(row.group)
+    return places
+
+
+def _each_alone(rows: Iterable[Row]) -> list[Slot]:
+    """What each row shows as if there were no other, no group and no cut: an absent one its stub, or no text."""
+    return [
+        Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
+        if row.state in PRESENT
+        else Slot(row, "text", row.role, row.role, "" if row.state == "pruned" else row.stub)
+        for row in rows
+    ]
+
+
+def _shown(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
+    """For each row that shows something: what, as if calls and results did not depend on each other."""
+    shown: dict[str, Slot] = {}
+    silent: set[str] = set()  # groups whose stub has been told, or that have none
+    for slot in places:
+        row, told = slot.row, slot
+        if row.kind in CUT and is_cut(row, ledger.meta):
+            continue
+        if slot.show == "text" and row.state != "pruned" and row.group:
+            if row.group in silent:
+                continue
+            if group := _outermost(ledger, row.group):
+                told = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
+                silent |= {group.id, row.group}
+        if told.show != "text" or told.text:
+            shown[row.id] = told
+    return shown
+
+
+def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
+    """All calls and results that go by one of these ids, in order."""
+    some = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
+    return [row for row in chain.from_iterable(some) if row.call in calls]
+
+
+def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
+    paired = [row for row in rows if row.kind in _PAIRED]
+    return frozenset(row.call for row in paired), paired
+
+
+def _outermost(ledger: Ledger, name: str) -> Group | None:
+    """The group that holds all others around this one; None where there is no such group."""
+    group, inside = ledger.groups.get(name), {name}
+    while group and group.group in ledger.groups and group.group not in inside:
+        inside.add(group.group)
+        group = ledger.groups[group.group]
+    return group
+
+
+def results_of(rows: Iterable[Row]) -> dict[str, Row]:
+    """A call's block → the result that stands for it: the newest that was really recorded.
+
+    An id that is used again belongs to the newer call from there on.
+    """
+    calls: dict[str, str] = {}
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.kind == "tool_use":
+            calls[row.call] = row.id
+        elif row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in found and _interrupted(row)):
+            found[call] = row
+    return found
+
+
+def _renamed(rows: Iterable[Row]) -> dict[str, str]:
+    """A call's block → the id that it goes by, where an earlier call has its own."""
+    taken: set[str] = set()
+    renamed: dict[str, str] = {}
+    for row in rows:
+        if row.kind == "tool_use":
+            name = row.call
+            while name in taken:
+                name = renamed[row.id] = f"{name}-{row.id}"
+            taken.add(name)
+    return renamed
+
+
+def _interrupted(row: Row) -> bool:
+    return wire.notes(row.extra).get("interrupted") is True
+
+
+def _stands(call: str, shown: Mapping[str, Slot]) -> bool:
+    return call in shown and shown[call].show != "text"
+
+
+def _answer(call: Slot, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
+    """The slot behind a call: its result, or what stands for it."""
+    if result is None:
+        return Slot(call.row, "text", "user", "tool_result", "", call.call)
+    held = shown.get(result.id)
+    if held is None:
+        return Slot(result, "text", "user", "tool_result", stub.absent(result), call.call)
+    if (held.role, held.kind, held.call) == ("user", "tool_result", call.call):
+        return held
+    return msgspec.structs.replace(held, role="user", kind="tool_result", call=call.call)
+
+
+def _without_call(slot: Slot) -> Slot:
+    """A result whose call is not in the prompt, as ordinary text: the API would refuse it as a result."""
+    return msgspec.structs.replace(slot, kind="user", role="user", call="")
+
+
+def _piece(slot: Slot, bodies: Bodies) -> Piece:
+    row = slot.row
+    if slot.show == "text":
+        unknown = slot.kind == "tool_result" and not slot.text
+        extra = {"ctxvc": {"interrupted": True}} if unknown else {}
+        failed = unknown or (slot.kind == "tool_result" and row.error)
+        return _words(slot, slot.text, error=failed, extra=extra)
+    body = bodies.body(row)
+    if slot.show == "mask" and (left := _masked(body, row)):
+        kind = slot.role if slot.kind in _WHOLE else slot.kind
+        return _words(msgspec.structs.replace(slot, kind=kind), left, error=row.error)
+    whole = Piece(
+        message=row.msg,
+        role=slot.role,
+        kind=slot.kind,
+        body=body,
+        ext=row.ext,
+        call=slot.call,
+        tool=row.tool,
+        error=row.error,
+        extra=row.extra,
+        block=row.id,
+    )
+    if row.kind == "tool_result" and slot.kind != "tool_result":
+        return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
+    return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
+
+
+def _words(slot: Slot, words: str, *, error: bool, extra: Mapping[str, Any] = {}) -> Words:
+    return Words(
+        message=slot.row.msg,
+        role=slot.role,
+        kind=slot.kind,
+        body=text.encode(words),
+        call=slot.call,
+        tool=slot.row.tool,
+        error=error,
+        extra=extra,
+        block=slot.group or slot.row.id,
+    )
+
+
+def _masked(body: bytes, row: Row) -> str:
+    """What a mask leaves of a body; empty where that is all of it."""
+    if row.kind in ("image", "document") and row.ext != "json":
+        return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
+    value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)
+    left_out = len(value) - 2 * MASK_SHOWN
+    if left_out <= 0:
+        return stub.guarded(value) if row.files else ""
+    if row.kind in _WHOLE:
+        return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
+    head, tail = stub.guarded(value[:MASK_SHOWN]), stub.guarded(value[-MASK_SHOWN:])
+    return f"{head}\n[masked {row.handle}: {left_out:,} characters left out]\n{tail}"
+
+
+def _plain(body: bytes, row: Row) -> str:
+    """The text of a result; images and documents in it are only named."""
+    items = wire.items(body, row.extra)
+    return text.decode(body) if items is None else "\n".join(map(_item_text, items))
+
+
+def _item_text(item: Any) -> str:
+    match item:
+        case str():
+            return item
+        case {"text": str(words)}:
+            return words
+        case {"type": "image" | "document" as kind}:
+            return f"[{kind}]"
+    return text.decode(wire.compact(item))

@@ -1,0 +1,384 @@
+"""Recovery: what left the prompt is read out, as much of it at a time as there is room for, and nothing of it is lost.
+
+A part says in its first line what it holds, of how much, and which call gives the next part. All parts behind each
+other, without their first lines, are the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from ctxvc.core import display as text
+from ctxvc.core import patterns
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.prompt import stub
+from ctxvc.errors import BadInput, Refused
+
+Unit = Literal["lines", "characters", "matches"]
+#: From one number to another, both counted from 1 and within; None is the end.
+Range = tuple[int, int | None]
+Count = Callable[[str], int]
+
+#: Characters that are shown of a line that matches, and of a member of a group.
+SHOWN = 300
+#: Of the room, what a part fills at least where there is more: so a few counts are enough to find its end.
+_FULL = 0.9
+_RANGE = re.compile(r"([0-9]{0,15})(:?)([0-9]{0,15})")
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a block's text, behind a line that says what it is.
+
+    It holds the `unit`s numbered `first` to `last` of `total`: lines or characters of the whole text, or the lines that
+    match, which are counted within what was asked for. `tokens` are those of `text`. `complete` says that nothing
+    that was asked for is missing; where something is, `next` is the call for it.
+    """
+
+    header: str
+    content: str
+    first: int = 0
+    last: int = 0
+    total: int = 0
+    unit: Unit = "lines"
+    tokens: int
+    complete: bool
+    next: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.header}\n{self.content}"
+
+
+class NoRoom(Refused):
+    """A reading may take fewer tokens than its heading alone."""
+
+
+def span(words: str) -> Range:
+    """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
+    match = _RANGE.fullmatch(words)
+    if not match or not (match[1] or match[3]):
+        raise BadInput(f"{words[:40]!r} is no range", hint="as in 41:80, 41: or :80, counted from 1")
+    first = int(match[1] or 1)
+    last = int(match[3]) if match[3] else None if match[2] else first
+    return _checked((first, last), words)
+
+
+def readable(row: Row, body: bytes) -> str:
+    """The text of a body: of a result of several parts all their texts, with images by their names. Never fails."""
+    items = wire.items(body, row.extra) if row.kind == "tool_result" else None
+    return text.decode(body) if items is None else "\n".join(_item(row, item) for item in items)
+
+
+def recovered(
+    row: Row,
+    body: bytes,
+    *,
+    lines: Range | None = None,
+    chars: Range | None = None,
+    grep: str | None = None,
+    until: Callable[[patterns.Pattern], patterns.Pattern] = lambda pattern: pattern,
+    most: int,
+    count: Count,
+    address: str = "",
+) -> Recovered:
+    """As much of a block as `most` tokens hold, from the beginning of what is asked for on.
+
+    Whole lines; where one alone is too long, characters of it. With `grep` only lines that match, with their numbers;
+    `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
+    Raises: BadInput for a range or pattern that makes no sense, Slow where it takes too long, Refused where `most`
+    leaves no room for anything.
+    """
+    address = address or row.id
+    if row.kind in ("image", "document") and row.ext != "json":
+        return _named_only(row, body, address, count)
+    words = readable(row, body)
+    reader = _Reader(row.handle, address, words, _remarks(row, body, words, address), most, count)
+    if grep is not None:
+        if chars:
+            raise BadInput("a pattern is searched for in lines, not in characters", hint="use --grep with --lines")
+        return reader.matches(until(patterns.compiled(grep)), lines)
+    if lines and chars:
+        raise BadInput("lines and characters cannot be asked for together", hint="use one of --lines and --chars")
+    return reader.characters(chars) if chars else reader.lines(lines)
+
+
+def members(
+    group: Group, ledger: Ledger, *, tokens: Callable[[Row], int], most: int, count: Count, lines: Range | None = None
+) -> Recovered:
+    """What is in a group, a line each: id, kind, tokens and index text; a group within it with the call that lists it.
+
+    Raises: BadInput, Refused as `recovered` does.
+    """
+    listed = "\n".join(_member(member, ledger, tokens) for member in group.members)
+    return _Reader(group.id, group.id, listed, "", most, count).lines(lines)
+
+
+class _Reader(msgspec.Struct, frozen=True):
+    """A text that parts are taken of, each of at most `most` tokens. `remarks` stand in every header."""
+
+    handle: str
+    address: str
+    words: str
+    remarks: str
+    most: int
+    count: Count
+
+    def lines(self, asked: Range | None) -> Recovered:
+        """Whole lines, or characters of the first where it does not fit."""
+        total = self._lines()
+        first, last = _within(asked, total, "line", self.handle)
+        start, stop = self._offset(first), self._offset(last + 1)
+        end = self._reach(start, stop)
+        whole = end if end == stop else self.words.rfind("\n", start, end) + 1
+        if whole > start or start == stop:
+            return self._as_lines(first, start, whole, stop, asked)
+        return self._as_characters(start, end, stop, open=not asked or asked[1] is None)
+
+    def characters(self, asked: Range) -> Recovered:
+        """Characters; where what is asked for is open, only whole lines once the line that it begins in is over."""
+        first, last = _within(asked, len(self.words), "character", self.handle)
+        start, stop = first - 1, last
+        end = self._reach(start, stop)
+        if asked[1] is None and end < stop and (whole := self.words.rfind("\n", start, end) + 1) > start:
+            end = whole
+        return self._as_characters(start, end, stop, open=asked[1] is None)
+
+    def matches(self, pattern: patterns.Pattern, asked: Range | None) -> Recovered:
+        """The lines that match, each with its number, a long one in part. Raises: Slow."""
+        source = pattern.source
+        total = self._lines()
+        first, last = _within(asked, total, "line", self.handle)
+        found = pattern.lines(self.words, self._offset(first), self._offset(last + 1))
+        asks = f"recover {self.address} --grep {_quoted(source)}"
+        left = room = self._room(asks)
+        shown: list[tuple[int, str]] = []  # line and what is shown of it; the last one is too much
+        while left >= 0 and (match := next(found, None)):
+            shown.append((match.line, f"{match.line}: {around(self.words, match)}\n"))
+            left -= self.count(shown[-1][1]) + 1
+        matching = len(shown) + sum(1 for _ in found)
+        most = len(shown) - (left < 0)
+        bound = asked[1] if asked and asked[1] is not None and asked[1] < total else ""
+        for fit in range(most, 0, -1) if matching else (0,):
+            amount = f"{fit} of {matching} lines that match {_quoted(source)}, of {total} lines"
+            call = "" if fit == matching else f"{asks} --lines {shown[fit][0]}:{bound}"
+            held = self._part(amount, "".join(line for _, line in shown[:fit]), call)
+            if held.tokens <= self.most:
+                return msgspec.structs.replace(held, first=min(1, fit), last=fit, total=matching, unit="matches")
+        raise self._no_room(self.most - room)
+
+    # --- parts
+
+    def _as_lines(self, first: int, start: int, end: int, stop: int, asked: Range | None) -> Recovered:
+        """The lines from `start` to `end`; fewer where the header takes more room than was thought."""
+        total = self._lines()
+        while True:
+            part = self.words[start:end]
+            last = first + part.count("\n") - (part.endswith("\n") or not part)
+            bound = asked[1] if asked and asked[1] is not None and asked[1] < total else None
+            call = "" if end == stop else f"recover {self.address} --lines {last + 1}:{bound or ''}"
+            held = self._part(f"lines {first}-{last} of {total}" if part else "no text", part, call)
+            if held.tokens <= self.most:
+                return msgspec.structs.replace(held, first=first, last=last, total=total, unit="lines")
+            shorter = self.words.rfind("\n", start, end - 1) + 1
+            if shorter <= start:
+                return self._as_characters(start, end, stop, open=bound is None)
+            end = shorter
+
+    def _as_characters(self, start: int, end: int, stop: int, *, open: bool) -> Recovered:
+        """The characters from `start` to `end`. Once a line is over, the call for the rest asks for lines again."""
+        line = self.words.count("\n", 0, start) + 1
+        while True:
+            part = self.words[start:end]
+            call = "" if end == stop else f"recover {self.address} --chars {end + 1}:{'' if open else stop}"
+            if call and open and part.endswith("\n"):
+                next_line = line + part.count("\n")
+                call = f"recover {self.address} --lines {next_line}:"
+            total = len(self.words)
+            held = self._part(f"characters {start + 1}-{end} of {total}, from line {line} on", part, call)
+            if held.tokens <= self.most:
+                return msgspec.structs.replace(held, first=start + 1, last=end, total=total, unit="characters")
+            end -= max(1, (end - start) * (held.tokens - self.most) // held.tokens)
+            if end <= start:
+                raise self._no_room(held.tokens)
+
+    def _part(self, amount: str, part: str, call: str) -> Recovered:
+        header = self._header(amount, call)
+        tokens = self.count(f"{header}\n{part}")
+        return Recovered(header=header, content=part, tokens=tokens, complete=not call, next=call)
+
+    def _header(self, amount: str, call: str) -> str:
+        rest = f"; next: {call}" if call else ""
+        return f"[recovered {self.handle}: {amount}{self.remarks}{rest}]"
+
+    # --- room
+
+    def _room(self, call: str) -> int:
+        """Tokens that are left for text beside the longest header there can be."""
+        size = len(self.words)
+        amount = f"characters {size}-{size} of {size}, from line {size} on"
+        return self.most - self.count(self._header(amount, f"{call} --chars {size}:{size}") + "\n")
+
+    def _reach(self, start: int, stop: int) -> int:
+        """The end of about as much text from `start` on as there is room for. A guess is counted and corrected."""
+        room = self._room(f"recover {self.address}")
+        if start == stop:
+            return stop
+        if room <= 0:
+            raise self._no_room(self.most - room)
+        fits, breaks = start, stop + 1
+        size = 4 * room
+        by_half = False
+        while breaks - fits > (1 if fits == start else max(1, room // 10)):
+            end = min(max(start + size, fits + 1), breaks - 1)
+            tokens = self.count(self.words[start:end])
+            if tokens <= room:
+                fits = end
+                if end == stop or tokens >= room * _FULL:
+                    break
+                size = (end - start) * min(4, max(2, room // max(tokens, 1)))
+            else:
+                breaks = end
+                size = (end - start) * room // tokens
+            # Where the text is denser in one place than in another, only halving is sure to come to an end.
+            if breaks <= stop and (by_half or not fits < start + size < breaks):
+                size = (fits + breaks) // 2 - start
+            by_half = not by_half
+        if fits == start:
+            raise self._no_room(self.most - room)
+        return fits
+
+    def _no_room(self, tokens: int) -> NoRoom:
+        return NoRoom(
+            f"no room for any of {self.handle}: of {self.most:,} tokens a heading takes {tokens:,}",
+            hint=f"free some room, or recover {self.address} --file",
+        )
+
+    # --- places
+
+    def _lines(self) -> int:
+        return self.words.count("\n") + (self.words != "" and not self.words.endswith("\n"))
+
+    def _offset(self, line: int) -> int:
+        """Where a line begins; the end of the text for one behind the last."""
+        at, before, step = 0, 1, 1 << 16
+        while at + step < len(self.words) and before + (inside := self.words.count("\n", at, at + step)) < line:
+            at, before = at + step, before + inside
+        while before < line:
+            found = self.words.find("\n", at)
+            if found < 0:
+                return len(self.words)
+            at, before = found + 1, before + 1
+        return at
+
+
+def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
+    """What is said of an image or a document."""
+    what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
+    header = f"[recovered {row.handle}: {what}; recover {address} --file writes it, restore {address} shows it]"
+    return Recovered(header=header, content="", tokens=count(f"{header}\n"), complete=True, next="")
+
+
+def _checked(asked: Range, words: str = "") -> Range:
+    first, last = asked
+    if first < 1 or (last is not None and last < first):
+        shown = words or f"{first}:{'' if last is None else last}"
+        raise BadInput(f"{shown} is no range: counted from 1, and not backwards", hint="as in 41:80, 41: or :80")
+    return asked
+
+
+def _within(asked: Range | None, total: int, what: str, handle: str) -> tuple[int, int]:
+    """The range that is asked for, closed. Raises: BadInput where it begins behind the end."""
+    if asked is None:
+        return 1, total
+    first, last = _checked(asked)
+    if first > max(total, 1):
+        raise BadInput(f"{handle} has no {what} {first}: it has {total}", hint=f"ask for 1:{total}, or for all of it")
+    return first, total if last is None else min(last, total)
+
+
+def _remarks(row: Row, body: bytes, words: str, address: str) -> str:
+    """What a reader must know of the text, for the header."""
+    remarks = []
+    if row.files:
+        named = ", ".join(f"{address}-{suffix}" for suffix in row.files[:4])
+        more = f" and {len(row.files) - 4} more" if len(row.files) > 4 else ""
+        remarks.append(f"with {named}{more}: recover {address} --file")
+    if "\ufffd" in words and text.encode(words) != body and wire.items(body, row.extra) is None:
+        remarks.append(f"bytes that are no UTF-8 stand as \ufffd: recover {address} --file has them")
+    return "".join(f"; {remark}" for remark in remarks)
+
+
+def _item(row: Row, item: object) -> str:
+    match item:
+        case str():
+            return item
+        case {"type": "text", "text": str(words)}:
+            return words
+        case {"type": "image" | "document" as kind, "source": {"data": {"file": str(name)}}} if name in row.files:
+            return f"[{kind} {row.id}-{name}]"
+    return text.decode(wire.compact(item))
+
+
+def around(words: str, match: patterns.Match) -> str:
+    """The line of a match, or what stands around the match in a long one."""
+    if match.end - match.begin <= SHOWN:
+        return words[match.begin : match.end]
+    first = max(match.begin, min(match.start - SHOWN // 4, match.end - SHOWN))
+    last = min(match.end, first + SHOWN)
+    before, after = "…" if first > match.begin else "", "…" if last < match.end else ""
+    return f"{before}{words[first:last]}{after}"
+
+
+def _quoted(source: str) -> str:
+    """A pattern as one word of a call, on one line."""
+    if re.fullmatch(r"[A-Za-z0-9_./:=,@%+-]+", source):
+        return source
+    shown = "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in source)
+    return "'" + shown.replace("'", "'\\''") + "'"
+
+
+def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
+    if inner := ledger.groups.get(member):
+        blocks = list(_blocks(inner, ledger))
+        size = sum(map(tokens, blocks))
+        label = stub.escaped(inner.label, stub.INDEX)
+        return f"{inner.id}  group of {len(blocks)} blocks, {size:,} tokens: {label}; recover {inner.id}"
+    row = _row(member, ledger)
+    if row is None:
+        return f"{member}  not in this scope"
+    tool = f" of {stub.escaped(row.tool, 60)}" if row.tool else ""
+    return f"{row.handle}  {row.kind}{tool}, {tokens(row):,} tokens: {_index(row)}"
+
+
+def _blocks(group: Group, ledger: Ledger) -> list[Row]:
+    """The blocks in a group and in the groups within it, each once."""
+    found: dict[str, Row] = {}
+    waiting, seen = [group.id], {group.id}
+    while waiting:
+        for member in ledger.groups[waiting.pop()].members:
+            if member in ledger.groups:
+                if member not in seen:
+                    seen.add(member)
+                    waiting.append(member)
+            elif row := _row(member, ledger):
+                found[row.id] = row
+    return list(found.values())
+
+
+def _row(member: str, ledger: Ledger) -> Row | None:
+    try:
+        return ledger.get(member)
+    except ValueError:
+        return None  # a damaged list of members
+
+
+def _index(row: Row) -> str:
+    """The index text of a block's own stub, else its label."""
+    if index := stub.index(row):
+        return stub.escaped(index, SHOWN)
+    return stub.escaped(row.label, stub.INDEX)

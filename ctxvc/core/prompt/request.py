@@ -1,0 +1,269 @@
+"""What the next call is sent: system, tools and messages of a scope, with cache breakpoints, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain, groupby
+from operator import attrgetter, is_not
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Bodies, Piece, Slot, outline, pieces
+from ctxvc.core.prompt.sanitise import alone, together
+
+#: Cache breakpoints that the Messages API takes in one request.
+BREAKPOINTS = 4
+_MARK = {"type": "ephemeral"}
+#: Blocks that may not carry a breakpoint.
+_UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
+#: What the canonical JSON of a prompt begins with.
+_BEGINNING = b'{"messages":['
+#: Newest messages that the next prompt may have otherwise: they are hashed anew.
+_UNSETTLED = 4
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt as the Messages API takes it. `last` is the newest block that it holds, empty for none.
+
+    `label` is `exact` for what we send ourselves, `reconstructed` for what was put together from a recording.
+    `system` and `tools` are as they were given to the session; `messages` are valid whatever left the prompt.
+    `known` is the digest, and `written` each message as canonical JSON, where whoever made the request knows them.
+    """
+
+    model: str
+    messages: list[dict[str, Any]]
+    system: Any = None
+    tools: Sequence[Any] = ()
+    last: str = ""
+    label: Literal["exact", "reconstructed"] = "exact"
+    known: str = ""
+    written: Sequence[bytes] = ()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of system, tools and messages as canonical JSON, in hexadecimal (docs/format.md)."""
+        return self.known or hashlib.sha256(canonical(self.body())).hexdigest()
+
+    def body(self, *, marked: bool = False) -> dict[str, Any]:
+        """`system`, `tools` and `messages` for a call, those that there are; `marked` with cache breakpoints."""
+        body = {"system": self.system, "tools": list(self.tools), "messages": self.messages}
+        given = {name: value for name, value in body.items() if value or name == "messages"}
+        return _marked(given) if marked else given
+
+
+def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
+    """The request that stands in a ledger. The same ledger gives the same bytes.
+
+    What the request before it was made of is taken from `bodies.made`, where it stands in this one too.
+    """
+    prompt = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
+    given = {name: _encodable(value) for name, value in prompt.items()}
+    newest: _Newest = bodies.made.setdefault("newest", _Newest())
+    messages = _messages(newest, ledger, bodies)
+    last = ledger.last()
+    return Request(
+        model=ledger.meta.model,
+        system=given["system"][0] if "system" in given else None,
+        tools=tuple(given["tools"][0]) if "tools" in given else (),
+        # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
+        messages=[{"role": each.role, "content": list(map(_copied, each.content))} for each in messages],
+        last=last.id if last else "",
+        label="reconstructed" if ledger.meta.source else "exact",
+        known=_digest(newest, messages, {name: written for name, (_, written) in given.items()}),
+        written=tuple([each.json for each in messages]),
+    )
+
+
+class _Block(NamedTuple):
+    """A block of a message's content, and as canonical JSON.
+
+    `later` where it may not lead its message, `flat` where it holds neither objects nor arrays.
+    """
+
+    value: dict[str, Any]
+    json: bytes
+    later: bool
+    flat: bool
+
+
+class _Said(NamedTuple):
+    """A piece of the prompt and the blocks that it becomes."""
+
+    piece: Piece
+    blocks: list[_Block]
+
+
+class _Made(NamedTuple):
+    """What a slot becomes that stands alone; nothing where it says nothing."""
+
+    slot: Slot
+    said: _Said | None
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The newest prompt that was made of some bodies, for the next, which mostly repeats it.
+
+    `messages` are known by the identities of what they say. `hashed` is the hash of the first `settled` of them.
+    """
+
+    slots: tuple[Slot, ...] = ()
+    made: list[_Made] = field(default_factory=list)
+    messages: dict[tuple[int, ...], _Message] = field(default_factory=dict)
+    settled: list[_Message] = field(default_factory=list)
+    hashed: Any = field(default_factory=lambda: hashlib.sha256(_BEGINNING))
+
+
+class _Message(NamedTuple):
+    """A message of the prompt: what it is made of, its content, and the whole as canonical JSON."""
+
+    said: list[_Said]
+    role: str
+    content: list[_Block]
+    json: bytes
+
+
+def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]:
+    """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
+    slots = outline(ledger)
+    both = enumerate(map(is_not, slots, newest.slots))
+    same = next((at for at, other in both if other), min(len(slots), len(newest.slots)))
+    known = {(each.slot.row.id, each.slot.kind): each for each in newest.made[same:]}
+    made = newest.made[:same] + [_made(slot, known, bodies) for slot in slots[same:]]
+    messages: list[tuple[tuple[int, ...], _Message]] = []
+    for role, run in groupby(_together([each.said for each in made if each.said]), attrgetter("piece.role")):
+        some = list(run)
+        key = tuple(map(id, some))
+        messages.append((key, newest.messages.get(key) or _message(role, some)))
+    newest.slots, newest.made, newest.messages = slots, made, dict(messages)
+    return [message for _, message in messages]
+
+
+def _together(content: list[_Said]) -> list[_Said]:
+    """What is said as it is where each piece stands with the others, without what becomes no block."""
+    apart = [each.piece for each in content]
+    fit = together(apart)
+    if len(fit) != len(apart) or any(map(is_not, fit, apart)):
+        known = {id(each.piece): each for each in content}
+        content = [known.get(id(piece)) or _Said(piece, list(_blocks(piece))) for piece in fit]
+    return [each for each in content if each.blocks]
+
+
+def _message(role: str, content: list[_Said]) -> _Message:
+    blocks = sorted(chain.from_iterable(each.blocks for each in content), key=attrgetter("later"))
+    written = b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role))
+    return _Message(content, role, blocks, written)
+
+
+def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) -> _Made:
+    held = known.get((slot.row.id, slot.kind))
+    if held and (held.slot is slot or held.slot == slot):
+        return held
+    (piece,) = pieces([slot], bodies)
+    fit = None if _unsigned(piece) else alone(piece)
+    return _Made(slot, _Said(fit, list(_blocks(fit))) if fit else None)
+
+
+def _blocks(piece: Piece) -> Iterator[_Block]:
+    for content in formats.content(piece):
+        value, written = _encodable(content)
+        flat = not any(isinstance(item, (dict, list)) for item in value.values())
+        yield _Block(value, written, formats.is_no_result(value), flat)
+
+
+def _copied(block: _Block) -> dict[str, Any]:
+    """The block's value, which shares nothing with it that could be changed."""
+    if block.flat:
+        return block.value.copy()
+    copied: dict[str, Any] = msgspec.to_builtins(block.value)
+    return copied
+
+
+def _encodable(value: Any) -> tuple[Any, bytes]:
+    """`value` as it can be sent, with U+FFFD for each lone surrogate, which UTF-8 cannot hold; its canonical JSON."""
+    written = canonical(value)
+    if b"\\ud" not in written:
+        return value, written
+    made = json.loads(_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return made, canonical(made)
+
+
+@cache
+def _quoted(role: str) -> bytes:
+    return canonical(role)
+
+
+def _digest(newest: _Newest, messages: Sequence[_Message], given: Mapping[str, bytes]) -> str:
+    """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON.
+
+    It goes on from the hash of what the prompt before had too.
+    """
+    settled, state = newest.settled, newest.hashed.copy()
+    if len(settled) > len(messages) or any(map(is_not, settled, messages)):
+        settled, state = [], hashlib.sha256(_BEGINNING)
+    at = max(len(settled), len(messages) - _UNSETTLED)
+    state.update(_listed(messages, len(settled), at))
+    newest.settled, newest.hashed = list(messages[:at]), state.copy()
+    state.update(_listed(messages, at, len(messages)))
+    others = [b',"%b":%b' % (name.encode(), given[name]) for name in ("system", "tools") if name in given]
+    state.update(b"]%b}" % b"".join(others))
+    digest: str = state.hexdigest()
+    return digest
+
+
+def _listed(messages: Sequence[_Message], start: int, end: int) -> bytes:
+    """The items from `start` to `end` of an array of them, with the comma that is before each but the first."""
+    return b"".join([b"%b%b" % (b"," if at else b"", messages[at].json) for at in range(start, end)])
+
+
+def up_to(ledger: Ledger, last: str) -> Ledger:
+    """`ledger` without what came after block `last`: what a call was sent whose reply came next."""
+    end = int(last[1:]) if last else 0
+    segments = {
+        key: kept
+        for key, rows in ledger.segments.items()
+        if (kept := rows if rows[-1].number <= end else tuple(row for row in rows if row.number <= end))
+    }
+    return Ledger(meta=ledger.meta, segments=segments, groups=ledger.groups)
+
+
+def canonical(value: Any) -> bytes:
+    """`value` as docs/format.md writes JSON that is hashed: sorted keys, no white space, UTF-8."""
+    words = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return words.encode("utf-8", "backslashreplace")  # which only lone surrogates need
+
+
+def _unsigned(piece: Piece) -> bool:
+    """Whether it is thinking that no provider takes back: recorded without its signature."""
+    return piece.kind == "thinking" and piece.ext != "json" and not piece.extra.get("signature")
+
+
+def _marked(body: dict[str, Any]) -> dict[str, Any]:
+    """`body` with breakpoints: behind tools and system, and behind the last messages, which the next call repeats.
+
+    A breakpoint looks back over 20 places only, so there is one behind the newest message and one behind the newest
+    user message before it: the call before this one ended there.
+    """
+    messages = list(body["messages"])
+    marked = dict(body, messages=messages)
+    if isinstance(body.get("system"), str):
+        marked["system"] = [{"type": "text", "text": body["system"], "cache_control": _MARK}]
+    elif body.get("system"):
+        marked["system"] = [*body["system"][:-1], {**body["system"][-1], "cache_control": _MARK}]
+    elif body.get("tools"):
+        marked["tools"] = [*body["tools"][:-1], {**body["tools"][-1], "cache_control": _MARK}]
+    asked = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in asked[-(BREAKPOINTS - 1) :]:
+        content = messages[at]["content"]
+        if content and content[-1]["type"] not in _UNMARKABLE:
+            messages[at] = {**messages[at], "content": [*content[:-1], {**content[-1], "cache_control": _MARK}]}
+    return marked

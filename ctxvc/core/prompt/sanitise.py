@@ -1,0 +1,291 @@
+"""From the content of a prompt to what a provider takes and a model may trust. Judged on the bytes, not on the ledger.
+
+`valid` makes up for what the Messages API refuses although it was recorded; `sendable` also sees to it that nothing
+recorded can pass for a text of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import FOREIGN
+from ctxvc.core.prompt import stub
+
+_TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
+#: Types of content blocks that have a kind of their own: one that is of kind `other` has a shape that the API refuses.
+_OWN_KIND = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
+_PROVIDERS_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+#: Types of content blocks that the API takes and we have no kind for, and those that a result may hold besides text.
+_KNOWN = _PROVIDERS_CALLS | {"container_upload", "compaction", "fallback", "mcp_tool_listing"}
+_IN_RESULTS = frozenset({"image", "document", "tool_reference", "browser_state"})
+#: A kind → what the API takes from a user in its block besides what the piece itself has; and what is ours.
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "user": FOREIGN,
+    "note": FOREIGN,
+    "image": FOREIGN | {"source", "transformations"},
+    "document": FOREIGN | {"source", "title", "context", "citations"},
+    "tool_result": FOREIGN | {"toolset_name"},
+}
+_CALL_ID = re.compile("[A-Za-z0-9_-]+")
+#: What a tool is called whose call was recorded without a name.
+_UNNAMED = "unnamed"
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together.
+
+    `block` is the block or group that it stands for, empty where there is none; it is no part of what is sent.
+    """
+
+    message: int
+    role: str
+    kind: str
+    body: bytes
+    ext: str = "txt"
+    call: str = ""
+    tool: str = ""
+    error: bool = False
+    extra: Mapping[str, Any] = {}
+    files: Mapping[str, bytes] = {}
+    block: str = ""
+
+
+class Words(Piece, frozen=True, kw_only=True):
+    """A text of ours in a body's place: a stub, what a mask leaves, a word on what is missing."""
+
+
+def sendable(content: Iterable[Piece]) -> list[Piece]:
+    """`content` as it is sent to a model: valid, and nothing recorded in it reads as if we had written it.
+
+    In recorded texts but the model's own, a backslash stands before what begins as a text of ours (`stubs.guarded`).
+    """
+    return valid(map(_guarded, content))
+
+
+def valid(content: Iterable[Piece]) -> list[Piece]:
+    """`content` as the Messages API takes it, whatever was recorded.
+
+    - A text without a character to see is absent. A result without one has no content; one that is an error must have
+      some, and says what is known.
+    - What may not stand where it does, or not in its shape, stands as text: a known type of block in a shape that we do
+      not know, a user's thinking, half of a pair of the provider's own call and result.
+    - Call ids have the characters that are allowed, and the first message is the user's.
+    """
+    return together(filter(_says_something, map(_fit, content)))
+
+
+def alone(piece: Piece) -> Piece | None:
+    """The part of `sendable` that looks at one piece only; None where it says nothing."""
+    fit = _fit(_guarded(piece))
+    return fit if _says_something(fit) else None
+
+
+def together(content: Iterable[Piece]) -> list[Piece]:
+    """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
+    fit = _with_ids(_with_whole_pairs(list(content)))
+    if fit and fit[0].role != "user":
+        beginning = Words(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
+        return [beginning, *fit]
+    return fit
+
+
+# --- nothing recorded passes for ours
+
+
+def _guarded(piece: Piece) -> Piece:
+    if isinstance(piece, Words) or piece.role == "assistant" or piece.kind == "dashboard":
+        return piece
+    if piece.kind == "note" and {"to", "left"} & wire.notes(piece.extra).keys():
+        # We began it, with `[→ ` or `[← `; the rest is somebody's words.
+        words = display.decode(piece.body)
+        return msgspec.structs.replace(piece, body=display.encode(words[:1] + stub.guarded(words[1:])))
+    if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
+        words = display.decode(piece.body)
+        guarded = stub.guarded(words)
+        return piece if guarded == words else msgspec.structs.replace(piece, body=display.encode(guarded))
+    value = wire.parsed(piece.body, object) if piece.ext == "json" else None
+    guarded_value = _guarded_value(value)
+    return piece if guarded_value == value else msgspec.structs.replace(piece, body=wire.compact(guarded_value))
+
+
+def _guarded_value(value: Any) -> Any:
+    match value:
+        case str():
+            return stub.guarded(value)
+        case list():
+            return [_guarded_value(item) for item in value]
+        case dict():
+            return {stub.guarded(key): _guarded_value(item) for key, item in value.items()}
+    return value
+
+
+# --- what the Messages API takes
+
+
+def _fit(piece: Piece) -> Piece:
+    """The piece in a form that may stand where it stands."""
+    if piece.role == "system":
+        # Only newer models take a system message among the others, and only before a reply: it is said by the user.
+        piece = msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
+    if piece.role == "user" and (unknown := piece.extra.keys() - _FIELDS.get(piece.kind, piece.extra.keys())):
+        piece = msgspec.structs.replace(piece, extra=_without(piece.extra, *unknown))
+    match piece.kind:
+        case "tool_use":
+            return piece if piece.tool else msgspec.structs.replace(piece, tool=_UNNAMED)
+        case "tool_result":
+            return _fit_result(piece)
+        case "thinking":
+            return piece if piece.role == "assistant" else _as_text(piece)
+        case "document" if piece.role == "assistant":
+            return _words(piece, f"[a document of {display.human_bytes(len(piece.body))}]", kind="assistant")
+        case "image" | "document":
+            value = _value(piece)
+            return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
+        case "other":
+            return piece if "openai" in piece.extra or _is_known(_value(piece)) else _as_text(piece)
+    return piece
+
+
+def _fit_result(piece: Piece) -> Piece:
+    if "openai" in piece.extra and piece.body:
+        return piece  # the exporter of that form makes its content, and counts on each item's place
+    items = wire.items(piece.body, piece.extra)
+    if items is not None:
+        fit = [item for item in map(_fit_item, items) if not _is_white(item)]
+        if fit:
+            return piece if fit == items else msgspec.structs.replace(piece, body=wire.compact(fit))
+    elif display.decode(piece.body).strip():
+        return piece
+    if not piece.error:
+        return msgspec.structs.replace(piece, body=b"", ext="txt", extra=_without(piece.extra, "ctxvc"), files={})
+    interrupted = wire.notes(piece.extra).get("interrupted") is True
+    return _words(piece, stub.INTERRUPTED if interrupted else stub.FAILED, kind="tool_result")
+
+
+def _fit_item(item: Any) -> Any:
+    """An item of a result's content in a form that may stand there."""
+    match item:
+        case str():
+            return {"type": "text", "text": item}
+        case {"type": "text", "text": str()}:
+            return _without(item, "citations") if item.get("citations") else item
+        case {"type": "search_result", "content": list(content), "source": str(), "title": str()}:
+            return {**item, "content": [_fit_item(inner) for inner in content]}
+        case {"type": str(kind)} if kind in _IN_RESULTS:
+            return item
+    return {"type": "text", "text": display.decode(wire.compact(item))}
+
+
+def _is_white(item: dict[str, Any]) -> bool:
+    return item["type"] == "text" and not item["text"].strip()
+
+
+def _is_known(value: Mapping[str, Any]) -> bool:
+    """Whether the API takes a block of this type. The results of its own tools come in ever new ones."""
+    kind = _type(value)
+    if kind == "search_result":
+        return all(isinstance(value.get(name), str) for name in ("source", "title"))
+    return kind in _KNOWN or (kind.endswith("_tool_result") and kind not in _OWN_KIND)
+
+
+def _says_something(piece: Piece) -> bool:
+    return piece.kind not in _TEXTS or bool(display.decode(piece.body).strip())
+
+
+def _as_text(piece: Piece) -> Piece:
+    return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
+
+
+def _words(piece: Piece, words: str, *, kind: str) -> Words:
+    return Words(
+        message=piece.message,
+        role=piece.role,
+        kind=kind,
+        body=display.encode(words),
+        call=piece.call,
+        tool=piece.tool,
+        error=piece.error,
+        block=piece.block,
+    )
+
+
+def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
+    """`content` with each half of a pair of the provider's own call and result as text, where the other half is not in
+    the same message.
+
+    Calls without results at the end of the newest reply, where nothing comes behind it, stay: the provider paused its
+    turn there, and takes the reply back as it is.
+    """
+    if all(piece.kind != "other" for piece in content):
+        return content
+    halves: set[int] = set()
+    used: set[str] = set()
+    paused: set[int] = set()
+    for role, run in groupby(enumerate(content), lambda numbered: numbered[1].role):
+        open_calls: dict[str, int] = {}
+        for at, kind, call in _providers_halves(run):
+            halves.add(at)
+            if kind in _PROVIDERS_CALLS and role == "assistant" and call not in used:
+                open_calls[call] = at
+                used.add(call)
+            elif kind not in _PROVIDERS_CALLS and call in open_calls:
+                halves -= {open_calls.pop(call), at}
+        paused = set(open_calls.values()) if role == "assistant" else set()
+    return [_as_text(piece) if at in halves - paused else piece for at, piece in enumerate(content)]
+
+
+def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, str, str]]:
+    """Place, type and id of each of the provider's own calls and results."""
+    for at, piece in run:
+        if piece.kind == "other" and "openai" not in piece.extra:
+            value = _value(piece)
+            kind = _type(value)
+            if kind in _PROVIDERS_CALLS or kind.endswith("_tool_result"):
+                yield at, kind, str(value.get("id" if kind in _PROVIDERS_CALLS else "tool_use_id"))
+
+
+def _with_ids(content: list[Piece]) -> list[Piece]:
+    """`content` with call ids that the API takes; one that it takes already stays."""
+    ids: dict[str, str] = {}
+    taken: set[str] = set()
+    for piece in [each for each in content if each.kind == "tool_use"]:
+        if piece.call not in ids:
+            name = piece.call
+            if not _CALL_ID.fullmatch(name):
+                name = re.sub("[^A-Za-z0-9_-]", "_", name)[:40] + "-" + _digest(piece.call)
+            while name in taken:
+                name += "-"
+            ids[piece.call] = name
+            taken.add(name)
+    if all(name == call for call, name in ids.items()):
+        return content
+    return [
+        piece if ids.get(piece.call, piece.call) == piece.call else msgspec.structs.replace(piece, call=ids[piece.call])
+        for piece in content
+    ]
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(display.encode(value)).hexdigest()[:8]
+
+
+def _value(piece: Piece) -> dict[str, Any]:
+    """The content block that a piece holds as JSON; empty where that is no object."""
+    return wire.parsed(piece.body, dict) or {}
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in names}

@@ -1,0 +1,80 @@
+"""Outputs that were cut before the model saw them: where the whole is, and the words of a hook that cut one.
+
+The body of such a block is what the model saw. The whole is a file beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+
+#: How the words begin, whatever they are about.
+MARK = b"[ctxvc: "
+
+#: Hexadecimal digits of a checksum that the words give.
+_DIGITS = 12
+_WORDS = re.compile(
+    rb"\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; "
+    rb"recover ([A-Za-z0-9_-]{1,100}?)(?:-([1-9][0-9]{0,5})\.txt)? for the whole "
+    rb"\(([0-9,]{1,20}) bytes, sha256 ([0-9a-f]{%d})\): " % _DIGITS
+)
+#: A call's id that can stand in the words and in the name of a file, and is no block's address.
+_CALL = re.compile(r"(?![BbGg][0-9])[A-Za-z0-9_-]{1,100}")
+
+
+class Cut(NamedTuple):
+    """The text number `number` of those in a call's output that were cut: its size, and how its SHA-256 begins."""
+
+    call: str
+    number: int
+    bytes: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The name of the file that has the text whole."""
+        return f"{self.call}-{suffix(self.number)}"
+
+    @property
+    def address(self) -> str:
+        """What is asked for to recover it: the first of a call by the call's id, others by that and their file."""
+        return self.call if self.number == 1 else self.file
+
+
+def whole(row: Row) -> str:
+    """The file beside a block's body that has all of what the model saw cut; empty where there is none."""
+    named = wire.notes(row.extra).get("whole")
+    return named if isinstance(named, str) and named in row.files else ""
+
+
+def can_be_cut(call: str) -> bool:
+    """Whether what is cut of a call's output can be asked for by the call's id."""
+    return _CALL.fullmatch(call) is not None
+
+
+def suffix(number: int) -> str:
+    """The name of a whole text among the siblings of its block's body."""
+    return f"{number}.txt"
+
+
+def words(cut: Cut, left_out: int, characters: int, path: str) -> str:
+    """What stands where `left_out` of so many characters were taken out, for a model: how it gets at the whole."""
+    return (
+        f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {cut.address} for the whole "
+        f"({cut.bytes:,} bytes, sha256 {cut.sha256[:_DIGITS]}): the tool recover with this address, or "
+        f"`ctxvc recover {cut.address}`, or read {path}]"
+    )
+
+
+def cuts(body: bytes, call: str) -> Iterator[Cut]:
+    """The cuts in a call's output that its words tell of. A recording is untrusted: of no other call, each once."""
+    seen: set[int] = set()
+    for match in _WORDS.finditer(body):
+        number = int(match[2] or 1)
+        if match[1] == call.encode("utf-8", "surrogatepass") and number not in seen:
+            seen.add(number)
+            yield Cut(call, number, int(match[3].replace(b",", b"") or -1), match[4].decode("ascii"))

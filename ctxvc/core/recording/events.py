@@ -1,0 +1,89 @@
+"""What an importer tells of a recording, in file order, and what a recorder makes of it.
+
+Every event is a function of the file up to its own end and never of what follows, so that a file imported while it
+grows and the finished file give the same history. `end` is the byte offset (of the unpacked file) after the last line
+that the event was made of.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger.block import Message
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """The recording begins. Comes first, once; later ones add what was not known yet (a model, a title).
+
+    `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and
+    `tools` the tool definitions as Messages API values where the recording has them. `missing` says what the model saw
+    and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file.
+    """
+
+    format: str
+    source: str = ""
+    name: str = ""
+    model: str = ""
+    cwd: str = ""
+    branch: str = ""
+    time: str = ""
+    agent: str = ""
+    title: str = ""
+    system: Any = None
+    tools: Any = None
+    missing: tuple[str, ...] = ()
+    grows: bool = False
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A message was added. `scope` names a sub-agent's scope; empty means the current one.
+
+    `task` is, on a sub-agent's messages, the id of the call that started it, where known.
+    """
+
+    message: Message
+    end: int
+    scope: str = ""
+    task: str = ""
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply so far is finished, as far as the recording tells before anything else follows."""
+
+    end: int
+    scope: str = ""
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """The host dropped what stood in the prompt, but for the messages whose keys are `kept`, and put in `summary`.
+
+    The summary stands before the message with the key `before`, or at the end where that is empty.
+    """
+
+    summary: tuple[Message, ...]
+    end: int
+    kept: frozenset[str] = frozenset()
+    before: str = ""
+    time: str = ""
+    scope: str = ""
+    detail: dict[str, Any] = {}
+
+
+class Forked(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows goes on from the message with the key `after` (empty: from before the first): a rewind."""
+
+    after: str
+    end: int
+    time: str = ""
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in the file was not taken as it stands. `line` is 1-based; 0 where no line can be named."""
+
+    text: str
+    line: int = 0
+
+
+Event = Opened | Said | Closed | Compacted | Forked | Warned

@@ -1,0 +1,250 @@
+"""Events of a recording → units: what becomes one commit each. Pure, and a function of the prefix that was fed.
+
+A reply and its results may stand in a file in many pieces and out of order (`Said` events); a unit is closed only by
+what follows it, so a file that is imported while it grows gives the same units as the finished one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.numbering import interrupted, is_human
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted.
+
+    `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known.
+    """
+
+    scope: str
+    messages: tuple[Message, ...]
+    end: int
+    parent: str = ""
+    task: str = ""
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    scope: str
+    event: Compacted
+    end: int
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """A new scope that goes on from `origin` as it stood after unit number `unit` (0: from before its first step)."""
+
+    scope: str
+    origin: str
+    unit: int
+    end: int
+    time: str = ""
+
+
+Unit = Step | Compaction | Fork
+
+
+@dataclass(slots=True)
+class _Open:
+    """The step of a scope that is being gathered. `later` came in meanwhile and belongs to the next one."""
+
+    incoming: list[Message] = field(default_factory=list)
+    reply: list[Message] = field(default_factory=list)
+    results: list[Part] = field(default_factory=list)
+    sources: list[Message] = field(default_factory=list)  # the messages that the results came in
+    calls: dict[str, str] = field(default_factory=dict)  # open calls: id → tool
+    early: dict[str, tuple[Part, Message]] = field(default_factory=dict)
+    later: list[Message] = field(default_factory=list)
+    end: int = 0  # after the last line that is in this step
+    later_end: int = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self.incoming or self.reply or self.early or self.later)
+
+
+@dataclass(slots=True)
+class Gatherer:
+    """Feed it events; it gives back the units that are certain by now. `rest` tells what is still open."""
+
+    main: str = "main"
+    number: int = 0
+    current: str = ""
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _places: dict[str, tuple[str, int, bool]] = field(default_factory=dict)  # key → scope, unit, came in before reply
+    _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that it is part of
+    _before: dict[tuple[str, int], tuple[int, tuple[Message, ...]]] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)  # scope → its newest unit
+    _opened: dict[str, tuple[str, str]] = field(default_factory=dict)  # sub-agent's scope → parent scope, task
+    _seen: set[str] = field(default_factory=set)  # every call so far
+    _rewinds: int = 0
+
+    def __post_init__(self) -> None:
+        self.current = self.current or self.main
+
+    def feed(self, event: Said | Closed | Compacted | Forked) -> Iterator[Unit]:
+        match event:
+            case Said():
+                yield from self._said(event)
+            case Closed():
+                open_step = self._at(event.scope)
+                if open_step.reply and not open_step.calls:
+                    yield from self._close(event.scope or self.current)
+            case Compacted():
+                scope = event.scope or self.current
+                yield from self._close(scope)
+                yield from self._close(scope)  # what came in meanwhile, without a reply
+                # Of a message with results, the rest stands elsewhere, under its own key.
+                kept = event.kept.union(self._key_of.get(key, key) for key in event.kept)
+                before = self._key_of.get(event.before, event.before)
+                event = msgspec.structs.replace(event, kept=kept, before=before)
+                yield self._numbered(Compaction(scope=scope, event=event, end=event.end))
+                for message in event.summary:
+                    self._places.setdefault(message.key, (scope, self.number, False))
+            case Forked():
+                yield from self._forked(event)
+
+    def finish(self) -> Iterator[Unit]:
+        """The units that the open steps make as they are, for a recording that goes on no more."""
+        for scope in list(self._open):
+            while not self._open[scope].empty:
+                yield from self._close(scope)
+
+    def rest(self) -> int:
+        """How many messages wait for their step's end."""
+        return sum(
+            len(step.incoming) + len(step.reply) + len(step.later) + len(step.early) for step in self._open.values()
+        )
+
+    def _at(self, scope: str) -> _Open:
+        return self._open.setdefault(scope or self.current, _Open())
+
+    def _said(self, event: Said) -> Iterator[Unit]:
+        scope, message = event.scope or self.current, event.message
+        if event.scope and event.scope not in self._opened:
+            self._opened[event.scope] = (self.current, event.task)
+        step = self._at(scope)
+        if message.role == "assistant":
+            same = bool(step.reply and message.reply and step.reply[-1].reply == message.reply)
+            if not message.parts and not same:
+                return  # usage that was told late, of a reply that is closed
+            if step.reply and not same:
+                yield from self._close(scope)
+                step = self._at(scope)
+            self._replied(step, message)
+        else:
+            others = self._answered(step, message)
+            if others.parts:
+                human = any(is_human(part.role, part.origin) for part in others.parts)
+                if human and step.reply and not step.calls:
+                    yield from self._close(scope)
+                    step = self._at(scope)
+                if step.reply:
+                    step.later.append(others)
+                    step.later_end = event.end
+                    return
+                step.incoming.append(others)
+        step.end = event.end
+
+    def _replied(self, step: _Open, message: Message) -> None:
+        step.reply.append(message)
+        for part in message.parts:
+            if part.kind == "tool_use":
+                self._seen.add(part.call)
+                if part.call in step.early:
+                    result, source = step.early.pop(part.call)
+                    self._take(step, result, source)
+                else:
+                    step.calls[part.call] = part.tool
+
+    def _answered(self, step: _Open, message: Message) -> Message:
+        """Takes the results of open calls out of `message`, sets those aside whose call is still to come; the rest."""
+        rest: list[Part] = []
+        for part in message.parts:
+            if part.kind == "tool_result" and part.call in step.calls:
+                del step.calls[part.call]
+                self._take(step, part, message)
+            elif part.kind == "tool_result" and part.call not in self._seen and part.call not in step.early:
+                step.early[part.call] = (part, message)
+            else:
+                rest.append(part)
+        return message if len(rest) == len(message.parts) else msgspec.structs.replace(message, parts=tuple(rest))
+
+    @staticmethod
+    def _take(step: _Open, part: Part, source: Message) -> None:
+        step.results.append(part)
+        step.sources.append(source)
+
+    def _close(self, scope: str) -> Iterator[Unit]:
+        """The open step as a unit, if there is one; what came in meanwhile opens the next."""
+        step = self._open.get(scope)
+        if step is None or step.empty:
+            return
+        if not step.reply:  # nothing but what came in, and results without a call
+            step.incoming += [msgspec.structs.replace(source, parts=(part,)) for part, source in step.early.values()]
+            step.early = {}
+        results = [*step.results, *(interrupted(call, tool) for call, tool in step.calls.items())]
+        messages = [*step.incoming]
+        if step.reply:
+            messages.append(_joined(step.reply))
+        if results:
+            source = step.sources[-1] if step.sources else Message(role="user", parts=(), time=step.reply[-1].time)
+            messages.append(msgspec.structs.replace(source, role="user", parts=tuple(results)))
+        previous = self._last.get(scope, 0)
+        parent, task = self._opened.get(scope, ("", ""))
+        unit = self._numbered(Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task))
+        for message in step.incoming:
+            place = self._places.get(message.key)
+            # A message whose results stand in an earlier step of the scope ends here.
+            if place is None or (place[0] == scope and not place[2]):
+                self._places[message.key] = (scope, self.number, True)
+        for together in (step.reply, step.sources[::-1]):
+            for message in together:
+                self._places.setdefault(message.key, (scope, self.number, False))
+                if message.key:
+                    self._key_of[message.key] = together[0].key
+        self._before[scope, self.number] = (previous, tuple(step.incoming))
+        self._open[scope] = _Open(incoming=step.later, early=step.early, end=max(step.end, step.later_end))
+        yield unit
+
+    def _numbered(self, unit: Unit) -> Unit:
+        self.number += 1
+        self._last[unit.scope] = self.number
+        return unit
+
+    def _forked(self, event: Forked) -> Iterator[Unit]:
+        yield from self._close(self.current)
+        yield from self._close(self.current)
+        origin, unit = self.current, 0
+        again: tuple[Message, ...] = ()
+        if event.after:
+            if event.after not in self._places:
+                return  # the parent was never written: file order is all there is
+            origin, unit, came_in = self._places[event.after]
+            if came_in:
+                unit, incoming = self._before[origin, unit]
+                again = _up_to(incoming, event.after)
+        self._rewinds += 1
+        scope = f"rewind-{self._rewinds}"
+        yield self._numbered(Fork(scope=scope, origin=origin, unit=unit, end=event.end, time=event.time))
+        self.current = scope
+        self._open[scope] = _Open(incoming=list(again), end=event.end)
+
+
+def _joined(reply: list[Message]) -> Message:
+    """The lines of one reply as one message; the last line knows the final usage."""
+    if len(reply) == 1:
+        return reply[0]
+    parts = tuple(part for message in reply for part in message.parts)
+    return msgspec.structs.replace(reply[-1], parts=parts, key=reply[0].key)
+
+
+def _up_to(messages: tuple[Message, ...], key: str) -> tuple[Message, ...]:
+    for at, message in enumerate(messages):
+        if message.key == key:
+            return messages[: at + 1]
+    return messages

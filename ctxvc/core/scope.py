@@ -1,0 +1,180 @@
+"""Scopes and notes as rules on ledgers: what a new scope inherits, what a note says, and what it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Part
+from ctxvc.core.ledger.ledger import Counters, Ledger, Row
+from ctxvc.core.ledger.numbering import ASIDE, Numbering, is_human, speaks
+
+#: Characters of a note's first line that the subject of its commit shows at most.
+_SUBJECT = 1000
+#: Steps without a note after which one is suggested.
+UNNOTED = 3
+
+
+def departure(scope: str, words: str) -> str:
+    """The note that a scope keeps of why one left it for `scope`."""
+    return f"[→ {scope}] {words}"
+
+
+def arrival(scope: str, words: str) -> str:
+    """The note of what one brings along from `scope`."""
+    return f"[← {scope}] {words}"
+
+
+def note(words: str, actor: str, **switch: str) -> Part:
+    """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
+
+    Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
+    """
+    extra = {"ctxvc": switch} if switch else {}
+    return wire.text_part(words, "user", "human" if actor == "user" else "model", kind="note", **extra)
+
+
+def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
+    """The results that tell of a helper's report for which no note stands yet, in their order.
+
+    With each the helper's scope, and the last block of the report there.
+    """
+    arrived = {wire.notes(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
+    found: list[tuple[Row, str, str]] = []
+    for row in ledger.rows():
+        match wire.notes(row.extra).get("report") if row.kind == "tool_result" else None:
+            case [str(scope), str(block)] if row.id not in arrived:
+                found.append((row, scope, block))
+    return found
+
+
+def told(words: str) -> tuple[str, str]:
+    """A note as a commit tells it: its first line, and all of it where that is more, else nothing."""
+    whole = display.visible_controls(words).strip()
+    first = display.one_line(whole.partition("\n")[0], _SUBJECT)
+    return first, "" if first == whole else whole
+
+
+def inherited(ledger: Ledger) -> tuple[str, ...]:
+    """The blocks that a scope takes along which is opened now.
+
+    They are the pinned ones with the other half of their pair, the notes, and inside a turn the human message that
+    opened it.
+    """
+    pairs = _pairs(ledger)
+    kept: set[str] = set()
+    for row in ledger.rows():
+        if row.state == "pinned":
+            kept |= {row.id, *pairs.get(row.id, ())}
+        elif row.kind == "note" and row.state not in ("pruned", "deleted"):
+            kept.add(row.id)
+    if in_turn(ledger):
+        kept.update(row.id for row in _turn(ledger) if speaks(row.kind, row.role, row.origin))
+    return tuple(row.id for row in ledger.rows() if row.id in kept)
+
+
+def instructions(ledger: Ledger) -> tuple[str, ...]:
+    """The blocks that a helper's scope takes along: what is pinned and no human's, with the other half of its pair."""
+    pairs = _pairs(ledger)
+    pinned = [row for row in ledger.rows() if row.state == "pinned" and not is_human(row.role, row.origin)]
+    kept = {block for row in pinned for block in (row.id, *pairs.get(row.id, ()))}
+    return tuple(row.id for row in ledger.rows() if row.id in kept)
+
+
+def in_turn(ledger: Ledger) -> bool:
+    """Whether the newest turn goes on: its last reply called something, or nobody has replied yet."""
+    replies = [row for row in _turn(ledger) if row.role == "assistant"]
+    if not replies:
+        return ledger.meta.counters.turn > 0
+    return any(row.kind == "tool_use" for row in replies if row.msg == replies[0].msg)
+
+
+def first_counters(ledger: Ledger) -> Counters:
+    """Where the numbers of a scope begin that inherits from `ledger`: with a step of its own, in the turn that goes on.
+
+    What it inherits keeps its numbers, and so has an age.
+    """
+    held = ledger.meta.counters
+    return msgspec.structs.replace(held, step=held.step + 1, turn=held.turn + (not in_turn(ledger)))
+
+
+def span(ledger: Ledger) -> tuple[str, ...]:
+    """The blocks that a note covers which is written now: since the scope's last note of its own, or human message.
+
+    A note that tells of a change of scope covers nothing. Never covered are what is not in the prompt, what a human
+    wrote, pinned blocks with their pairs, notes, dashboards, and the step that is still open.
+    """
+    rows = list(ledger.rows())
+    first = _first_uncovered(rows)
+    numbering = Numbering.of(ledger, 0)
+    last = numbering.step if numbering.complete else numbering.step - 1
+    pairs = _pairs(ledger)
+    pinned = {block for row in rows if row.state == "pinned" for block in (row.id, *pairs.get(row.id, ()))}
+    return tuple(
+        row.id
+        for row in rows
+        if first <= row.step <= last
+        and row.present
+        and row.kind not in ASIDE
+        and row.id not in pinned
+        and not is_human(row.role, row.origin)
+    )
+
+
+def unnoted(ledger: Ledger) -> int:
+    """How many steps of a scope that one comes back from no note of its own tells of; 0 unless they are many.
+
+    They are counted from the newest human message, if none was noted since; a helper's scope has neither, and its
+    report comes back.
+    """
+    if not ledger.meta.parent:
+        return 0
+    replied: set[int] = set()
+    for row in ledger.backwards():
+        if speaks(row.kind, row.role, row.origin) or _is_own_note(row):
+            return len(replied) if len(replied) >= UNNOTED else 0
+        if row.role == "assistant":
+            replied.add(row.step)
+    return 0
+
+
+def _is_own_note(row: Row) -> bool:
+    """Whether a block is a note that tells of no change of scope."""
+    return row.kind == "note" and not {"to", "left"} & wire.notes(row.extra).keys()
+
+
+def _first_uncovered(rows: list[Row]) -> int:
+    """The step of the newest human message, or of the newest own note; the one after it where it came at its end."""
+    later: set[int] = set()  # the steps that went on behind the place that is looked at
+    for row in reversed(rows):
+        if speaks(row.kind, row.role, row.origin):
+            return row.step
+        if _is_own_note(row):
+            return row.step if row.step in later else row.step + 1
+        if row.kind not in ASIDE:
+            later.add(row.step)
+    return 0
+
+
+def _turn(ledger: Ledger) -> Iterator[Row]:
+    """The rows of the newest turn, newest first."""
+    for row in ledger.backwards():
+        if row.turn < ledger.meta.counters.turn:
+            return
+        yield row
+
+
+def _pairs(ledger: Ledger) -> dict[str, list[str]]:
+    """A call → its results, and a result → its call. An id that is used again belongs to the newer call from there."""
+    calls: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    for row in ledger.rows():
+        if row.kind == "tool_use":
+            calls[row.call] = row.id
+        elif row.kind == "tool_result" and row.call in calls:
+            found.setdefault(calls[row.call], []).append(row.id)
+            found[row.id] = [calls[row.call]]
+    return found

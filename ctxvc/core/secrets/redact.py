@@ -1,0 +1,393 @@
+"""Secrets in recorded text: where they are, and the text with marks in their place.
+
+Redacting twice is the same as redacting once. docs/secrets.md says what is found, and what is not. The rules are loaded
+when a text is first looked at: most commands look at none, and so many patterns take their time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ctxvc.core import display as text
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.secrets import alternatives
+
+#: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
+Mac = Callable[[bytes], str]
+
+#: A pattern that finds each of some words.
+any_of = alternatives.any_of
+
+MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
+
+#: Endings of bodies that are text, or may have text in them. Pictures and PDFs are not looked into.
+TEXTS = frozenset({"txt", "json", "bin"})
+
+#: The fields of content blocks in which ids of calls stand: a provider takes no mark there.
+IDS = frozenset({b"id", b"tool_use_id", b"tool_id", b"call_id"})
+_MARKED = re.compile(rb"\[REDACTED:([a-z0-9-]{1,40}):([0-9a-f]{8})\]")
+
+#: Shorter names have no secret that the rules know.
+_NAMES = 20
+
+#: How often a text is gone through: cutting out one secret can bring another to light, though hardly ever.
+_ROUNDS = 4
+
+#: A string of JSON whose escapes are covered: its end is the next quote. One that has none goes as far as the text.
+_STRING = re.compile(rb'"[^"]*(?:"(\s*:)?)?')
+_CODE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
+#: What an escape stands for; a backslash last, so that it makes no other.
+_ESCAPES = ((b'\\"', b'"'), (b"\\n", b"\n"), (b"\\t", b"\t"), (b"\\r", b"\r"), (b"\\/", b"/"), (b"\0", b"\\"))
+
+
+class Finding(NamedTuple):
+    """A secret in a text, between two offsets in bytes."""
+
+    start: int
+    end: int
+    kind: str
+
+
+#: Finds secrets in a text besides those that the rules know, in any order. What it raises is told to whoever asked.
+Scan = Callable[[bytes], Sequence[Finding]]
+
+
+class Criteria(NamedTuple):
+    """What counts as a secret: what the rules find and `scan` besides, but for what is allowed, whatever it looks like.
+
+    `allowed` has the SHA-256 of each, in hexadecimal.
+    """
+
+    allowed: frozenset[str] = frozenset()
+    scan: Scan | None = None
+
+    def allow(self, secret: bytes) -> bool:
+        return bool(self.allowed) and hashlib.sha256(secret).hexdigest() in self.allowed
+
+
+RULES = Criteria()
+
+
+def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
+    """The secrets in a text, in order; none overlaps another.
+
+    Where two do, the more certain kind counts; of the rules' and the scanner's, both are one. Raises: as `scan`.
+    """
+    from ctxvc.core.secrets.find import places
+
+    found = [Finding(*place) for place in places(data)]
+    besides = criteria.scan(data) if criteria.scan else ()
+    if not found and not besides:
+        return []
+    marks, allowed = _Spans(), _Spans()
+    for match in MARK.finditer(data):
+        marks.add(*match.span())
+    kept: list[Finding] = []
+    covered = bytearray(len(data))  # where a finding is kept: one look, however many there are
+    for each in found:
+        if marks.hold(each) or allowed.hold(each):
+            continue
+        if criteria.allow(data[each.start : each.end]):
+            allowed.add(each.start, each.end)
+        elif covered.find(1, each.start, each.end) < 0:
+            kept.append(each)
+            covered[each.start : each.end] = b"\1" * (each.end - each.start)
+    kept.sort()
+    for each in besides:
+        # A scanner knows nothing of marks: what it finds around one is the mark.
+        if not criteria.allow(data[each.start : each.end]) and not marks.meet(each) and not allowed.meet(each):
+            where = _overlapped(kept, each)
+            all_of = [*kept[where], each]
+            kept[where] = [Finding(min(all_of).start, max(one.end for one in all_of), all_of[0].kind)]
+    return kept
+
+
+class _Spans:
+    """Places in a text, by where they begin. To ask costs the same however many there are."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[int, int]] = []
+        self._longest = 0
+
+    def add(self, start: int, end: int) -> None:
+        insort(self._places, (start, end))
+        self._longest = max(self._longest, end - start)
+
+    def hold(self, finding: Finding) -> bool:
+        """Whether all of it is in one of them."""
+        return any(start <= finding.start and finding.end <= end for start, end in self._near(finding))
+
+    def meet(self, finding: Finding) -> bool:
+        """Whether some of it is in one of them."""
+        return any(start < finding.end and finding.start < end for start, end in self._near(finding))
+
+    def _near(self, finding: Finding) -> list[tuple[int, int]]:
+        first = bisect(self._places, (finding.start - self._longest, 0))
+        return self._places[first : bisect(self._places, (finding.end, 0))]
+
+
+def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b"") -> bytes:
+    """The text with a mark in the place of each secret; the same object where it has none.
+
+    `name` is what the text is the value of, as in a JSON object. Raises: as `criteria.scan`.
+    """
+    for _ in range(_ROUNDS):
+        found = _find_value(data, name, criteria)
+        if not found:
+            break
+        pieces, at = [], 0
+        for start, end, kind in found:
+            pieces += [data[at:start], mark(kind, data[start:end], mac)]
+            at = end
+        data = b"".join((*pieces, data[at:]))
+    return data
+
+
+def mark(kind: str, secret: bytes, mac: Mac) -> bytes:
+    """What stands in the place of a secret."""
+    return f"[REDACTED:{kind}:{mac(secret)}]".encode("ascii")
+
+
+def as_name(clean: bytes) -> bytes:
+    """An id or a name with its marks in characters that one may have: `redacted-github-token-7c01f2e9`."""
+    return _MARKED.sub(rb"redacted-\1-\2", clean)
+
+
+class Redactor:
+    """Takes the secrets out of what is to be stored. A value: it keeps nothing of what it saw.
+
+    All of it raises what the scanner of its criteria raises: nothing passes that was not looked at.
+    """
+
+    def __init__(self, mac: Mac, criteria: Criteria = RULES) -> None:
+        self._mac = mac
+        self._criteria = criteria
+
+    def data(self, data: bytes) -> bytes:
+        return redact(data, self._mac, self._criteria)
+
+    def text(self, value: str) -> str:
+        """A string, as `data`; the same object where nothing was found."""
+        data = text.encode(value)
+        clean = self.data(data)
+        return value if clean is data else text.decode(clean)
+
+    def name(self, value: str) -> str:
+        """The id of a call, or the name of a tool or a model: what stands for a secret there is a name as well."""
+        if len(value) < _NAMES and not self._criteria.scan:
+            return value
+        data = text.encode(value)
+        clean = self.data(data)
+        return value if clean is data else text.decode(as_name(clean))
+
+    def body(self, data: bytes, ext: str) -> bytes:
+        """A body, by the ending of its file: in JSON each string is looked at as what it says, and the rest stays."""
+        if ext == "json":
+            return strings(data, self._string) if _has_some(data, self._criteria) else data
+        return self.data(data) if ext in TEXTS else data
+
+    def value(self, value: Any) -> Any:
+        """A JSON value with its strings redacted."""
+        data = wire.compact(value)
+        clean = self.body(data, "json")
+        return value if clean is data or clean == data else wire.parse(clean)
+
+    def part(self, part: Part) -> Part:
+        """A part with its body, its files, the rest of its content block, its call's id and tool redacted.
+
+        A call and its result get the same id, since one secret has one mark. Thinking that was changed loses its
+        signature: no provider would take the two together.
+        """
+        files = tuple((suffix, self.body(data, suffix.rpartition(".")[2])) for suffix, data in part.files)
+        body = self.body(part.body, part.ext)
+        if files != part.files:
+            body = renamed(
+                body,
+                {hashlib.sha256(old).hexdigest(): new for (_, old), (_, new) in zip(part.files, files, strict=True)},
+            )
+        extra = self.value(part.extra) if part.extra else part.extra
+        call, tool = self.name(part.call), self.name(part.tool)
+        if body is part.body and files == part.files and extra is part.extra and (call, tool) == (part.call, part.tool):
+            return part
+        if part.kind == "thinking" and body != part.body:
+            extra = {name: value for name, value in extra.items() if name != "signature"}
+        return msgspec.structs.replace(part, body=body, files=files, extra=extra, call=call, tool=tool)
+
+    def message(self, message: Message) -> Message:
+        parts, model = tuple(map(self.part, message.parts)), self.name(message.model)
+        same = model is message.model and all(new is old for new, old in zip(parts, message.parts, strict=True))
+        return message if same else msgspec.structs.replace(message, parts=parts, model=model)
+
+    def row(self, row: Row) -> Row:
+        """A row whose words, other than those it was recorded with, are redacted."""
+        if not row.stub:
+            return row
+        stub = self.text(row.stub)
+        return row if stub is row.stub else msgspec.structs.replace(row, stub=stub)
+
+    def group(self, group: Group) -> Group:
+        stub, label = self.text(group.stub), self.text(group.label)
+        return (
+            group
+            if (stub, label) == (group.stub, group.label)
+            else msgspec.structs.replace(group, stub=stub, label=label)
+        )
+
+    def event(self, event: Event) -> Event:
+        """What an importer tells, redacted."""
+        match event:
+            case Said():
+                message = self.message(event.message)
+                return event if message is event.message else msgspec.structs.replace(event, message=message)
+            case Compacted():
+                summary, detail = tuple(map(self.message, event.summary)), self.value(event.detail)
+                return msgspec.structs.replace(event, summary=summary, detail=detail)
+            case Opened():
+                return self.opened(event)
+            case Warned():
+                return self.warned(event)
+        return event
+
+    def opened(self, event: Opened) -> Opened:
+        words = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}
+        system, tools = self.value(event.system), self.value(event.tools)
+        return msgspec.structs.replace(event, system=system, tools=tools, model=self.name(event.model), **words)
+
+    def warned(self, event: Warned) -> Warned:
+        return msgspec.structs.replace(event, text=self.text(event.text))
+
+    def _string(self, value: bytes, name: bytes) -> bytes:
+        clean = redact(value, self._mac, self._criteria, name=name)
+        return as_name(clean) if name in IDS and clean is not value else clean
+
+
+def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple[str, bytes]]:
+    """Kind and bytes of each secret in a body, in order. Raises: as `criteria.scan`."""
+    if ext == "json" and _has_some(data, criteria):
+        held: list[tuple[str, bytes]] = []
+
+        def look(value: bytes, name: bytes) -> bytes:
+            held.extend((kind, value[start:end]) for start, end, kind in _find_value(value, name, criteria))
+            return value
+
+        strings(data, look)
+        yield from held
+    elif ext in TEXTS and ext != "json":
+        yield from ((kind, data[start:end]) for start, end, kind in find(data, criteria))
+
+
+def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
+    """JSON with each string that `change` gives another for; all other bytes stay as they are.
+
+    It is called with what a string says and the key that it is the value of, empty for none.
+    """
+    key, behind = b"", 0
+    pieces: list[bytes] = []
+    # A pattern for escapes would need memory for each of them; with them covered a quote is where a string ends.
+    covered = data.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in data else data
+    for match in _STRING.finditer(covered):
+        start, end = match.span()
+        colon = data[slice(*match.span(1))] if match[1] else b""
+        closed = covered.endswith(b'"', start + 1, end - len(colon))
+        inside = data[start + 1 : end - len(colon) - closed]
+        value = _said(inside)
+        # A name counts for the string right behind it, and not for those of an object or list that it names.
+        name = b"" if data[behind:start].strip() else key
+        pieces.append(data[behind:start])
+        key, behind = (value if colon else b""), end
+        new = change(value, name)
+        if new == value:
+            pieces.append(data[start:end])
+        else:
+            pieces.append(wire.compact(text.decode(new))[: None if closed else -1] + colon)
+    return b"".join((*pieces, data[behind:]))
+
+
+def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:
+    """The body of a result whose siblings are others now, by the SHA-256 of what each was."""
+    listed = wire.parsed(body, list)
+    for item in listed or ():
+        match item:
+            case {"source": {"data": {"sha256": str(digest)} as named}} if digest in files:
+                named.update(bytes=len(files[digest]), sha256=hashlib.sha256(files[digest]).hexdigest())
+    return body if listed is None else wire.compact(listed)
+
+
+# --- looking
+
+
+def _overlapped(kept: list[Finding], new: Finding) -> slice:
+    """Where those that overlap a new one stand among findings that are in order and apart; else where it belongs."""
+    first = bisect(kept, new)
+    if first and kept[first - 1].end > new.start:
+        first -= 1
+    last = first
+    while last < len(kept) and kept[last].start < new.end:
+        last += 1
+    return slice(first, last)
+
+
+def _find_value(value: bytes, name: bytes, criteria: Criteria) -> list[Finding]:
+    """The secrets in the value of a name; an empty one is none. By its name alone all of it may be one."""
+    if not name:
+        return find(value, criteria)
+    from ctxvc.core.secrets.rules import named
+
+    kind = named(name, value)
+    if kind and not MARK.search(value) and not criteria.allow(value) and not find(value):
+        return [Finding(0, len(value), kind)]
+    return find(value, criteria._replace(scan=criteria.scan and _behind(name, criteria.scan)))
+
+
+def _behind(name: bytes, scan: Scan) -> Scan:
+    """A scanner that is shown a value with its name before it: some secrets are known by their name alone."""
+    before = b'"%s": "' % name
+
+    def scanned(value: bytes) -> list[Finding]:
+        found = scan(before + value + b'"')
+        inside = (
+            Finding(max(0, start - len(before)), min(len(value), end - len(before)), kind) for start, end, kind in found
+        )
+        return [each for each in inside if each.start < each.end]
+
+    return scanned
+
+
+# --- JSON
+
+
+def _has_some(data: bytes, criteria: Criteria) -> bool:
+    """Whether a secret may be in JSON, allowed or not: a quick look at all of it."""
+    said = plain(data)
+    return bool(find(said) or (criteria.scan and criteria.scan(said)))
+
+
+def plain(data: bytes) -> bytes:
+    """JSON with its escapes taken for what they stand for: good enough to see whether it has a secret."""
+    if b"\\" not in data:
+        return data
+    data = data.replace(b"\\\\", b"\0")
+    if b"\\u00" in data:
+        data = _CODE.sub(lambda match: bytes([int(match[1], 16)]), data)
+    for escape, character in _ESCAPES:
+        data = data.replace(escape, character)
+    return data
+
+
+def _said(inside: bytes) -> bytes:
+    """What a JSON string says, as UTF-8; what is no JSON string says what it is."""
+    if b"\\" not in inside:
+        return inside
+    try:
+        return text.encode(str(wire.parse(b'"%s"' % inside)))
+    except ValueError:
+        return inside

@@ -1,0 +1,311 @@
+"""The view: what would be sent now and what it costs; and the dashboard, the view as a table.
+
+`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`core.boards`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
+from itertools import chain
+from operator import attrgetter
+from typing import Literal
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan.draft import outermost
+from ctxvc.core.prompt.cut import is_cut
+
+BAR = 20
+#: Rows of a folded dashboard that stay single: the newest, and the biggest of the others.
+NEWEST = 24
+BIGGEST = 12
+
+#: Marks the block that holds a policy's protocol, in a row's `extra.ctxvc`.
+PROTOCOL = "protocol"
+
+_SHOWN = attrgetter("shown")
+
+
+class Cost(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of a block: its body, and what stands for it in the prompt now."""
+
+    body: int
+    shown: int
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A row of the dashboard: a block, an archived group, or a range of small old ones folded together.
+
+    `tokens` are those of the bodies, `shown` those in the prompt, as counted; `age` is in steps, 0 the newest, and
+    `parent` the nearest block above it that is in the prompt. It stands for the blocks numbered `first` to `last`; a
+    group may have more of them further on.
+    """
+
+    id: str
+    type: str
+    tokens: int
+    shown: int
+    age: int
+    status: str
+    label: str
+    level: int = 0
+    parent: str = ""
+    reads: int = 0
+    blocks: int = 1
+    removed_by: str = ""
+    first: int = 0
+    last: int = 0
+
+
+class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
+    """Budget and lines. `window` is what the prompt may cost at most: the effective budget.
+
+    `overhead` is system prompt, tools and protocol, `dashboards` what was put for the model to see and is still in the
+    prompt, `conversation` all the rest of the messages, which the lines stand for. The three are what the provider
+    would count: a `calibration` of (a, b), in thousandths and tokens, is in them; it is not in the lines.
+    """
+
+    session: str
+    scope: str
+    window: int
+    overhead: int
+    conversation: int
+    lines: tuple[Line, ...]
+    prompt: Literal["exact", "reconstructed"]
+    missing: tuple[str, ...] = ()
+    dashboards: int = 0
+    step: int = 0
+    calibration: tuple[int, int] = (1000, 0)
+
+    @property
+    def used(self) -> int:
+        return self.overhead + self.conversation + self.dashboards
+
+    @property
+    def percent(self) -> int:
+        """Of the window, floored, at most 100."""
+        return min(100, self.used * 100 // self.window) if self.window > 0 else 100
+
+    @property
+    def cells(self) -> int:
+        """Of the bar's 20 cells, those that are full."""
+        return min(BAR, self.used * BAR // self.window) if self.window > 0 else BAR
+
+    @property
+    def bar(self) -> str:
+        return "█" * self.cells + "░" * (BAR - self.cells)
+
+
+def dashboard(
+    ledger: Ledger,
+    costs: Mapping[str, Cost],
+    window: int,
+    overhead: int = 0,
+    *,
+    calibration: tuple[int, int] = (1000, 0),
+    every: bool = False,
+) -> Dashboard:
+    """The dashboard of a ledger, with a line for each block or archived group. `costs` has every row.
+
+    With `every`, the members of groups have lines of their own instead. Dashboards that were sent have none, nor has
+    the protocol, which is overhead.
+    """
+    lines = tuple(_lines(ledger, costs, every=every))
+    conversation = sum(map(_SHOWN, lines))
+    told = sum(costs[row.id].shown for row in protocol(ledger))
+    sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation - told
+    return msgspec.structs.replace(
+        totals(ledger, conversation, sent, window, overhead + told, calibration=calibration), lines=lines
+    )
+
+
+def protocol(ledger: Ledger) -> tuple[Row, ...]:
+    """The rows that tell the model of its context tools, as long as they stand in the prompt."""
+    return tuple(chain.from_iterable(ledger.by_segment(_told)))
+
+
+def _told(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.present and is_protocol(row)]
+
+
+def is_protocol(row: Row) -> bool:
+    """Whether the harness put it in, to tell the model of its context tools."""
+    return wire.notes(row.extra).get(PROTOCOL) is True
+
+
+def totals(
+    ledger: Ledger,
+    conversation: int,
+    sent: int,
+    window: int,
+    overhead: int = 0,
+    *,
+    calibration: tuple[int, int] = (1000, 0),
+) -> Dashboard:
+    """A dashboard without lines. `sent` is what dashboards cost that were sent, `conversation` the other messages."""
+    meta = ledger.meta
+    counted = overhead + conversation + sent
+    a, b = calibration
+    total = counted * a // 1000 + b if counted else 0
+    conversation, sent = conversation * a // 1000, sent * a // 1000
+    return Dashboard(
+        session=meta.session,
+        scope=meta.scope,
+        window=window,
+        overhead=max(0, total - conversation - sent),
+        conversation=conversation,
+        lines=(),
+        prompt="reconstructed" if meta.source else "exact",
+        missing=meta.source.missing if meta.source else (),
+        dashboards=sent,
+        step=meta.counters.step,
+        calibration=calibration,
+    )
+
+
+def outer_groups(ledger: Ledger) -> dict[str, str]:
+    """group → the group around it that nothing is around: the one that has a line."""
+    return {name: outermost(ledger.groups, name) for name in ledger.groups}
+
+
+def folded(
+    lines: Sequence[Line], newest: int = NEWEST, biggest: int = BIGGEST, *, gaps: frozenset[int] = frozenset()
+) -> list[Line]:
+    """The newest lines and the biggest of the others, of equals the newer; runs of the rest are one line each.
+
+    `gaps` are the places in `lines` before which something was left out: no run goes on across one.
+    """
+    if len(lines) <= newest + biggest:
+        return list(lines)
+    old = lines[: len(lines) - newest]
+    single = {line.id for line in nlargest(biggest, reversed(old), key=_SHOWN) if line.shown}
+    joined: list[Line] = []
+    run: list[Line] = []
+    for at, line in enumerate(old):
+        alone = line.id in single
+        if alone or at in gaps:
+            joined += _range(run)
+            run = []
+        if alone:
+            joined.append(line)
+        else:
+            run.append(line)
+    return [*joined, *_range(run), *lines[len(old) :]]
+
+
+def _lines(ledger: Ledger, costs: Mapping[str, Cost], *, every: bool) -> Iterator[Line]:
+    """Each block, or the group that it left in, at the place of the first of them."""
+    around = {} if every else outer_groups(ledger)
+    parents: dict[str, str] = {}  # block → the nearest in the prompt, from itself upwards
+    members: dict[str, list[Row]] = {}  # group → its rows
+    lasts: dict[str, int] = {}  # group → where its first members that are neighbours end
+    places: list[Row | str] = []  # a row, or a group
+    for row in ledger.rows():
+        present = row.present
+        parents[row.id] = row.id if present else parents.get(row.parent, "")
+        group = "" if present or not row.group else around.get(row.group, "")
+        if not group:
+            if row.kind != "dashboard" and not (present and is_protocol(row)):
+                places.append(row)
+            continue
+        if group not in members:
+            members[group] = []
+            places.append(group)
+        members[group].append(row)
+        if places[-1] == group:
+            lasts[group] = row.number
+    for place in places:
+        if isinstance(place, str):
+            rows = members[place]
+            yield _group(ledger, place, rows, costs, parents.get(rows[0].parent, ""), lasts[place])
+        else:
+            yield _line(ledger, place, costs[place.id], parents.get(place.parent, ""))
+
+
+def _line(ledger: Ledger, row: Row, cost: Cost, parent: str) -> Line:
+    meta = ledger.meta
+    status: str = row.state
+    if row.present and is_cut(row, meta):
+        status = "cut"
+    elif row.group in ledger.groups and not row.present:
+        status = f"{row.state} in {row.group}"
+    return Line(
+        id=row.id,
+        type=row.kind,
+        tokens=cost.body,
+        shown=cost.shown,
+        age=meta.counters.step - row.step,
+        status=status,
+        label=row.label,
+        level=row.level,
+        parent=parent,
+        reads=row.reads,
+        removed_by=row.removed_by,
+        first=row.number,
+        last=row.number,
+    )
+
+
+def _group(ledger: Ledger, name: str, rows: Sequence[Row], costs: Mapping[str, Cost], parent: str, last: int) -> Line:
+    group = ledger.groups[name]
+    states = Counter(row.state for row in rows)
+    kinds: Counter[str] = Counter(row.kind for row in rows)
+    return Line(
+        id=name,
+        type="group",
+        tokens=sum(costs[row.id].body for row in rows),
+        shown=sum(costs[row.id].shown for row in rows),
+        age=ledger.meta.counters.step - max(row.step for row in rows),
+        status=states.most_common(1)[0][0],
+        label=group.label or _amount(len(rows), kinds),
+        level=group.level,
+        parent=parent,
+        reads=sum(row.reads for row in rows),
+        blocks=len(rows),
+        removed_by=group.removed_by,
+        first=rows[0].number,
+        last=last,
+    )
+
+
+def _range(run: Sequence[Line]) -> list[Line]:
+    """One line for all of `run`; what is no more than one line stays it."""
+    if len(run) < 2:
+        return list(run)
+    kinds = Counter(line.type for line in run)
+    states = Counter(line.status for line in run)
+    for line in run:
+        if line.blocks > 1:  # each block counts, also those of a group
+            kinds[line.type] += line.blocks - 1
+            states[line.status] += line.blocks - 1
+    if inside := kinds.pop("group", 0):
+        kinds["in groups"] = inside
+    blocks = sum(kinds.values())
+    return [
+        Line(
+            id=f"B{run[0].first}–B{run[-1].last}",
+            type="range",
+            tokens=sum(line.tokens for line in run),
+            shown=sum(map(_SHOWN, run)),
+            age=min(line.age for line in run),
+            status=_tally(states),
+            label=_amount(blocks, kinds),
+            reads=sum(line.reads for line in run),
+            blocks=blocks,
+            first=run[0].first,
+            last=run[-1].last,
+        )
+    ]
+
+
+def _amount(blocks: int, kinds: Counter[str]) -> str:
+    return f"{blocks} block{'' if blocks == 1 else 's'}: {_tally(kinds)}"
+
+
+def _tally(counts: Counter[str]) -> str:
+    """`16 archived, 8 visible`: the most first, of as many in the order in which they came."""
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())

@@ -1,1 +1,0 @@
-"""Revisions → files that other programs go on from."""

@@ -1,0 +1,325 @@
+"""The lines of one Claude Code session, told as events in the order in which they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.claude_code import line as lines
+from ctxvc.importers.claude_code.line import Entry
+from ctxvc.importers.claude_code.thread import Thread
+from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.origins import from_claude_code
+
+FORMAT = "claude-code"
+
+_SYSTEM_PROMPT = "the system prompt"
+MISSING = (
+    _SYSTEM_PROMPT,
+    "the tool definitions",
+    "reasoning that the provider hides",
+    "reminders and attached files, where the version did not write down how the model was shown them",
+    "turns of sub-agents that have no transcript of their own",
+)
+
+_TURN_ENDS = frozenset({"turn_duration", "stop_hook_summary"})
+_AGENT_TOOLS = frozenset({"Task", "Agent"})
+
+
+class _Boundary(NamedTuple):
+    """A compaction whose summary has not come yet; `tip` is the last message before it."""
+
+    tip: str
+    time: str
+    metadata: Mapping[str, Any]
+
+
+class Session:
+    """Tells a session's files, and of each line knows only what came before it.
+
+    `stem` names the file. With `subagent` it is a sub-agent's own, all in one scope; `task` is the call that
+    started it.
+    """
+
+    def __init__(self, stem: str, *, subagent: bool = False, task: str = "") -> None:
+        self._stem = stem
+        self._home = _scope_name(stem) if subagent else ""
+        self._beside = ""  # the name of the sub-agent's file that is told after the session's own
+        self._end = 0  # in the session's own file
+        self._known: dict[str, object] = {}  # what `Opened` events have told
+        self._title = ""
+        self._titled_by_hand = False
+        self._told: dict[str, set[int]] = {}  # key → what was said under it
+        self._threads: dict[str, Thread] = {}
+        self._replies: set[str] = set()
+        self._unclosed: set[str] = set()  # scopes in which something was said since the last turn's end
+        self._boundaries: dict[str, _Boundary] = {}
+        self._sidechains: dict[str, str] = {}  # line → scope
+        self._tasks = {self._home: task} if task else {}  # scope → the call that started it
+        self._launched: dict[str, str] = {}  # call that starts a sub-agent → its prompt
+        self._queue: list[str] = []  # typed while the agent worked, not delivered yet
+        self._delivered = 0  # how many an attachment brought in whose leaving the queue was not told yet
+
+    def tell(self, recording: Recording) -> Iterator[Event]:
+        """The events of a file. Raises: BadInput where it cannot be read."""
+        for line in recording.lines():
+            if not self._beside:
+                self._end = line.end
+            try:
+                entry, parts = lines.read(line.data)
+            except ValueError as error:
+                yield from self._news(Entry())
+                yield self._warned(line, f"{'not JSON' if line.whole else 'the last line is cut short'}: {error}")
+                continue
+            if entry.type == "attachment":
+                self._deliver(entry)
+            if parts:
+                yield from self._message(entry, parts, line)
+            else:
+                yield from self._record(entry, line)
+
+    def tell_subagent(self, recording: Recording, task: str) -> Iterator[Event]:
+        """The events of a sub-agent's file, once the session's own is told. Raises: BadInput."""
+        self._beside = recording.path.name
+        self._home = _scope_name(recording.stem)
+        if task:
+            self._tasks[self._home] = task
+        return self.tell(recording)
+
+    def _warned(self, line: Line, what: str) -> Warned:
+        return Warned(text=f"{self._beside}: {what}" if self._beside else what, line=line.number)
+
+    def _thread(self, scope: str) -> Thread:
+        if scope not in self._threads:
+            self._threads[scope] = Thread()
+        return self._threads[scope]
+
+    def _news(self, entry: Entry) -> Iterator[Event]:
+        """`Opened`, where this line tells something of the session that was not known yet."""
+        if self._beside:
+            return
+        reply = entry.message if entry.type == "assistant" and not entry.synthetic else None
+        facts = {
+            "source": entry.session_id,
+            "cwd": entry.cwd,
+            "branch": entry.git_branch,
+            "time": entry.timestamp,
+            "agent": entry.version and f"Claude Code {entry.version}",
+            "model": reply.model if reply and bool(entry.is_sidechain) == bool(self._home) else None,
+        }
+        fresh: dict[str, Any] = {name: fact for name, fact in facts.items() if fact and name not in self._known}
+        if self._title and self._title != self._known.get("title"):
+            fresh["title"] = self._title
+        if not self._known:
+            source = fresh.setdefault("source", self._stem)
+            fresh |= {"name": names.slug(f"claude-{source[:8]}"), "missing": MISSING, "grows": True}
+        if fresh:
+            self._known |= fresh
+            yield Opened(format=FORMAT, **fresh)
+
+    # -- lines that are no message ------------------------------------------------------------------------------------
+
+    def _record(self, entry: Entry, line: Line) -> Iterator[Event]:
+        scope = self._scope(entry)
+        self._hang(entry, scope)
+        match entry.type:
+            case "system" if entry.subtype == "compact_boundary":
+                yield from self._news(entry)
+                yield from self._unsummarised(scope, line)
+                metadata = entry.compact_metadata or {}
+                self._boundaries[scope] = _Boundary(self._thread(scope).tip, entry.timestamp or "", metadata)
+            case "system" if entry.subtype == "microcompact_boundary":
+                yield from self._news(entry)
+                yield self._warned(line, "older tool results were cleared here; they are told as if they had stayed")
+            case "system" if entry.subtype in _TURN_ENDS and scope in self._unclosed:
+                self._unclosed.discard(scope)
+                yield Closed(end=self._end, scope=scope)
+            case "progress" if entry.data and entry.data.agent_id and entry.parent_tool_use_id:
+                self._tasks.setdefault(_scope_name(f"agent-{entry.data.agent_id}"), entry.parent_tool_use_id)
+            case "attachment" if (system := lines.system_prompt(entry)) and not self._beside:
+                yield from self._news(entry)
+                if system != self._known.get("system"):
+                    self._known["system"] = system
+                    missing = tuple(what for what in MISSING if what != _SYSTEM_PROMPT)
+                    yield Opened(format=FORMAT, system=system, missing=missing)
+            case "ai-title" | "custom-title" | "summary":
+                yield from self._titled(entry)
+            case "queue-operation":
+                yield from self._queued(entry, line)
+            case "user" | "assistant" if entry.message is None:
+                yield from self._news(entry)
+                yield self._warned(line, f"left out: it has the type {entry.type} and no message that can be read")
+
+    def _hang(self, entry: Entry, scope: str) -> None:
+        if entry.uuid is None or scope != self._home:
+            return
+        if entry.type == "system" and entry.subtype == "api_error":
+            # After a retry that worked, the host hangs what follows from the error, beside the reply that came.
+            self._thread(scope).hang_loose(entry.uuid)
+        else:
+            self._thread(scope).hang(entry.uuid, entry.parent_uuid)
+
+    def _titled(self, entry: Entry) -> Iterator[Event]:
+        by_hand = entry.type == "custom-title"
+        if entry.type == "summary" and entry.leaf_uuid not in self._thread(self._home):
+            return  # of another session: older versions wrote some of those at a file's head
+        title = entry.custom_title or entry.ai_title or entry.summary
+        if title and (by_hand or not self._titled_by_hand):
+            self._title, self._titled_by_hand = display.one_line(title, 200), by_hand
+            if self._known:
+                yield from self._news(Entry())
+
+    def _queued(self, entry: Entry, line: Line) -> Iterator[Event]:
+        """What was typed while the agent worked: a version that writes no attachment for it tells it only here."""
+        match entry.operation:
+            case "enqueue":
+                self._queue.append(lines.words(entry.content))
+            case "popAll":
+                self._queue.clear()
+            case "dequeue" if self._queue:
+                del self._queue[0]  # it follows as a prompt of its own
+            case "remove" if self._delivered:
+                self._delivered -= 1
+            case "remove" if self._queue and (words := self._queue.pop(0)):
+                part = wire.text_part(words, "user", "client" if from_claude_code(words) else "human")
+                yield from self._message(entry, (part,), line)
+
+    def _deliver(self, entry: Entry) -> None:
+        """Take from the queue what an attachment brings in; that it left the queue is written behind it."""
+        typed = lines.queued(entry)
+        if typed is not None and self._queue:
+            del self._queue[self._queue.index(typed) if typed in self._queue else 0]
+            self._delivered += 1
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _message(self, entry: Entry, parts: tuple[Part, ...], line: Line) -> Iterator[Event]:
+        key = entry.uuid or _line_key(self._home, line)
+        said = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
+        if key in self._told:
+            if said in self._told[key]:
+                return  # hosts write some lines twice
+            self._told[key].add(said)
+            key = f"{key}~{_line_key(self._home, line)}"  # another message under the same id
+        self._told.setdefault(key, set()).add(said)
+        yield from self._news(entry)
+        scope = self._scope(entry)
+        self._link(entry, parts, scope)
+        message = _message(entry, parts, key)
+        if entry.is_compact_summary:
+            yield self._compacted(entry, message, scope)
+        else:
+            yield from self._said(entry, message, scope, line)
+
+    def _said(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
+        thread = self._thread(scope)
+        aside = entry.type in ("attachment", "queue-operation")
+        result = any(part.kind == "tool_result" for part in message.parts)
+        goes_on = message.reply != "" and message.reply in self._replies
+        prompt = not result and any(part.origin == "human" for part in message.parts)
+        starts = not aside and not goes_on and (prompt or message.role == "assistant")
+        if starts:
+            yield from self._unsummarised(scope, line)
+        if not (aside or result or goes_on or scope or entry.logical_parent_uuid):
+            after = thread.left_for(entry.parent_uuid, at_root=prompt)
+            if after is not None:
+                thread.fork(after)
+                yield Forked(after=after, end=self._end, time=message.time)
+        yield Said(message=message, end=self._end, scope=scope, task=self._tasks.get(scope, ""))
+        if aside:
+            thread.add_aside(message.key, entry.uuid, entry.parent_uuid)
+        else:
+            early = result and isinstance(entry.parent_uuid, str) and entry.parent_uuid not in thread
+            thread.add(message.key, entry.uuid, starts=starts, early=early)
+        self._replies.add(message.reply)
+        self._unclosed.add(scope)
+
+    def _unsummarised(self, scope: str, line: Line) -> Iterator[Event]:
+        """The compaction of a boundary that no summary followed."""
+        if boundary := self._boundaries.pop(scope, None):
+            yield self._compaction(boundary, (), scope, self._end if self._beside else line.start)
+
+    def _compacted(self, entry: Entry, message: Message, scope: str) -> Compacted:
+        boundary = self._boundaries.pop(scope, None) or _Boundary(self._thread(scope).tip, message.time, {})
+        compaction = self._compaction(boundary, (message,), scope, self._end)
+        self._thread(scope).add(message.key, entry.uuid, starts=False)
+        return compaction
+
+    def _compaction(self, boundary: _Boundary, summary: tuple[Message, ...], scope: str, end: int) -> Compacted:
+        thread = self._thread(scope)
+        kept = _kept(thread, boundary.metadata) | thread.since(boundary.tip)
+        thread.keep(kept)
+        detail = {name: value for name, value in boundary.metadata.items() if isinstance(value, str | int | float)}
+        return Compacted(
+            summary=summary,
+            end=end,
+            kept=kept,
+            before=thread.first(kept),
+            time=boundary.time,
+            scope=scope,
+            detail=detail,
+        )
+
+    # -- sub-agents ---------------------------------------------------------------------------------------------------
+
+    def _scope(self, entry: Entry) -> str:
+        """The scope of a line; in older versions a sub-agent's lines stand among the session's own."""
+        if self._home or not entry.is_sidechain:
+            return self._home
+        scope = _scope_name(f"agent-{entry.agent_id}") if entry.agent_id else None
+        if scope is None and isinstance(entry.parent_uuid, str):
+            scope = self._sidechains.get(entry.parent_uuid)
+        scope = scope or _scope_name(f"agent-{(entry.uuid or entry.session_id or '')[:8]}")
+        if entry.uuid is not None:
+            self._sidechains.setdefault(entry.uuid, scope)
+        return scope
+
+    def _link(self, entry: Entry, parts: tuple[Part, ...], scope: str) -> None:
+        """Learn which call started which sub-agent: from its prompt, or from what the call's result says."""
+        for part in parts:
+            if part.kind == "tool_use" and part.tool in _AGENT_TOOLS:
+                prompt = wire.arguments(part.body, part.ext).get("prompt")
+                self._launched[part.call] = prompt if isinstance(prompt, str) else ""
+            elif part.kind == "tool_result" and part.call in self._launched and (agent := lines.agent_of(entry)):
+                self._tasks.setdefault(_scope_name(f"agent-{agent}"), part.call)
+        if scope and scope not in self._threads and scope not in self._tasks:
+            task, linked = display.decode(parts[0].body), set(self._tasks.values())
+            free = (call for call, prompt in self._launched.items() if prompt == task and call not in linked)
+            if call := next(free, ""):
+                self._tasks[scope] = call
+
+
+def _line_key(home: str, line: Line) -> str:
+    return f"{home}:line:{line.number}" if home else f"line:{line.number}"
+
+
+def _scope_name(name: str) -> str:
+    # Lower case, so that no two scopes differ by case only.
+    return names.slug(name.lower(), "agent")
+
+
+def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
+    said, role = entry.message, lines.role(entry)
+    return Message(
+        role=role,
+        parts=parts,
+        reply=(said.id or entry.request_id or "") if said and role == "assistant" else "",
+        key=key,
+        time=entry.timestamp or "",
+        model=(said.model or "") if said and not entry.synthetic else "",
+        usage=lines.usage(entry),
+    )
+
+
+def _kept(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
+    """The messages that the host says it kept through a compaction."""
+    match metadata:
+        case {"preservedMessages": {"uuids": [*keys]}}:
+            return thread.known([key for key in keys if isinstance(key, str)])
+        case {"preservedSegment": {"headUuid": str(head), "tailUuid": str(tail)}}:
+            return thread.segment(head, tail)
+    return frozenset()

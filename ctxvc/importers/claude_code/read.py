@@ -1,0 +1,146 @@
+"""Claude Code's session transcripts → events; where they lie, and how they are known.
+
+A session is `~/.claude/projects/<project>/<session>.jsonl`, with one content block a line; a sub-agent's own
+transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.recording.events import Event, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.claude_code.events import FORMAT, Session
+from ctxvc.importers.file import Recording
+
+__all__ = ["FORMAT", "events", "folders", "is_of_project", "own_events", "sniff", "subagent_files"]
+
+#: Files beside sub-agents' own that hold the host's side requests: the whole conversation sent again to summarise
+#: it, or to guess the next prompt.
+_SIDE_REQUESTS = ("agent-acompact", "agent-aprompt_suggestion")
+
+_CONVERSATION = frozenset({"parentUuid", "isSidechain", "sessionId"})
+_SIDE_RECORDS = {
+    "ai-title": {"aiTitle", "sessionId"},
+    "custom-title": {"customTitle", "sessionId"},
+    "file-history-snapshot": {"messageId", "snapshot"},
+    "last-prompt": {"sessionId"},
+    "mode": {"mode", "sessionId"},
+    "permission-mode": {"permissionMode", "sessionId"},
+    "queue-operation": {"operation", "sessionId"},
+    "summary": {"leafUuid", "summary"},
+}
+_CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
+_LONGEST_FOLDER = 200
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with `head` is such a transcript: its first lines say so beyond doubt."""
+    for line in head.splitlines()[:20]:
+        try:
+            value = wire.parse(line)
+        except ValueError:
+            # A prompt may be longer than the head; the keys that tell stand before its text.
+            return line.startswith(b'{"parentUuid":') and all(f'"{key}":'.encode() in line for key in _CONVERSATION)
+        if not isinstance(value, dict):
+            return False
+        kind = value.get("type")
+        if value.keys() >= _CONVERSATION or (isinstance(kind, str) and value.keys() >= _SIDE_RECORDS.get(kind, {""})):
+            return True
+    return False
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """All events of a transcript, then what its sub-agents said, from their own files beside it.
+
+    The sub-agents' events name their scope, have the main file's length as `end`, and leave out what the main file
+    told already. They come last because two growing files have no common order: this stream of a session that still
+    *grows* is therefore no prefix of the later one. Who follows a live session reads each file as a recording of its
+    own (`own_events`), which is prefix-deterministic.
+
+    Raises: BadInput where the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
+    """
+    session = _session(recording)
+    yield from session.tell(recording)
+    for path in subagent_files(recording.path):
+        beside = Recording(path)
+        try:
+            yield from session.tell_subagent(beside, _starting_call(path))
+        except BadInput as error:
+            yield Warned(text=f"a sub-agent was left out: {error}")
+
+
+def own_events(recording: Recording) -> Iterator[Event]:
+    """The events of this one file, a session's or a sub-agent's, without those of the files beside it.
+
+    Raises: BadInput where it cannot be read.
+    """
+    return _session(recording).tell(recording)
+
+
+def _session(recording: Recording) -> Session:
+    if recording.stem.startswith("agent-"):
+        return Session(recording.stem, subagent=True, task=_starting_call(recording.path))
+    return Session(recording.stem)
+
+
+def subagent_files(path: Path) -> list[Path]:
+    """The transcripts of the sub-agents of the session at `path`, in a fixed order.
+
+    Before version 2.1 they stood in the session's own folder, and name their session in each line.
+    """
+    session = Recording(path).stem
+    found = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
+    found += (other for other in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(other, session))
+    return [file for file in found if not file.name.startswith(_SIDE_REQUESTS)]
+
+
+def _is_of_session(path: Path, session: str) -> bool:
+    try:
+        return f'"sessionId":"{session}"'.encode() in Recording(path).head(4096)
+    except BadInput:
+        return False  # what cannot be read says of no session that it belongs to it
+
+
+def _starting_call(path: Path) -> str:
+    """The id of the call that started the sub-agent at `path`, as newer versions note beside it; else empty."""
+    try:
+        note = wire.parse(path.with_suffix(".meta.json").read_bytes())
+    except (OSError, ValueError):
+        return ""
+    call = note.get("toolUseId") if isinstance(note, dict) else None
+    return call if isinstance(call, str) else ""
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
+    """The folders that exist in which Claude Code keeps the transcripts of sessions started in `project`.
+
+    A main transcript in them is any `*.jsonl` but `agent-*.jsonl`. Two projects can share a folder (`a/b` and
+    `a-b` do), and of a very long path only the beginning is known: `is_of_project` tells their sessions apart.
+    """
+    root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
+    # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
+    dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(project))
+    if name := env.get("CLAUDE_CODE_PROJECT_DIR_NAME"):
+        wanted = [root / name]
+    elif len(dashed) > _LONGEST_FOLDER:
+        wanted = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
+    else:
+        wanted = [root / dashed]
+    return [folder for folder in wanted if folder.is_dir()]
+
+
+def is_of_project(head: bytes, project: str) -> bool:
+    """Whether the session that begins with `head`, in one of the project's `folders`, was held in it or below it.
+
+    One that does not say where it was held stands where it belongs.
+    """
+    found = _CWD.search(head)
+    try:
+        cwd = str(wire.parse(found[1])) if found else project
+    except ValueError:
+        return True
+    return Path(cwd).is_relative_to(project)

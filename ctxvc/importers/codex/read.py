@@ -1,0 +1,382 @@
+"""Codex rollouts (`rollout-<time>-<uuid>.jsonl`) → events.
+
+A rollout holds the Responses items that Codex keeps for the next request, among lines for its user interface. The items
+are the conversation; of the other lines only what changes the prompt (compaction, rollback) or ends a turn counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.codex import responses
+from ctxvc.importers.file import Line, Recording
+
+FORMAT = "codex"
+
+_MISSING = ("the tool definitions", "what the provider's own tools returned (web search)")
+
+_NEVER_SENT = frozenset({"ghost_snapshot", "compaction_trigger"})
+_NO_CONVERSATION = frozenset(
+    {
+        "world_state",
+        "inter_agent_communication_metadata",
+        "security_risk_score",
+        "token_usage_record",
+        "realtime_item",
+        "state",
+    }
+)
+_TURN_ENDS = frozenset({"task_complete", "turn_complete", "turn_aborted"})
+
+#: Text of user messages, newest first, that outlives a compaction which left no record of what it kept: 20,000 tokens
+#: of 4 bytes, as Codex counts them.
+_KEPT_BYTES = 80_000
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A message in the prompt. `identity` is the same for the same item, `size` in bytes.
+
+    A `human` one starts a turn; `context` is what the client put in of its own.
+    """
+
+    key: str
+    identity: Hashable
+    human: bool
+    context: bool
+    size: int
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a rollout; a first line longer than `head` is told by its beginning."""
+    first = head.lstrip().split(b"\n", 1)[0]
+    try:
+        record = wire.parse(first)
+    except ValueError:
+        return bool(re.match(rb'\{"timestamp":"[^"]*",("ordinal":\d+,)?"type":"session_meta","payload":\{', first))
+    if not isinstance(record, dict):
+        return False
+    if "payload" in record:
+        known = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+        return record.get("type") in known and isinstance(record["payload"], dict)
+    return "type" not in record and {"id", "timestamp", "instructions"} <= record.keys()
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
+    """Where Codex keeps rollouts, of all projects and at any depth: `is_of_project` tells those of one."""
+    base = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
+    return [base / "sessions", base / "archived_sessions"]
+
+
+def is_of_project(head: bytes, project: str) -> bool:
+    """Whether the rollout that begins with `head` was made in the folder `project` or below it."""
+    match = re.search(rb'"cwd":\s*("(?:[^"\\]|\\.)*")', head) or re.search(rb"<cwd>([^<]*)</cwd>", head)
+    if not match:
+        return False
+    found = match.group(1)
+    try:
+        cwd = str(wire.parse(found)) if found.startswith(b'"') else found.decode("utf-8", "replace")
+    except ValueError:
+        return False
+    root = project.rstrip("/\\")
+    return cwd.rstrip("/\\") == root or cwd.startswith((root + "/", root + "\\"))
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """What the rollout tells, in file order. Raises: BadInput where the file cannot be read."""
+    rollout = _Rollout(recording.stem)
+    for line in recording.lines():
+        try:
+            record = wire.parse(line.data)
+        except ValueError:
+            # A last line without a newline is still being written: what it is will be seen when it is whole.
+            if line.whole:
+                yield from rollout.skip("the line is not JSON", line)
+            continue
+        if not isinstance(record, dict):
+            yield from rollout.skip("the line is no JSON object", line)
+            continue
+        try:
+            yield from rollout.read(record, line)
+        except RecursionError:
+            yield Warned(text="the line is nested too deep", line=line.number)
+
+
+class _Rollout:
+    """What the lines so far come to: the prompt as it stands and the reply that is being told."""
+
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
+        self._opened = False
+        self._described = False
+        self._model = ""
+        self._reply = ""
+        self._uncounted: Message | None = None  # of the newest reply, while its usage is not known
+        self._total: object = None  # tokens of the session so far
+        self._prompt: list[_Seen] = []
+        self._compacted_to = 0  # how many messages the last compaction left
+        self._warned: set[str] = set()
+
+    def skip(self, reason: str, line: Line) -> Iterator[Event]:
+        yield from self._open()
+        yield Warned(text=reason, line=line.number)
+
+    def read(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
+        kind, payload = _envelope(record)
+        time = _text(record, "timestamp")
+        if kind == "session_meta":
+            # A forked rollout repeats the description of the one it comes from.
+            if not self._described:
+                yield self._description(payload, time)
+            return
+        yield from self._open()
+        match kind:
+            case "response_item" | "inter_agent_communication":
+                item = payload if kind == "response_item" else {**payload, "type": kind}
+                if said := self._item(item, line, time):
+                    yield said
+            case "event_msg":
+                yield from self._event(payload, line, time)
+            case "compacted":
+                yield self._compacted(payload, line, time)
+            case "turn_context":
+                if (model := _text(payload, "model")) not in ("", self._model):
+                    self._model = model
+                    yield Opened(format=FORMAT, model=model, grows=True)
+            case "":
+                yield Warned(text="the line has no known form", line=line.number)
+            case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
+                self._warned.add(kind)
+                shown = display.one_line(kind, 40)
+                yield Warned(text=f"lines of an unknown type are left out: {shown!r}", line=line.number)
+
+    def _open(self) -> Iterator[Event]:
+        if not self._opened:
+            self._opened = True
+            yield Opened(format=FORMAT, name=_name(self._stem), missing=("the system prompt", *_MISSING), grows=True)
+
+    def _description(self, meta: dict[str, Any], time: str) -> Opened:
+        self._opened = self._described = True
+        source = _text(meta, "id")
+        system = meta.get("base_instructions")
+        if isinstance(system, dict):
+            system = system.get("text")
+        missing = _MISSING if isinstance(system, str) else ("the system prompt", *_MISSING)
+        if meta.get("history_base") is not None:
+            missing = ("the history before the fork, which stands in another rollout", *missing)
+        git = meta.get("git")
+        return Opened(
+            format=FORMAT,
+            source=source,
+            name=_name(source or self._stem),
+            cwd=_text(meta, "cwd"),
+            branch=_text(git, "branch") if isinstance(git, dict) else "",
+            time=_text(meta, "timestamp") or time,
+            agent=" ".join(filter(None, ("Codex", _text(meta, "originator"), _text(meta, "cli_version")))),
+            system=system if isinstance(system, str) else None,
+            missing=missing,
+            grows=True,
+        )
+
+    def _item(self, item: dict[str, Any], line: Line, time: str) -> Said | None:
+        if _text(item, "type") in _NEVER_SENT:
+            return None
+        role, parts = responses.converted(item)
+        by_model = role == "assistant"
+        if by_model:
+            self._reply = self._reply or f"reply:{line.number}"
+        elif all(part.kind == "tool_result" for part in parts):
+            self._reply = ""
+        else:
+            self._end_reply()
+        if not parts:
+            return None
+        message = Message(
+            role=role,
+            parts=parts,
+            reply=self._reply,
+            key=f"line:{line.number}",
+            time=time,
+            model=self._model if by_model else "",
+        )
+        self._prompt.append(_seen(message, item))
+        self._uncounted = message if by_model else self._uncounted
+        return Said(message=message, end=line.end)
+
+    def _end_reply(self) -> None:
+        self._reply, self._uncounted = "", None
+
+    def _counted(self, info: object, line: Line) -> Said | None:
+        """The usage of the newest reply, as one more message of it without parts: it comes behind the reply's results.
+
+        Counts are told again without a change when only the rate limits moved; a change means that a reply is complete.
+        """
+        total = info.get("total_token_usage") if isinstance(info, dict) else None
+        if not isinstance(info, dict) or total is None or total == self._total:
+            return None
+        counted, usage = self._uncounted, _usage(info.get("last_token_usage"))
+        self._total = total
+        self._end_reply()
+        if not counted or not usage:
+            return None
+        message = msgspec.structs.replace(counted, parts=(), key=f"line:{line.number}", usage=usage)
+        return Said(message=message, end=line.end)
+
+    def _event(self, event: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
+        kind = _text(event, "type")
+        if kind in _TURN_ENDS:
+            self._end_reply()
+            yield Closed(end=line.end)
+        elif kind == "token_count":
+            if said := self._counted(event.get("info"), line):
+                yield said
+        elif kind == "thread_name_updated":
+            if title := _text(event, "thread_name"):
+                yield Opened(format=FORMAT, title=title, grows=True)
+        elif kind == "thread_rolled_back":
+            turns = event.get("num_turns")
+            if isinstance(turns, int):
+                yield from self._rolled_back(turns, line, time)
+            else:
+                yield Warned(text="a rollback of an unknown number of turns", line=line.number)
+
+    def _rolled_back(self, turns: int, line: Line, time: str) -> Iterator[Event]:
+        """Drops the last `turns` turns from the prompt, and what the client put in just before them.
+
+        What stood before the first turn stays. What a compaction left has no state of its own to go back to: where the
+        cut is in there, the rollback is told as a compaction that keeps the rest.
+        """
+        starts = [at for at, seen in enumerate(self._prompt) if seen.human]
+        if turns <= 0 or not starts:
+            return
+        cut = starts[-turns] if turns < len(starts) else starts[0]
+        while cut > starts[0] and self._prompt[cut - 1].context:
+            cut -= 1
+        del self._prompt[cut:]
+        self._end_reply()
+        if cut <= self._compacted_to > 0:
+            self._compacted_to = cut
+            yield Compacted(summary=(), end=line.end, kept=frozenset(seen.key for seen in self._prompt), time=time)
+        else:
+            yield Forked(after=self._prompt[-1].key if self._prompt else "", end=line.end, time=time)
+
+    def _compacted(self, payload: dict[str, Any], line: Line, time: str) -> Compacted:
+        self._end_reply()
+        history = payload.get("replacement_history")
+        summary = _text(payload, "message")
+        if isinstance(history, list):
+            kept, new, before = self._replaced(history, summary, line, time)
+        else:
+            kept, new, before = self._kept_by_rule(), _summary(summary, f"line:{line.number}.1", time), ""
+            self._prompt = [*kept, *(_seen(message, {}) for message in new)]
+        self._compacted_to = len(self._prompt)
+        return Compacted(
+            summary=tuple(new), end=line.end, kept=frozenset(seen.key for seen in kept), before=before, time=time
+        )
+
+    def _replaced(
+        self, history: list[Any], summary: str, line: Line, time: str
+    ) -> tuple[list[_Seen], list[Message], str]:
+        """What `history` keeps of the prompt, the messages it has besides, and the kept one that follows these."""
+        standing: dict[Hashable, list[_Seen]] = {}
+        for seen in reversed(self._prompt):
+            standing.setdefault(seen.identity, []).append(seen)
+        prompt: list[_Seen] = []
+        kept: list[_Seen] = []
+        new: list[Message] = []
+        before = ""
+        for item in history:
+            if not isinstance(item, dict) or _text(item, "type") in _NEVER_SENT:
+                continue
+            key = f"line:{line.number}.{len(new) + 1}"
+            if same := standing.get(responses.identity(item)):
+                kept.append(same.pop())
+                prompt.append(kept[-1])
+                before = before or (kept[-1].key if new else "")
+            elif message := _restated(item, summary, key, time):
+                before = ""
+                new.append(message)
+                prompt.append(_seen(message, item))
+        self._prompt = prompt
+        return kept, new, before
+
+    def _kept_by_rule(self) -> list[_Seen]:
+        """What Codex keeps when it does not record it: its opening context, and the newest user messages that fit."""
+        first = next((at for at, seen in enumerate(self._prompt) if seen.human), len(self._prompt))
+        room = _KEPT_BYTES
+        recent: list[_Seen] = []
+        for seen in reversed([seen for seen in self._prompt if seen.human]):
+            room -= seen.size
+            if room < 0:
+                break
+            recent.append(seen)
+        return [*(seen for seen in self._prompt[:first] if seen.context), *reversed(recent)]
+
+
+def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The type and payload of a line. The oldest rollouts have none: their description and their items stand bare."""
+    kind, payload = _text(record, "type"), record.get("payload")
+    if isinstance(payload, dict):
+        return kind, payload
+    if "payload" in record:
+        return "", {}
+    if kind:
+        return "response_item", record
+    if "id" in record and "timestamp" in record:
+        return "session_meta", record
+    return _text(record, "record_type"), record
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _usage(usage: object) -> dict[str, int]:
+    """Token counts under the names of the Messages API, which counts cached input by itself."""
+    if not isinstance(usage, dict):
+        return {}
+    whole, cached, output = (usage.get(f"{kind}_tokens") for kind in ("input", "cached_input", "output"))
+    if not isinstance(whole, int) or not isinstance(output, int):
+        return {}
+    read = cached if isinstance(cached, int) else 0
+    return {"input_tokens": max(0, whole - read), "cache_read_input_tokens": read, "output_tokens": output}
+
+
+def _name(source: str) -> str:
+    """A session name from the end of an id: the beginning of a UUIDv7 is the time, the same for a whole minute."""
+    return "codex-" + names.slug(source[-8:])
+
+
+def _summary(summary: str, key: str, time: str) -> list[Message]:
+    if not summary:
+        return []
+    return [Message(role="user", parts=(wire.text_part(summary, "user", "client"),), key=key, time=time)]
+
+
+def _restated(item: dict[str, Any], summary: str, key: str, time: str) -> Message | None:
+    """The message of an item that a compaction put in; the `summary` itself is the client's, whatever it looks like."""
+    role, parts = responses.converted(item)
+    body = display.encode(summary)
+    if summary and role == "user":
+        parts = tuple(msgspec.structs.replace(part, origin="client") if part.body == body else part for part in parts)
+    return Message(role=role, parts=parts, key=key, time=time) if parts else None
+
+
+def _seen(message: Message, item: Mapping[str, Any]) -> _Seen:
+    origins = {part.origin for part in message.parts}
+    return _Seen(
+        key=message.key,
+        identity=responses.identity(item),
+        human="human" in origins,
+        context=origins == {"client"},
+        size=sum([len(part.body) for part in message.parts]),
+    )

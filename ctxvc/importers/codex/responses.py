@@ -1,0 +1,252 @@
+"""Items of OpenAI's Responses API, as Codex records them, → parts, without loss; and whose words they are.
+
+What only that form has goes to `extra["openai"]`: `item` names the type of an item that is not what the part's kind
+suggests (a message, a function call, its output), and the rest are the item's own fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Origin, Part, Role
+
+#: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
+_CLIENT_MARKS: tuple[tuple[str, str], ...] = (
+    ("# agents.md instructions", "</instructions>"),
+    ("<user_instructions>", "</user_instructions>"),
+    ("<environment_context>", "</environment_context>"),
+    ("<permissions instructions>", "</permissions instructions>"),
+    ("<collaboration_mode>", "</collaboration_mode>"),
+    ("<personality_spec>", "</personality_spec>"),
+    ("<model_switch>", "</model_switch>"),
+    ("<skills_instructions>", "</skills_instructions>"),
+    ("<apps_instructions>", "</apps_instructions>"),
+    ("<plugins_instructions>", "</plugins_instructions>"),
+    ("<recommended_plugins>", "</recommended_plugins>"),
+    ("<skill>", "</skill>"),
+    ("<hook_prompt ", "</hook_prompt>"),
+    ("<user_shell_command>", "</user_shell_command>"),
+    ("<user_action>", "</user_action>"),
+    ("<turn_aborted>", "</turn_aborted>"),
+    ("<subagent_notification>", "</subagent_notification>"),
+    ("<goal_context>", "</goal_context>"),
+    ("<codex_internal_context ", "</codex_internal_context>"),
+    ("<extension_context>", "</extension_context>"),
+    ("<external_", ">"),
+    ("<image", ">"),
+    ("</image", ">"),
+    ("warning: the maximum number of unified exec processes", ""),
+    ("warning: apply_patch was requested via ", ""),
+    ("warning: your account was flagged for potentially", ""),
+    ("another language model started to solve this problem", ""),
+)
+_CLIENT_STARTS = tuple(start for start, _ in _CLIENT_MARKS)
+
+#: Where a call keeps its arguments, by the item's type; a call without a name of its own is named after its type.
+_ARGUMENTS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "tool_search_call": "arguments",
+    "local_shell_call": "action",
+    "shell_call": "action",
+    "computer_call": "action",
+    "apply_patch_call": "operation",
+}
+
+
+def identity(item: Mapping[str, Any]) -> Hashable:
+    """The same for an item and for the same item told again, which may have lost its metadata."""
+    kind = _text(item, "type")
+    if kind != "message":
+        return kind, _text(item, "call_id") or wire.compact(item)
+    content = item.get("content")
+    if isinstance(content, str):
+        return kind, _text(item, "role"), content
+    pieces = content if isinstance(content, list) else [content]
+    return kind, _text(item, "role"), *map(_told, pieces)
+
+
+def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
+    """The role and parts of a Responses item; a kind or shape that is not known is kept verbatim."""
+    kind = _text(item, "type")
+    if kind in ("message", "agent_message", "inter_agent_communication"):
+        return _message(item)
+    if kind == "reasoning":
+        return "assistant", (_reasoning(item),)
+    call = _text(item, "call_id") or _text(item, "id")
+    if kind in _ARGUMENTS and call and (arguments := item.get(_ARGUMENTS[kind])) is not None:
+        return "assistant", (_call(item, kind, call, arguments),)
+    if kind.endswith("_output") and call:
+        return "user", (_result(item, kind, call),)
+    if kind.endswith("_call"):
+        return "assistant", (_verbatim(item, "assistant", "model", {"item": kind}),)
+    return "user", (_verbatim(item, "user", "client", {"item": kind}),)
+
+
+def _told(piece: Any) -> Hashable:
+    """A text counts for itself; of an image a digest is enough, so that nothing big is held on to."""
+    said = piece.get("text") if isinstance(piece, dict) else None
+    return said if isinstance(said, str) else hashlib.sha256(wire.compact(piece)).digest()
+
+
+def _verbatim(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
+    return Part(kind="other", role=role, origin=origin, body=wire.compact(value), ext="json", extra={"openai": openai})
+
+
+def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
+    kind, native, content = item["type"], item.get("role"), item.get("content")
+    openai = _rest(item, "type", "role", "content")
+    role: Role = "user"
+    if kind != "message":
+        openai["item"] = kind
+    elif native == "assistant":
+        role = "assistant"
+    elif native in ("developer", "system"):
+        role = "system"
+    role_told = {} if native in ("user", "assistant", None) else {"role": native}
+    if not isinstance(content, list):
+        # A bare string says the same as a list with one text.
+        content = [{"type": _text_type(role), "text": content} if isinstance(content, str) else content]
+    parts = []
+    for value, origin in zip(content, _origins(item, role, content), strict=True):
+        parts.append(_content_part(value, role, origin, {**openai, **role_told}))
+        # What the item has besides its content is noted once, with its first part.
+        openai = {}
+    return role, tuple(parts)
+
+
+def _origins(item: dict[str, Any], role: Role, content: list[Any]) -> list[Origin]:
+    if role == "assistant":
+        return ["model"] * len(content)
+    if role == "system" or item["type"] != "message":
+        return ["client"] * len(content)
+    metadata = item.get("internal_chat_message_metadata_passthrough")
+    kinds = metadata.get("content_item_kinds") if isinstance(metadata, dict) else None
+    if not isinstance(kinds, list) or len(kinds) != len(content):
+        kinds = [""] * len(content)
+    return [_origin(value, kind) for value, kind in zip(content, kinds, strict=True)]
+
+
+def _origin(value: Any, kind: object) -> Origin:
+    """Who made a piece of user content: as newer rollouts say by its `kind`, in older ones by how it looks."""
+    if isinstance(kind, str) and kind not in ("", "unknown"):
+        return "human" if kind.startswith("user.") else "client"
+    said = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(said, str):
+        return "human"
+    start, end = said[:200].lstrip().lower(), said[-200:].rstrip().lower()
+    if not start.startswith(_CLIENT_STARTS):
+        return "human"
+    marked = any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CLIENT_MARKS)
+    return "client" if marked else "human"
+
+
+def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
+    """A part for a piece of content; `openai` is what its item has besides."""
+    match value:
+        case {"type": "input_text" | "output_text" | "text" as kind, "text": str(said)}:
+            rest = _rest(value, "text") if kind != _text_type(role) else _rest(value, "type", "text")
+            openai = {**openai, "content": rest} if rest else openai
+            return wire.text_part(said, role, origin, **_extra(openai))
+        case {"type": "input_image", "image_url": str(url)}:
+            part = wire.part(_image(url), role, origin)
+            rest = _rest(value, "type", "image_url")
+            openai = {**openai, "content": rest} if rest else openai
+            return msgspec.structs.replace(part, extra={**part.extra, "openai": openai}) if openai else part
+    return _verbatim(value, role, origin, openai)
+
+
+def _extra(openai: dict[str, Any]) -> dict[str, Any]:
+    return {"openai": openai} if openai else {}
+
+
+def _text_type(role: Role) -> str:
+    return "output_text" if role == "assistant" else "input_text"
+
+
+def _image(url: str) -> dict[str, Any]:
+    """An image block of the Messages API for an image's address, which may hold the image itself."""
+    head, found, data = url.partition(";base64,")
+    if found and head.startswith("data:"):
+        return {"type": "image", "source": {"type": "base64", "media_type": head[5:], "data": data}}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _reasoning(item: dict[str, Any]) -> Part:
+    """Readable reasoning as text; encrypted or empty reasoning as the item itself, which is all there is of it."""
+    openai = {"item": "reasoning", **_rest(item, "type", "summary", "content")}
+    pieces = [*_list(item, "content"), *_list(item, "summary")]
+    said = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
+    if said and len(said) == len(pieces) and not item.get("encrypted_content"):
+        openai["parts"] = [_rest(piece, "text") for piece in pieces]
+        return wire.text_part("\n\n".join(said), "assistant", "model", kind="thinking", openai=openai)
+    return Part(
+        kind="thinking",
+        role="assistant",
+        origin="model",
+        body=wire.compact(item),
+        ext="json",
+        extra={"openai": {"item": "reasoning"}},
+    )
+
+
+def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
+    openai = _rest(item, "type", "call_id", "name", _ARGUMENTS[kind])
+    if kind != "function_call":
+        openai["item"] = kind
+    body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
+    name = _text(item, "name") or kind.removesuffix("_call")
+    return wire.call_part(name, call, body, **_extra(openai))
+
+
+def _result(item: dict[str, Any], kind: str, call: str) -> Part:
+    output = item.get("output", item.get("tools"))
+    openai = _rest(item, "type", "call_id", "output", "tools")
+    if kind != "function_call_output":
+        openai["item"] = kind
+    error = False
+    if isinstance(output, dict) and isinstance(output.get("content"), str):
+        error = output.get("success") is False
+        openai["output"] = _rest(output, "content")
+        output = output["content"]
+    if isinstance(output, str):
+        return wire.result_part(output, call, error=error, **_extra(openai))
+    if isinstance(output, list) and (blocks := _blocks(output)) is not None:
+        openai["output"] = [_rest(value, "text", "image_url") for value in output]
+        block = {"type": "tool_result", "tool_use_id": call, "content": blocks, "openai": openai}
+        return wire.part(block, "user", "tool")
+    return wire.result_part(b"" if output is None else wire.compact(output), call, **_extra(openai))
+
+
+def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
+    """Content blocks of the Messages API for the pieces of an output; None where one of them is not known."""
+    blocks: list[dict[str, Any]] = []
+    for value in output:
+        match value:
+            case {"type": "input_text" | "output_text" | "text", "text": str(said)}:
+                blocks.append({"type": "text", "text": said})
+            case {"type": "input_image", "image_url": str(url)}:
+                blocks.append(_image(url))
+            case _:
+                return None
+    return blocks
+
+
+def _text(item: Mapping[str, Any], key: str) -> str:
+    value = item.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _list(item: Mapping[str, Any], key: str) -> list[Any]:
+    value = item.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _rest(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return {key: value for key, value in value.items() if key not in known}

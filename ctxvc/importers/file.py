@@ -1,0 +1,147 @@
+"""Files as importers read them: plain or gzipped, line by line, each line with its place."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.errors import BadInput
+
+#: The longest line or whole document we take, in bytes: far above any recorded message (an API body is 32 MB at most),
+#: and low enough that a hostile file cannot fill the memory.
+LONGEST = 256 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line in UTF-8, without its newline.
+
+    `start` and `end` are byte offsets in the unpacked file, `end` after the newline.
+    """
+
+    number: int
+    start: int
+    end: int
+    data: bytes
+    whole: bool = True  # False for a last line that has no newline
+
+
+class Recording:
+    """A transcript file, opened for reading. `progress` is told how many raw bytes were read since the last time."""
+
+    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
+        self.path = path
+        self._progress = progress
+        #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
+        self.misread: dict[int, int] = {}
+        #: Of the unpacked file, in bytes, once `whole` has read it.
+        self.length = 0
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its endings (`.jsonl`, `.json`, `.gz`, `.traj`)."""
+        name = self.path.name
+        for ending in (".gz", ".jsonl", ".json", ".traj"):
+            name = name.removesuffix(ending)
+        return name
+
+    def head(self, size: int = 65536) -> bytes:
+        """The first `size` unpacked bytes, for telling the format."""
+        with self._open() as stream:
+            return _legible(self._guard(lambda: stream.read(size)))[0]
+
+    def whole(self) -> bytes:
+        """All of it, in UTF-8. Raises: BadInput where there are more than `LONGEST`."""
+        with self._open() as stream:
+            data = self._guard(lambda: stream.read(LONGEST + 1))
+        if len(data) > LONGEST:
+            raise BadInput(f"{self.path}: a single JSON document of more than {LONGEST >> 20} MB", hint=_TOO_LONG)
+        self._progress(len(data))
+        self.length = len(data)
+        data, bad = _legible(data)
+        if bad:
+            self.misread[0] = bad
+        return data
+
+    def document(self) -> Any:
+        """The whole file as one JSON value. Raises: BadInput where it is none."""
+        try:
+            return wire.parse(self.whole())
+        except ValueError as error:
+            raise BadInput(f"{self.path}: not a JSON document: {error}") from error
+
+    def lines(self) -> Iterator[Line]:
+        """Every line that is not blank, in order. Raises: BadInput for a line longer than `LONGEST`."""
+        number = offset = 0
+        with self._open() as stream:
+            pending: list[bytes] = []
+            size = 0
+            while True:
+                piece = self._guard(lambda: stream.readline(_CHUNK))
+                if piece:
+                    self._progress(len(piece))
+                    pending.append(piece)
+                    size += len(piece)
+                    if size > LONGEST:
+                        raise BadInput(
+                            f"{self.path}: line {number + 1} is longer than {LONGEST >> 20} MB", hint=_TOO_LONG
+                        )
+                    if not piece.endswith(b"\n"):
+                        continue
+                if not pending:
+                    return
+                data = pending[0] if len(pending) == 1 else b"".join(pending)
+                number, start, offset = number + 1, offset, offset + size
+                pending, size = [], 0
+                whole = data.endswith(b"\n")
+                if stripped := data.strip():
+                    if not stripped.isascii():
+                        stripped, bad = _legible(stripped)
+                        if bad and whole:
+                            self.misread[number] = bad
+                    yield Line(number, start, offset, stripped, whole)
+
+    def _open(self) -> BinaryIO:
+        try:
+            raw = open(self.path, "rb")  # noqa: SIM115 - closed by the caller's with
+            if raw.peek(2)[:2] != b"\x1f\x8b":
+                return raw
+            raw.close()
+            return cast(BinaryIO, gzip.open(self.path))
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _guard(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise BadInput(
+                f"{self.path}: the gzip data is cut or damaged: {error}", hint="fetch the file again"
+            ) from error
+        except OSError as error:
+            raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+
+
+def _legible(data: bytes) -> tuple[bytes, int]:
+    """JSON text in UTF-8, and how many of its bytes were none: they are escaped as lone surrogates.
+
+    So each costs itself and not its line: JSON knows such an escape in a string, and every importer reads it.
+    """
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        read = data.decode("utf-8", "surrogateescape")
+        text, bad = _ESCAPED.subn(lambda found: f"\\u{ord(found[0]):04x}", read)
+        return text.encode("utf-8"), bad
+    return data, 0
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")
+_TOO_LONG = "no known recorder writes one; cut the file, or import the part before it"

@@ -1,0 +1,232 @@
+"""What became of blocks and groups: the commits that changed their rows, newest first.
+
+A tree shares with its parent's all that did not change, so git is quick to name the commits that changed a file of the
+ledger. Only those are looked into.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal
+
+import msgspec
+
+from ctxvc.core.ledger.block import block_number
+from ctxvc.core.ledger.ledger import Group, Row, segment_of
+from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.inspection.bodies import damaged
+from ctxvc.store import format as fmt
+from ctxvc.store.git import program
+from ctxvc.store.git.objects import Commit, Objects, Tree, Unreadable
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import Store
+from ctxvc.store.verify.decoded import Contents
+
+#: Kinds that leave the prompt with a cut, whatever their state.
+CUT_KINDS = frozenset({"thinking", "dashboard"})
+
+#: More files than this are asked for by their folders.
+_FILES = 100
+_GROUPS = fmt.GROUPS.rpartition("/")[2].encode()
+#: Name → id in git, of what lies in the folder with the ledger.
+_Ledger = Mapping[bytes, bytes]
+_What = tuple[Row | Group | None, Row | Group | None] | Literal["cut", "named"]
+_CUT: Literal["cut"] = "cut"
+_NAMED: Literal["named"] = "named"
+#: Commit, block or group, and what became of it: the row before and after, or one of the words.
+_Met = tuple[str, str, _What]
+
+
+class Touch(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit and what it made of a block or group; `commit` is empty for what is not committed yet.
+
+    `before` is None where it was not there, `after` where it is there no more. `cut_before` and `cut_after` say that a
+    cut had taken it out of the prompt. Where all is the same before and after, the commit only names it.
+    """
+
+    commit: str
+    id: str
+    before: Row | Group | None = None
+    after: Row | Group | None = None
+    cut_before: bool = False
+    cut_after: bool = False
+
+
+def touches(session: Writer, scope: str, ids: Collection[str], *, named: bool = False) -> Iterator[Touch]:
+    """Every commit of the scope, and of what it came from, that changed one of `ids`, newest first. Raises: Damaged.
+
+    `ids` are of blocks and groups that the scope has now. It ends with the commit that the last block came in with.
+    With `named`, commits that only name one of them in their message are given too.
+    """
+    ledger = session.ledger(scope)
+    now: dict[str, Row | Group | None] = {
+        name: ledger.groups.get(name) if name.startswith("G") else ledger.get(name) for name in ids
+    }
+    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT_KINDS])
+    cut = {name for names in cuts.values() for name in names}
+    walk = _Walk(session.store, now, cuts, named=named)
+    for commit, name, what in chain(walk.waiting(session, scope), walk.commits(session.tip(scope))):
+        held, is_cut = now[name], name in cut
+        if what is _CUT:
+            cut.discard(name)
+            yield Touch(commit=commit, id=name, before=held, after=held, cut_after=True)
+            continue
+        if what is not _NAMED:
+            assert isinstance(what, tuple)
+            now[name], held = what
+        yield Touch(
+            commit=commit, id=name, before=now[name], after=held, cut_before=is_cut, cut_after=is_cut
+        )  # fmt: skip
+
+
+def _cuts(session: Writer, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Commit → the blocks that its cut took out of the prompt; the commit is empty where it is not made yet."""
+    newest = session.ledger(scope).meta.cuts[-1:]
+    gone = [row for row in rows if newest and row.number <= newest[0]]
+    if not gone:
+        return {}
+    commits = list(session.store.first_parents(session.tip(scope)))
+    found: dict[str, list[str]] = {}
+    for row in gone:
+        found.setdefault(_cut_of(session.store, commits, row.number), []).append(row.id)
+    return found
+
+
+def _cut_of(store: Store, commits: Sequence[str], number: int) -> str:
+    """The oldest of `commits`, newest first, whose cut reaches up to that number: all after it have that cut too."""
+    without = bisect_left(commits, True, key=lambda commit: store.reader.meta(commit).cuts[-1:] < (number,))
+    return commits[without - 1] if without else ""
+
+
+def rev_list(store: Store, tip: str, *wanted: str) -> list[str]:
+    """The commits from `tip` along first parents, newest first, as git chooses them. Raises: Damaged."""
+    try:
+        return program.run(store.path, "rev-list", "--first-parent", tip, *wanted).decode("ascii").split()
+    except CtxvcError as error:
+        raise Damaged(f"the history of {tip[:12]} cannot be read: {error}", hint="run `ctxvc verify`") from error
+
+
+class _Walk:
+    """A walk back through history. `open` are the blocks and groups that are still to be met on the way."""
+
+    def __init__(self, store: Store, ids: Collection[str], cuts: Mapping[str, Sequence[str]], *, named: bool) -> None:
+        self._store = store
+        self._objects = Objects(store.repository)
+        self._contents = Contents(self._objects)
+        self._cuts = cuts
+        self._named = named
+        self._open = set(ids)
+        self._groups = {name for name in ids if name.startswith("G")}
+        # A folder of the ledger → a file in it → the blocks that are looked for there.
+        self._folders: dict[bytes, dict[bytes, set[str]]] = {}
+        for name in self._open - self._groups:
+            _, folder, file = fmt.segment_path(segment_of(block_number(name))).encode().split(b"/")
+            self._folders.setdefault(folder, {}).setdefault(file, set()).add(name)
+
+    def waiting(self, session: Writer, scope: str) -> Iterator[_Met]:
+        """What is acknowledged and in no commit yet."""
+        yield from (("", name, _CUT) for name in self._cuts.get("", ()))
+        if not session.waiting():
+            return
+        committed, now = session.store.reader.ledger(session.tip(scope)), session.ledger(scope)
+        for name in sorted(self._open, key=_number):
+            found = now.groups if name.startswith("G") else now
+            held = committed.groups if name.startswith("G") else committed
+            yield from self._touch("", name, held.get(name), found.get(name))
+
+    def commits(self, tip: str) -> Iterator[_Met]:
+        """What the commits up to `tip` did, newest first."""
+        for name in self._visited(tip) if self._open else []:
+            if not self._open:
+                return
+            commit, ledger = self._read(bytes.fromhex(name))
+            before = self._read(commit.parents[0])[1] if commit.parents else {}
+            yield from self._changed(name, commit.message, before, ledger)
+
+    def _visited(self, tip: str) -> list[str]:
+        """The commits that changed a file in which one of those that are looked for stands, or that may name one."""
+        files = [b"ledger/%b/%b" % (folder, file) for folder, held in self._folders.items() for file in held]
+        if len(files) > _FILES:
+            files = [b"ledger/%b" % folder for folder in self._folders]
+        paths = [path.decode() for path in files] + [fmt.GROUPS] * bool(self._groups)
+        found = rev_list(self._store, tip, "--", *paths)
+        others = set(self._cuts) - {""}
+        if self._named:
+            others.update(rev_list(self._store, tip, "--grep=^Ctxvc-Blocks: "))
+        if others.issubset(found):
+            return found
+        visited = others.union(found)
+        return [commit for commit in self._store.first_parents(tip) if commit in visited]
+
+    def _changed(self, commit: str, message: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:
+        """What a commit did, the newest block first."""
+        yield from ((commit, block, _CUT) for block in self._cuts.get(commit, ()))
+        try:
+            met = [*self._in_groups(commit, old.get(_GROUPS), new.get(_GROUPS)), *self._in_rows(commit, old, new)]
+        except Unreadable as error:
+            raise damaged(error, f"commit {commit[:12]}: ledger") from error
+        yield from sorted(met, key=lambda one: _number(one[1]), reverse=True)
+        if self._named:
+            named = set(trailers_of(message).get("Ctxvc-Blocks", "").replace(",", " ").split())
+            for each in sorted(named.intersection(self._open).difference(one for _, one, _ in met), key=_number):
+                yield commit, each, _NAMED
+
+    def _in_groups(self, commit: str, old: bytes | None, new: bytes | None) -> Iterator[_Met]:
+        if self._groups and old != new:
+            found = self._contents.regrouped(old, new)
+            yield from self._compared(commit, self._groups & found.touched, found.old, found.new)
+
+    def _in_rows(self, commit: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:
+        for folder, files in self._folders.items():
+            if old.get(folder) == new.get(folder):
+                continue
+            left, right = self._tree(old.get(folder)), self._tree(new.get(folder))
+            for file, blocks in files.items():
+                was, now = left.get(file), right.get(file)
+                if was != now and (wanted := blocks & self._open):
+                    yield from self._in_segment(commit, wanted, was and was[1], now and now[1])
+
+    def _in_segment(self, commit: str, wanted: Collection[str], old: bytes | None, new: bytes | None) -> Iterator[_Met]:
+        if old and new and (added := self._contents.added(old, new)):
+            yield from self._compared(commit, wanted, {}, {row.id: row for row in added})
+            return
+        before = self._contents.rows(old) if old else {}
+        yield from self._compared(commit, wanted, before, self._contents.rows(new) if new else {})
+
+    def _compared(
+        self,
+        commit: str,
+        wanted: Collection[str],
+        before: Mapping[str, Row] | Mapping[str, Group],
+        after: Mapping[str, Row] | Mapping[str, Group],
+    ) -> Iterator[_Met]:
+        for name in wanted:
+            yield from self._touch(commit, name, before.get(name), after.get(name))
+
+    def _touch(self, commit: str, name: str, before: Row | Group | None, after: Row | Group | None) -> Iterator[_Met]:
+        if isinstance(before, Row) and isinstance(after, Row) and before.sha256 != after.sha256:
+            before = None  # another block of that number, from a clone that grew apart
+        if before == after:
+            return
+        if before is None and name.startswith("B"):
+            self._open.discard(name)  # a group can go and, by an undo, come back
+        yield commit, name, (before, after)
+
+    def _read(self, id: bytes) -> tuple[Commit, _Ledger]:
+        """A commit, and the files and folders of its ledger."""
+        try:
+            commit = self._objects.commit(id)
+            folder = self._objects.tree(commit.tree).get(b"ledger")
+            return commit, {name: held for name, (_, held) in self._tree(folder and folder[1]).items()}
+        except Unreadable as error:
+            raise damaged(error, f"commit {id.hex()[:12]}") from error
+
+    def _tree(self, id: bytes | None) -> Tree:
+        return self._objects.tree(id) if id else {}
+
+
+def _number(name: str) -> tuple[str, int]:
+    return name[:1], int(name[1:])

@@ -1,0 +1,103 @@
+"""Several policies as one, each of which sees what those before it left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.plan import timing
+from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import Moment
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.policies import protocol
+from ctxvc.policies.run import judged, proposed
+
+
+class Composed(Policy, frozen=True, kw_only=True):
+    """Policies one after the other, each of which measures what those before it left. Their plan is one."""
+
+    parts: tuple[Policy, ...]
+
+    def __post_init__(self) -> None:
+        flat = (each for part in self.parts for each in (part.parts if isinstance(part, Composed) else (part,)))
+        msgspec.structs.force_setattr(self, "parts", tuple(flat))
+
+    def propose(self, view: View) -> Plan:
+        plans: list[Plan] = []
+        for number, part in enumerate(self.parts, start=1):
+            plan = proposed(part, view)
+            own = tuple(msgspec.structs.replace(action, part=number) for action in plan.actions)
+            plans.append(msgspec.structs.replace(plan, actions=own))
+            if plan.actions:
+                view = after(view, rehearse(view, plan).after)
+        told = (f"{part.name}: {plan.reason}" for part, plan in zip(self.parts, plans, strict=True) if plan.reason)
+        return Plan(
+            actions=tuple(action for plan in plans for action in plan.actions),
+            actor=self.actor,
+            reason="; ".join(told),
+            pressure=any(plan.pressure for plan in plans),
+            asked=any(plan.asked for plan in plans),
+            cost=sum(plan.cost for plan in plans),
+        )
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
+        """Now, as soon as one of those that want something would do its own now; else what the first of them says.
+
+        Each is asked of what it wants itself, on the view that those before it leave. Where one of them breaks the
+        cached prefix, the others need not wait to break it again.
+        """
+        asked: list[tuple[Policy, Moment]] = []
+        left = view
+        for number, part in enumerate(self.parts, start=1):
+            wanted = tuple(action for action in tried.done if action.part == number)
+            if not wanted:
+                continue
+            alone = len(wanted) == len(tried.done)
+            own = tried if alone else rehearse(left, msgspec.structs.replace(tried.plan, actions=wanted))
+            asked.append((part, judged(part, left, own)))
+            left = after(left, own.after)
+        if not asked:
+            return timing.moment(view, tried)
+        part, decides = next(((part, moment) for part, moment in asked if moment.now), asked[0])
+        why = f"{part.name}: {decides.why}"
+        if len(asked) == 1:
+            return msgspec.structs.replace(decides, why=why)
+        return timing.reckon(view, tried).moment(f"{why}; with all the others", now=decides.now)
+
+    def terms(self) -> Terms:
+        return joined([part.terms() for part in self.parts])
+
+    @property
+    def actor(self) -> str:
+        return f"policy:{'+'.join(part.name for part in self.parts)}"
+
+
+def joined(terms: list[Terms]) -> Terms:
+    """What several policies ask for together: all of their tools, the least of what the model sees.
+
+    Where one of them hides the way back, or has notes that archive nothing, so it is for all.
+    """
+    boards = {each.board for each in terms}
+    ladder: dict[str, float] = {}
+    for each in terms:
+        ladder.update(each.ladder)
+    told = dict.fromkeys(part for each in terms for part in each.protocol.split("\n\n") if part)
+    made = Terms(
+        tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
+        board="off" if "off" in boards else "status" if "status" in boards else "full",
+        handles=all(each.handles for each in terms),
+        ladder=ladder,
+        batch=min((each.batch for each in terms if each.batch), default=0),
+        folds=all(each.folds for each in terms),
+    )
+    words = protocol.fitting("\n\n".join(told), made.tools, board=made.board, folds=made.folds)
+    return msgspec.structs.replace(made, protocol=words)
+
+
+def after(view: View, ledger: Ledger) -> View:
+    """The view of a ledger that came of changes to that of `view`."""
+    newest = max((int(name[1:]) for name in ledger.groups), default=0)
+    return replace(view, ledger=ledger, next_group=max(view.next_group, newest + 1))

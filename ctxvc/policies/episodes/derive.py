@@ -1,0 +1,251 @@
+"""Episodes for recordings in which the model marked none: derived from what its calls did, and labelled so.
+
+Steps that read and search are one expl, steps that write and run one act; a text of a human begins a new one. An act
+depends on the expl episodes in which the files were looked at that it names. It is a guess by rule: the paper leaves
+the marks to the model (CWL, principle 2), so policies that use it say `derived` of every episode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import attrgetter
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import speaks
+from ctxvc.policies.episodes.delimiter import Type
+from ctxvc.policies.episodes.graph import IMPLICIT, TOOLS, Graph, Span, Tools, Words, graph, plain
+
+#: First words of the names of tools that find something out, and of those that change something.
+_EXPLORES = frozenset(
+    {"read", "view", "open", "grep", "glob", "ls", "find", "list", "search", "get", "fetch", "web", "webfetch"}
+    | {"websearch", "websurfer", "filesurfer", "notebookread", "lsp", "codebase", "file", "show", "query", "browser"}
+)
+_ACTS = frozenset(
+    {"edit", "multiedit", "write", "apply", "create", "insert", "str", "replace", "notebookedit", "delete", "update"}
+    | {"book", "cancel", "send", "submit", "present", "append", "undo", "computerterminal"}
+)
+#: Tools that run a command, and editors of which a word tells what they do: these are judged by what they are given.
+_RUNS = frozenset(
+    {"bash", "shell", "local_shell", "shell_command", "exec_command", "execute_bash", "terminal", "command"}
+    | {"powershell", "run", "execute"}
+)
+_EDITORS = frozenset({"str_replace_editor", "file_editor", "str_replace_based_edit_tool"})
+#: Their plans and thoughts change nothing and tell nothing: they go with what stands around them.
+_NEITHER = frozenset({"taskcreate", "taskupdate", "todowrite", "write_todos", "update_plan", "write_stdin", "think"})
+
+#: Commands that only look.
+_LOOKS = frozenset(
+    {"cat", "head", "tail", "sed", "less", "grep", "rg", "ag", "find", "fd", "ls", "tree", "wc", "stat", "file", "pwd"}
+    | {"which", "echo", "cd", "sort", "uniq", "cut", "awk", "jq", "nl", "diff", "strings", "true", "printf", "column"}
+)
+_GIT_LOOKS = frozenset({"log", "status", "diff", "show", "blame", "grep", "ls-files", "rev-parse"})
+
+# What a command says is untrusted. None of these patterns looks twice at the same run of characters, so that a long one
+# takes time in proportion to its length.
+#: Where the commands of a line begin, and how what they write is told from what they only read.
+_COMMANDS = re.compile(r"[|;\n]|&&")
+_REDIRECTS = re.compile(r"(?<![0-9&])>(?!&|\s*/dev/null)")
+_SED_OPTIONS = re.compile(r"\bsed((?:\s+-\w+)*)")
+_FIND_REST = re.compile(r"\bfind\b(.*)")
+_GIT = re.compile(r"git(?:\s+(?:-[Cc]\s+\S+|-\S+))*\s+([\w-]+)")
+_SHELL = re.compile(r"^(?:\S*/)?(?:ba|z|da)?sh\s+-l?c\s+")
+#: Words, and what in them is like a path: with a slash, or with an ending. What is neither is taken too, as no path, so
+#: as not to begin again in the middle of it.
+_WORD = re.compile(r"[\w.@~+/-]+")
+_PATH = re.compile(r"((?<![\w.@~+-])[\w.@~+-]*(?:/[\w.@~+-]+)+|[\w-]+\.[A-Za-z]\w{0,9}\b)|[\w-]+")
+_PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+#: Arguments that name a file.
+_FILES = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "relative_path", "file_name")
+
+#: Characters of a command that are looked at.
+_HEAD = 4_000
+#: Of a path, parts at its end by which it is found; of paths that end alike, those that are found, the newest.
+_PARTS = 16
+_ALIKE = 64
+
+#: What a call is for, None where it tells nothing, and the files that it names.
+_Told = tuple[Type | None, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where files were last looked at: path → episode; and the paths by what they end with."""
+
+    held: dict[str, str] = field(default_factory=dict)
+    ending: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    def add(self, paths: Iterable[str], episode: str) -> None:
+        for path in paths:
+            if path not in self.held:
+                for end in _ends(path):
+                    alike = self.ending.setdefault(end, {})
+                    alike[path] = None
+                    if len(alike) > _ALIKE:
+                        del alike[next(iter(alike))]
+            self.held[path] = episode
+
+    def of(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The episodes that looked at one of these; a path that is told from another folder is the same one."""
+        same = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
+        return tuple(dict.fromkeys(self.held[path] for path in same if path in self.held))
+
+
+@dataclass(slots=True)
+class _Making:
+    """The episode in the making, the step that it began in, and the files that it named."""
+
+    span: Span
+    began: int
+    files: dict[str, None] = field(default_factory=dict)
+
+    def end(self, step: int | None, reading: _Reading) -> None:
+        """It ends in this step; or with None does not, but what it depends on is known so far."""
+        self.span.ended = step
+        if self.span.type == "act":
+            self.span.dependencies = reading.of(self.files)
+        else:
+            reading.add(self.files, self.span.name)
+
+
+def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
+    """The graph as the calls suggest it. An episode has at most `most` steps; the newest is active.
+
+    What comes before the first reply that reads, searches, writes or runs is the prologue.
+    """
+    rows = list(ledger.rows())
+    told: dict[tuple[str, ...], _Told] = ledger.held(_told)
+    asked = frozenset(chain.from_iterable(ledger.by_segment(_asked)))
+    places: dict[str, Span | None] = {}
+    reading, making, number, last = _Reading(), None, 0, 0
+    for number_of_step, group in groupby(rows, key=attrgetter("step")):
+        step = list(group)
+        kind, files = _what(step, words, told)
+        if making and (
+            number_of_step in asked or (kind and kind != making.span.type) or number_of_step - making.began >= most
+        ):
+            making.end(last, reading)
+            making = None
+        first = 0
+        if making is None and kind:
+            number += 1
+            making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
+            if number == 1:  # what came in before it is the prologue
+                first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
+        span = making.span if making else None
+        places.update(dict.fromkeys([row.id for row in step[:first]]))
+        places.update(dict.fromkeys([row.id for row in step[first:]], span))
+        if making:
+            making.files.update(files)
+        last = number_of_step
+    if making:
+        making.end(None, reading)
+    return graph(ledger, rows, places, implicit=most, tools=tools)
+
+
+def _asked(rows: tuple[Row, ...]) -> list[int]:
+    """The steps in which a human speaks."""
+    return [row.step for row in rows if speaks(row.kind, row.role, row.origin)]
+
+
+def _what(
+    step: Iterable[Row], words: Words, known: dict[tuple[str, ...], _Told]
+) -> tuple[Type | None, dict[str, None]]:
+    """What the calls of a step are for, and the files that they name; None where they tell nothing.
+
+    `known` is what calls told before, which what they are called with decides: each is read once.
+    """
+    kinds: set[Type] = set()
+    files: dict[str, None] = {}
+    for row in step:
+        if row.kind == "tool_use":
+            key = row.tool, row.sha256, row.ext
+            kind, named = known.get(key) or known.setdefault(key, _told(row, words))
+            if kind:
+                kinds.add(kind)
+                files.update(dict.fromkeys(named))
+    return ("act" if "act" in kinds else "expl" if kinds else None), files
+
+
+def _told(call: Row, words: Words) -> _Told:
+    """What a call is for, and the files that it names."""
+    tool = plain(call.tool)
+    if tool in _NEITHER:
+        return None, ()
+    arguments = wire.arguments(display.encode(words(call)), call.ext)
+    kind = _kind(tool, arguments)
+    files = (path.rstrip("/") for path in _files(arguments)) if kind else ()
+    return kind, tuple(filter(None, files))
+
+
+def _kind(tool: str, arguments: Mapping[str, object]) -> Type | None:
+    first = re.split(r"[\W_]", tool)[0]
+    if tool in _RUNS or first in _RUNS:
+        return "expl" if _looks(_command(arguments)) else "act"
+    if tool in _EDITORS:
+        return "expl" if arguments.get("command") == "view" else "act"
+    if first in _EXPLORES:
+        return "expl"
+    return "act" if first in _ACTS else None
+
+
+def _command(arguments: Mapping[str, object]) -> str:
+    for name in ("command", "cmd", "code", "input"):
+        match arguments.get(name):
+            case str(found):
+                return found[:_HEAD]
+            case [*parts]:
+                return " ".join(part for part in parts if isinstance(part, str))[:_HEAD]
+    return ""
+
+
+def _looks(command: str) -> bool:
+    """Whether every command of a line only looks."""
+    command = _SHELL.sub("", command.strip()).strip("'\"")
+    commands = [part.strip() for part in _COMMANDS.split(command) if part.strip()]
+    return bool(commands) and all(map(_only_looks, commands)) and not _writes(command)
+
+
+def _writes(command: str) -> bool:
+    """Whether it sends its output to a file, edits one in place, or does something to what it finds."""
+    return bool(
+        _REDIRECTS.search(command)
+        or any("i" in options for options in _SED_OPTIONS.findall(command))
+        or any("-delete" in rest or "-exec" in rest for rest in _FIND_REST.findall(command))
+    )
+
+
+def _only_looks(command: str) -> bool:
+    if git := _GIT.match(command):
+        return git[1] in _GIT_LOOKS
+    return command.split(maxsplit=1)[0].rpartition("/")[2] in _LOOKS
+
+
+def _files(arguments: Mapping[str, object]) -> Iterator[str]:
+    """The files that a call names: in an argument for it, in a command, or in a patch."""
+    for name in _FILES:
+        match arguments.get(name):
+            case str(path) if path.strip():
+                yield path.strip()
+    command = _command(arguments)
+    if "*** " in command:
+        yield from (path.strip() for path in _PATCHED.findall(command))
+    elif "command" in arguments or "cmd" in arguments:
+        yield from (path for path in _paths(command) if not path.startswith("/dev/"))
+
+
+def _paths(command: str) -> Iterator[str]:
+    """What is like a path in a command."""
+    for word in _WORD.findall(command):
+        if "/" in word or "." in word:
+            yield from filter(None, _PATH.findall(word))
+
+
+def _ends(path: str) -> list[str]:
+    """What the path is from the folders above it, the longest first; not the path itself."""
+    parts = path.rsplit("/", _PARTS)
+    return ["/".join(parts[at:]) for at in range(1, len(parts))]

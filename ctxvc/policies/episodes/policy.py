@@ -1,0 +1,352 @@
+"""Episodes: what the model marked as done leaves first, in the order that its own marks allow, without any model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from typing import ClassVar, Literal, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import timing
+from ctxvc.core.plan.draft import header, outermost
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import measure
+from ctxvc.core.plan.timing import Moment
+from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
+from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.policies.episodes import derive as annotating
+from ctxvc.policies.episodes import graph as episodes
+from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
+from ctxvc.policies.knobs import numbers
+
+#: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
+Order = Literal["act_first", "oldest"]
+
+PROTOCOL = (
+    "Mark your work with the delimiter tool. Before you read and search, start an episode of type expl; end it with a "
+    "description of what you learned. Before you write or run something, start an act that names the expl episodes it "
+    "builds on, and end it when the work is done. When room is needed, ended acts leave first, then ended expl "
+    "episodes that no act in the prompt builds on, of which the description stays."
+)
+
+#: What is told of many things at most, and the characters of a call's label in a stub.
+_TOLD = 4
+_LABEL = 48
+
+
+class Episodes(Policy, frozen=True, kw_only=True):
+    """Above a ceiling, ended episodes leave, in an order that is told by what the model marked, until a low-water mark.
+
+    The next to leave is the oldest closed act; where there is none, the oldest closed expl of whose acts none is left.
+    Of the last one only as much leaves as is needed: an expl's reasoning, then what lists and searches gave, then other
+    calls that only looked, then all of it but for what a human said. Its stub is the model's own description, or of an
+    act what was done. The prologue and active episodes stay; work outside all episodes counts as expl, and leaves last.
+
+    Knobs: `ceiling` in tokens (0: the ladder's, 80,000 or the budget), never above the guard. `low_water` is a share of
+    the ceiling. `order` is `act_first` or `oldest`. `bulk` and `intermediate` are names of tools (`tool:word`: only its
+    calls that begin so), `implicit` is in steps. With `derive`, and always in an imported recording, episodes are
+    derived from the calls where the model marked none.
+
+    Source: "Beyond Compaction: Structured Context Eviction for Long-Horizon Agents", sections 4.2 to 4.4 and
+    Algorithm 1, which `low_water=1.0` follows step for step. What differs:
+    - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves by itself is pruned).
+    - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; the episodes
+      that leave whole skip the levels between. Where the mark is out of reach, it waits for a batch that is worth it.
+    - The newest step stays, and an expl that ended in it waits: the act that needs it comes only now.
+    - What was not marked leaves too, an implicit expl of at most `implicit` steps at a time. The published program
+      keeps it forever, and its order is `oldest`.
+    - Text of humans, pins, notes and instruction files stay wherever they stand. What is smaller than its stub would be
+      leaves with the next that does, and holds up nothing that depends on it.
+    """
+
+    name: ClassVar[str] = "episodes"
+    source: ClassVar[str] = 'CWL, "Beyond Compaction: Structured Context Eviction", sections 4.2-4.4, Algorithm 1'
+    recovers: ClassVar[str] = "yes (there: no)"
+    decides: ClassVar[str] = "rule, by the model's marks"
+
+    ceiling: Tokens = 0
+    low_water: CeilingShare = 0.8
+    order: Order = "act_first"
+    bulk: Names = episodes.BULK_TOOLS
+    intermediate: Names = episodes.INTERMEDIATE_TOOLS
+    implicit: Steps = episodes.IMPLICIT
+    derive: bool = False
+
+    def __post_init__(self) -> None:
+        numbers(self, 0, "ceiling")
+        if not 0 < self.low_water <= 1:
+            raise ValueError("low_water is a share of the ceiling, above 0 and at most 1")
+        numbers(self, 1, "implicit")
+
+    def terms(self) -> Terms:
+        return Terms() if self.derive else Terms(tools=("delimiter",), protocol=PROTOCOL)
+
+    def moment(self, view: View, tried: Rehearsal) -> Moment:
+        """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
+        return timing.reckon(view, tried, self.timing).moment("the ceiling was passed", now=bool(tried))
+
+    def graph(self, view: View) -> Graph:
+        """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
+        tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
+        if (self.derive or view.ledger.meta.source) and not episodes.known(view.ledger, view.words):
+            return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
+        return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
+
+    def propose(self, view: View) -> Plan:
+        ceiling = min(self.ceiling or view.budget.ceiling, view.budget.guard)
+        counted = view.overhead + measure(view.ledger, view.price)
+        before = view.calibrated(counted)
+        if before <= ceiling:
+            return self._plan(f"{before:,} of {ceiling:,} tokens: not above the ceiling")
+        target = int(ceiling * self.low_water)
+        graph = self.graph(view)
+        bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
+        removals = _removals(bench, in_order(graph, self.order, bench.latest))
+        moves = tuple(_chosen(bench, removals, counted, target))
+        done = tuple(move.action for move in moves)
+        after = view.calibrated(counted - sum(move.saves for move in moves))
+        told = f"{before:,} of {ceiling:,} tokens"
+        if after > ceiling and before - after < ceiling - target and before <= view.budget.guard:
+            could = f"{before - after:,} tokens could leave" if done else "nothing more can leave"
+            return self._plan(f"{told}: {could}, which does not bring it below; {_staying(bench, ())}")
+        reason = f"{told}: {_leaving(bench, done)}, which leaves about {after:,}"
+        if after > ceiling:
+            reason += f", above the ceiling; {_staying(bench, done)}"
+        return self._plan(reason, done, pressure=before > view.budget.guard)
+
+    def _plan(self, reason: str, actions: tuple[Action, ...] = (), *, pressure: bool = False) -> Plan:
+        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=pressure)
+
+
+def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
+    """The episodes that may leave, in the order in which they would: closed, and without an act in the prompt that
+    depends on them. `latest` is the newest step, of which no block leaves: an expl that ended in it waits, and an act
+    with blocks in it is not gone yet.
+
+    An episode without a block that may leave counts as gone, and is not given.
+    """
+    held_up: dict[str, int] = {}  # name → the acts in the prompt that depend on it
+    for episode in graph.episodes:
+        for name in episode.dependencies if episode.left else ():
+            held_up[name] = held_up.get(name, 0) + 1
+    places = {episode.name: place for place, episode in enumerate(graph.episodes) if episode.made != "implicit"}
+
+    def rank(place: int) -> tuple[int, int]:
+        episode = graph.episodes[place]
+        return (2 if episode.made == "implicit" else int(order == "act_first" and episode.type == "expl"), place)
+
+    def eligible(place: int) -> bool:
+        episode = graph.episodes[place]
+        if not episode.left or episode.state == "active":
+            return False
+        if episode.made == "implicit" or episode.type == "act":
+            return True
+        return episode.ended != latest and not held_up.get(episode.name)
+
+    ready = [rank(place) for place in range(len(graph.episodes)) if eligible(place)]
+    heapify(ready)
+    while ready:
+        episode = graph.episodes[heappop(ready)[1]]
+        yield episode
+        if episode.ended == latest:
+            continue
+        for name in episode.dependencies:
+            held_up[name] -= 1
+            if name in places and eligible(places[name]):
+                heappush(ready, rank(places[name]))
+
+
+class _Bench(NamedTuple):
+    """What removals are judged by."""
+
+    view: View
+    graph: Graph
+    rows: Mapping[str, Row]
+    level: episodes.Leaving
+    latest: int
+    units: Mapping[str, Mapping[str, list[Row]]]
+
+    @staticmethod
+    def of(view: View, tools: Tools, graph: Graph) -> _Bench:
+        rows = {row.id: row for row in view.ledger.rows()}
+        level = episodes.leaving(rows.values(), tools)
+        return _Bench(view, graph, rows, level, latest_step(view.ledger), _units(view, graph, rows))
+
+    def going(self, episode: Episode) -> list[Row]:
+        """The blocks of an episode that may leave now."""
+        return [row for block in episode.left if (row := self.rows[block]).step < self.latest]
+
+    def shown(self, row: Row) -> int:
+        """The tokens of what stands for a block that is in the prompt, or blocked from it."""
+        if row.state == "masked":
+            return self.view.price.mask(row)
+        return self.view.price.body(row) if row.present else self.view.price.text(row.stub)
+
+    def stub(self, rows: list[Row], index: str, *, level: int) -> int:
+        """The tokens of the stub of a group of these blocks, whichever number it gets in this plan."""
+        number = self.view.next_group + 3 * len(self.graph.episodes)
+        group = Group(id=f"G{number}", members=(), level=level, label=display.one_line(index, stubs.INDEX))
+        tokens = sum(map(self.view.price.body, rows))
+        return self.view.price.text(header(group, rows, tokens, way_back=self.view.handles))
+
+
+class _Move(NamedTuple):
+    """An action, and the tokens that it saves."""
+
+    action: Action
+    saves: int
+
+
+class _Removal(NamedTuple):
+    """All of an episode leaves. `alone` unless with it leaves what was too small before: then it goes by no levels."""
+
+    episode: Episode
+    moves: tuple[_Move, ...]
+    alone: bool
+
+
+def _removals(bench: _Bench, queue: Iterable[Episode]) -> Iterator[_Removal]:
+    """The removals of the episodes, in order. What would save nothing waits for the next that does."""
+    small: list[Row] = []
+    told: list[str] = []
+    for episode in queue:
+        going = bench.going(episode)
+        blocked = [row for block in episode.blocks if (row := bench.rows[block]).state == "blocked" and not row.group]
+        rows = [*small, *going, *(row for row in blocked if row.step < bench.latest)]
+        move = _archive(bench, rows, "; with ".join([f"{episode.title}: {_deeds(bench, episode)}", *told]))
+        if going and move.saves > 0:
+            yield _Removal(episode, (*_together(bench, episode), move), alone=not small)
+            small, told = [], []
+        elif going:
+            small += going
+            told.append(episode.title)
+
+
+def _chosen(bench: _Bench, removals: Iterable[_Removal], counted: int, target: int) -> Iterator[_Move]:
+    """The moves that bring the prompt from what it costs now, as `counted`, to the target, or as near as can be.
+
+    All of one episode after the other; of the one with which the target is reached, as many levels as are needed.
+    """
+
+    def enough(moves: Iterable[_Move]) -> bool:
+        return bench.view.calibrated(counted - sum(move.saves for move in moves)) <= target
+
+    for removal in removals:
+        last = enough(removal.moves)
+        levels = list(_levels(bench, removal.episode)) if last and removal.alone else []
+        finer = next((levels[:some] for some in range(1, len(levels) + 1) if enough(levels[:some])), None)
+        yield from finer or removal.moves
+        if last:
+            return
+        counted -= sum(move.saves for move in removal.moves)
+
+
+def _deeds(bench: _Bench, episode: Episode) -> str:
+    """What is to be seen of an episode when it has left: what its model learned in it, or what was done in it."""
+    if episode.description:
+        return episode.description
+    calls = [row for block in episode.blocks if (row := bench.rows[block]).kind == "tool_use" and not is_mark(row)]
+    calls.sort(key=lambda row: -bench.level(row, episode.type))  # what changed something first
+    labels = list(dict.fromkeys(_brief(row.label) for row in calls))
+    more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
+    return "; ".join(labels[:_TOLD]) + more if labels else "no calls"
+
+
+def _brief(label: str) -> str:
+    """A call's label in few characters; of a path the end tells most."""
+    tool, _, argument = label.partition(": ")
+    if len(label) > _LABEL and "/" in argument and " " not in argument:
+        return f"{tool}: …{argument[len(tool) + 3 - _LABEL :]}"
+    return display.one_line(label, _LABEL)
+
+
+def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:
+    """The rows as one group with that index text."""
+    action = Action(verb="archive", targets=tuple(row.id for row in rows), index=index)
+    return _Move(action, sum(map(bench.shown, rows)) - bench.stub(rows, index, level=1))
+
+
+def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
+    """What left the episode earlier, by itself, then stands as one; a preview of it goes."""
+    units = bench.units.get(episode.blocks[0], {})
+    held = {unit: bench.view.ledger.groups.get(unit) or bench.rows[unit] for unit in units}
+    if len(units) > 1 or any("\n" in one.stub for one in held.values()):
+        index = f"outputs of {episode.title}"
+        shown = sum(bench.view.price.text(one.stub) for one in held.values())
+        saves = shown - bench.stub([row for some in units.values() for row in some], index, level=2)
+        if saves > 0:
+            yield _Move(Action(verb="archive", targets=tuple(units), index=index), saves)
+
+
+def _levels(bench: _Bench, episode: Episode) -> Iterator[_Move]:
+    """The levels of the paper before the last, as far as there is something at each that saves."""
+    rows = bench.going(episode)
+    for level in (REASONING, BULK, INTERMEDIATE):
+        some = [row for row in rows if bench.level(row, episode.type) == level]
+        if level == REASONING and some:
+            prune = Action(verb="prune", targets=tuple(row.id for row in some))
+            yield _Move(prune, sum(map(bench.shown, some)))
+        elif some and (move := _archive(bench, some, f"{LEVELS[level]} outputs of {episode.title}")).saves > 0:
+            yield move
+
+
+def _units(view: View, graph: Graph, rows: Mapping[str, Row]) -> dict[str, dict[str, list[Row]]]:
+    """First block of an episode → the blocks that are archived by themselves and the groups of its blocks alone, as far
+    as they are of level 1, each with its blocks."""
+    groups = view.ledger.groups
+    homes = {block: episode.blocks[0] for episode in graph.episodes for block in episode.blocks}
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows.values():
+        home = homes.get(row.id, "")
+        name = outermost(groups, row.group) if row.group and not row.present else ""
+        if not name and row.state == "archived" and row.stub and home:
+            found.setdefault(home, {})[row.id] = [row]
+        elif name and groups[name].level == 1 and groups[name].stub and not stubs.is_summary(groups[name].stub):
+            found.setdefault(home, {}).setdefault(name, []).append(row)
+    split = Counter(name for units in found.values() for name in units)
+    return {home: {name: some for name, some in units.items() if split[name] == 1} for home, units in found.items()}
+
+
+def _leaving(bench: _Bench, done: tuple[Action, ...]) -> str:
+    """Which episodes the actions take away, in words."""
+    gone = {target for action in done for target in action.targets}
+    titles = [
+        episode.title + (" in part" if any(row.id not in gone for row in bench.going(episode)) else "")
+        for episode in bench.graph.episodes
+        if not gone.isdisjoint(episode.left)
+    ]
+    if not titles:
+        return "nothing more can leave"
+    more = f" and {len(titles) - _TOLD} more" if len(titles) > _TOLD else ""
+    return f"{', '.join(titles[:_TOLD])}{more} {'leaves' if len(titles) == 1 else 'leave'}"
+
+
+def _staying(bench: _Bench, done: tuple[Action, ...]) -> str:
+    """What is left in the prompt, in tokens by the reason why it stays."""
+    gone = {target for action in done for target in action.targets}
+    homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
+    left = {block for episode in bench.graph.episodes for block in episode.left}
+    tokens = {"of instructions and tools": bench.view.overhead}
+    for row in bench.rows.values():
+        if row.id in gone or not row.present or is_cut(row, bench.view.ledger.meta):
+            continue
+        why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in left)
+        tokens[why] = tokens.get(why, 0) + bench.shown(row)
+    told = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
+    return f"of what stays are {', '.join(told)}" if told else "of what stays are stubs alone"
+
+
+def _why(row: Row, episode: Episode | None, latest: bool, may_leave: bool) -> str:
+    if is_human(row.role, row.origin):
+        return "that humans wrote"
+    if episode is None:
+        return "of the prologue"
+    if episode.state == "active":
+        return "of active episodes"
+    if latest:
+        return "of the latest step"
+    return "of episodes that acts depend on or that save nothing" if may_leave else "pinned or protected"

@@ -1,0 +1,220 @@
+"""Self-GC: a planner reads the whole prompt from beside it and says which objects may leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.rehearse import measure, until
+from ctxvc.core.plan.timing import Timing
+from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
+from ctxvc.core.prompt.stub import escaped
+from ctxvc.policies.knobs import numbers, ordered, shares
+from ctxvc.policies.planned import planner
+from ctxvc.policies.planned.objects import Movable, Object, movable, objects
+from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
+
+ACTOR = "planner"
+#: Names of what a plan had wrong, in its reason, for each way to be wrong.
+_NAMED = 3
+
+
+class Planned(Policy, frozen=True, kw_only=True):
+    """Objects fold, mask and prune as a planner says, which is a model, or fixed rules where there is none.
+
+    Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round begins when the prompt passes
+    `trigger` and at least `least` tokens came since a model was last asked, and since what the last round took. The
+    planner gets the prompt and one block behind it, its plan is read strictly, overlaps are taken out, and what the
+    engine would refuse is dropped. `moment` says when it is committed.
+
+    What differs from the paper: names stand in an index and not in the messages; mask and prune can be undone, as all
+    bytes stay; what a human wrote stays, also where a turn is folded; the pointer of what was folded stands in its
+    place, and nowhere else; in one long turn, where other turns do not suffice, its older steps may leave from `tight`
+    on, since a session that never ends its turn would have nothing to plan.
+
+    - `trigger`: share of the budget from which a round begins.
+    - `target`: share of the budget that the fixed rules aim at; a model decides by itself.
+    - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
+    - `least`: new tokens between two rounds.
+    - `saving`: share of the prompt that a plan has to free to be made at all.
+    - `share`, `lifetime` (seconds), `read_price`, `write_price` (of a fresh token), `calls`: as in `timing.Timing`.
+    """
+
+    name: ClassVar[str] = "planned"
+    source: ClassVar[str] = "Self-GC: Reflective Planning, Rehearsal, and Commit; Listing 5"
+    decides: ClassVar[str] = "planner"
+    sees: ClassVar[str] = "stubs"
+    recovers: ClassVar[str] = "yes (there: folds)"
+
+    ask: Ask | None = None
+    trigger: Share = 0.6
+    target: Share = 0.4
+    tight: Share = 0.85
+    least: Tokens = 4_000
+    saving: PromptShare = 0.0
+    share: PromptShare = 0.3
+    lifetime: Seconds = 300.0
+    read_price: Price = 0.1
+    write_price: Price = 1.25
+    calls: Calls = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target < self.trigger <= 1:
+            raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
+        shares(self, "tight")
+        shares(self, "saving", "share", of="prompt")
+        ordered(self, "trigger", "tight")
+        numbers(self, 0, "least", "lifetime", "read_price", "write_price", "calls")
+        ordered(self, "read_price", "write_price")
+
+    @property
+    def actor(self) -> str:
+        return ACTOR
+
+    def propose(self, view: View) -> Plan:
+        budget = view.budget
+        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        trigger, tight = int(budget.effective * self.trigger), int(budget.effective * self.tight)
+        told = f"{total:,} of {budget.effective:,} tokens"
+        if total <= trigger:
+            return Plan(actions=(), actor=ACTOR, reason=f"{told}: a round begins above {trigger:,}")
+        found = objects(view.ledger)
+        some = movable(view, found.values(), latest=total > tight)
+        hard = total > budget.guard
+        if not some:
+            return Plan(actions=(), actor=ACTOR, reason=f"{told}: nothing is left that may leave before {tight:,}")
+        if not hard and (new := self._new(view, some)) < self.least:
+            why = f"{new:,} new tokens since the last round, less than {self.least:,}"
+            return Plan(actions=(), actor=ACTOR, reason=f"{told}: {why}")
+        answer = self._answer(view, found, some, total, hard=hard)
+        said = parse(answer.text, found)
+        actions, left_out = _actions(said, some, view.calibrated, total, trigger)
+        plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
+        actions, left = until(view, plan, 0)
+        reason = f"{told}: {_told(said, actions, left_out)}"
+        if actions and total - left < total * self.saving:
+            reason += f"; dropped, as it frees {total - left:,} tokens, less than {self.saving:.0%}"
+            actions, left = (), total
+        if left > budget.effective:
+            reason += f"; {left:,} tokens are left, {left - budget.effective:,} over the budget"
+        return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(
+            share=self.share,
+            read_price=self.read_price,
+            write_price=self.write_price,
+            lifetime=self.lifetime,
+            calls=self.calls,
+        )
+
+    def _new(self, view: View, some: Iterable[Movable]) -> int:
+        """The tokens that could be planned over and came since a model was asked, or what a planner took last."""
+        newest = view.ledger.meta.asked
+        newest = max(newest, next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0))
+        turns = (one for one in some if one.object.family == "conversation")
+        return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
+
+    def _answer(
+        self, view: View, found: Mapping[str, Object], some: Sequence[Movable], total: int, *, hard: bool
+    ) -> Answer:
+        if self.ask:
+            return self.ask(view, planner.trailing_block(view, some))
+
+        def above(share: float) -> int:
+            return int(total - view.budget.effective * share) * 1000 // max(1, view.calibration[0]) + 1
+
+        free, least = above(self.target), above(self.trigger)
+        return Answer(planner.rules(view, found, some, free, least=least, hard=hard))
+
+
+def _took(actor: str) -> bool:
+    """Whether it was a planner, alone or in a composition, that took a block."""
+    return actor == ACTOR or Planned.name in actor.removeprefix("policy:").split("+")
+
+
+class _LeftOut:
+    """What of a plan is not done: by reason how often, and the first names."""
+
+    def __init__(self, said: GcPlan) -> None:
+        self.counts = Counter({FAULTS[why]: number for why, number in said.faults.items()})
+        self.names: dict[str, list[str]] = {}
+        for dropped in said.dropped:
+            self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
+
+    def add(self, why: str, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.counts[why] += 1
+            self.names.setdefault(why, []).append(entry.target)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number} × {why}{self._named(why)}" for why, number in sorted(self.counts.items()))
+
+    def _named(self, why: str) -> str:
+        names = [escaped(name, 40) for name in self.names.get(why, ())[:_NAMED]]
+        return f" ({', '.join(names)}{', …' if self.counts[why] > len(names) else ''})" if names else ""
+
+
+def _actions(
+    said: GcPlan, some: Sequence[Movable], calibrated: Callable[[int], int], total: int, trigger: int
+) -> tuple[tuple[Action, ...], _LeftOut]:
+    """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
+
+    A turn that leaves takes its tools with it. The latest turn stays where the others bring the prompt to `trigger`.
+    """
+    left_out = _LeftOut(said)
+    free = {one.object.id: one for one in some}
+    named = [(free[entry.target], entry) for entry in said.entries if entry.target in free]
+    gone = {one.object.turn for one, entry in named if entry.verb != "mask" and one.object.family == "conversation"}
+    alone = {row.id for one, _ in named if one.object.family == "function" for row in one.rows}
+    actions: list[Action] = []
+    left_out.add("object that stays", (entry for entry in said.entries if entry.target not in free))
+    for latest in (False, True):
+        part = [pair for pair in named if pair[0].latest == latest]
+        if latest and part and total <= trigger:
+            left_out.add("object of the latest turn, without need", (entry for _, entry in part))
+            break
+        for one, entry in part:
+            if one.object.family == "function" and one.object.turn in gone:
+                left_out.add("tool in a turn that leaves", [entry])
+            elif (action := _action(one, entry, alone)).targets:
+                actions.append(action)
+                total -= calibrated(max(0, one.tokens - planner.STUB))
+    return tuple(actions), left_out
+
+
+def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
+    """What an entry means for the blocks. A turn's mask is for those of its results that have no entry of their own."""
+    blocks = tuple(row.id for row in one.rows)
+    match entry.verb:
+        case "fold":
+            return Action(verb="archive", targets=blocks, index=_index(one, entry))
+        case "prune":
+            return Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120))
+        case "mask":
+            whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
+            left = [block for block in whole if one.object.family == "function" or block not in alone]
+            return Action(verb="mask", targets=tuple(left), index=escaped(entry.reason, 120))
+
+
+def _index(one: Movable, entry: Entry) -> str:
+    """The way back in words: what a planner said of it, and what the conversation itself calls it."""
+    label = one.object.label if one.object.family == "conversation" or len(one.rows) > 1 else one.rows[-1].label
+    return escaped("; ".join(words for words in (entry.reason, label) if words), 120)
+
+
+def _told(said: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
+    """What the planner said and what became of it, for the commit."""
+    count = Counter({"archive": 0, "mask": 0, "prune": 0})
+    count.update(action.verb for action in actions)
+    words = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
+    if said.summary:
+        words.append(escaped(said.summary, 200).rstrip("."))
+    if left_out.counts:
+        words.append(f"left out: {left_out}")
+    return "; ".join(words)

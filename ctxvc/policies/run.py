@@ -1,0 +1,97 @@
+"""How whoever runs a policy takes what it says: as a policy's, whatever it says of itself, and its mistakes as its own.
+
+A policy may be a person's own file, which may do what it must not, and may fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.timing import Moment
+from ctxvc.core.policy import Policy
+from ctxvc.errors import BadInput, CtxvcError
+
+_T = TypeVar("_T")
+
+
+def proposed(policy: Policy, view: View) -> Plan:
+    """The plan of a policy, as whoever runs it takes it: of a policy, whatever it says of itself (law 6).
+
+    It is recorded as the policy's, nothing in it touches what a human wrote, and what leaves by it can be got back by
+    the agent. Raises: BadInput where it is no plan, where it deletes, and where a person's own policy fails.
+    """
+    plan = owned(type(policy), lambda: _plan(policy.propose(view)))
+    if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
+        raise BadInput(
+            f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people do",
+            hint="what a policy takes can be got back: archive it, or prune it",
+        )
+    return msgspec.structs.replace(plan, actor=actor_of(policy), allow_user=False)
+
+
+def judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
+    """What the policy says of the moment. Raises: BadInput where a person's own policy fails."""
+    return owned(type(policy), lambda: _moment(policy.moment(view, tried)))
+
+
+def actor_of(policy: Policy) -> str:
+    """Who the plans of a policy are recorded as: never a person, nor the agent."""
+    actor = policy.actor
+    return actor if actor == "planner" or actor.startswith("policy:") else f"policy:{policy.name}"
+
+
+def owned(kind: type[Policy], call: Callable[[], _T]) -> _T:
+    """What `call` gives. What fails in it is told with file and line, where the policy is a person's own.
+
+    Raises: BadInput.
+    """
+    try:
+        return call()
+    except CtxvcError:
+        raise
+    except Exception as error:  # whatever a person's own code may raise
+        if kind.__module__.startswith("ctxvc."):
+            raise
+        failed = f"policy {kind.name or kind.__name__} fails: {type(error).__name__}: {error}"
+        raise BadInput(failed, hint=f"the mistake is in {_place(kind, error)}") from error
+
+
+def _plan(made: object) -> Plan:
+    """Raises: TypeError, msgspec.ValidationError."""
+    if not isinstance(made, Plan):
+        raise TypeError(f"propose gave {type(made).__name__}, not a Plan")
+    return msgspec.convert(msgspec.to_builtins(made), Plan)
+
+
+def _moment(made: object) -> Moment:
+    """Raises: TypeError."""
+    if not isinstance(made, Moment):
+        raise TypeError(f"moment gave {type(made).__name__}, not a Moment")
+    return made
+
+
+def _place(kind: type[Policy], error: Exception) -> str:
+    """Where in the policy's own file it went wrong, as far as that can be told."""
+    place, trace = next(_files(kind), kind.__module__), error.__traceback__
+    while trace:
+        if trace.tb_frame.f_globals.get("__name__") == kind.__module__:
+            place = f"{trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def own_name(kind: type[Policy]) -> str:
+    """What a person calls a policy of their own: `stale_reads.py:StaleReads`."""
+    file = next(_files(kind), kind.__module__).replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{kind.__name__}"
+
+
+def _files(kind: type[Policy]) -> Iterator[str]:
+    """The file of the class, told by its methods."""
+    for value in vars(kind).values():
+        if code := getattr(value, "__code__", None):
+            yield code.co_filename

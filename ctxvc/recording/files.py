@@ -1,0 +1,301 @@
+"""Files of recordings → sessions of a store: what `ctxvc import` does, for any caller."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from ctxvc import importers
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.importers.claude_code.truncation import with_whole
+from ctxvc.importers.file import Line, Recording
+from ctxvc.store import hook_outputs
+from ctxvc.store.ingest import Recorded, Unfinished, begin, record
+from ctxvc.store.store import Store
+
+#: A file that was written to within so many seconds may still grow: its open step waits.
+SETTLED = 3600.0
+
+
+#: Each file makes a pack. Merging them costs more than looking things up in this many.
+MANY_PACKS = 256
+
+
+#: Sessions whose git works still while the next file is read.
+UNDER_WAY = 2
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What became of one file. `error` is set where it failed; then nothing of the conversation was taken."""
+
+    path: Path
+    format: str = ""
+    session: str = ""
+    created: bool = False
+    units: int = 0
+    blocks: int = 0
+    waiting: int = 0
+    warnings: list[Warned] = []
+    error: CtxvcError | None = None
+
+
+def files_below(folder: Path) -> list[Path]:
+    """The files in a folder, at any depth, that could be transcripts; sub-agents' come with their session."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "subagents")
+        found += [Path(parent, name) for name in sorted(names) if name.endswith(importers.ENDINGS)]
+    return found
+
+
+def import_paths(
+    store: Store,
+    paths: Iterable[Path],
+    *,
+    format: str = "auto",
+    name: str = "",
+    final: bool = False,
+    as_new: bool = False,
+    redact: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[Outcome]:
+    """Imports each file, a folder's known files one by one; yields what became of each conversation, in their order.
+
+    A file that cannot be read does not stop the others. In a folder, files of no known format are passed over.
+    `name` names the new session, `as_new` takes a recording that is in the store already as another session. Without
+    `redact`, new sessions keep all bytes as they are, secrets too. `progress` is told of raw bytes read.
+    """
+    with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
+        run = _Run(store, format, name, final, as_new, redact, progress, background)
+        try:
+            for path in paths:
+                known_only = path.is_dir()
+                for each in files_below(path) if known_only else [path]:
+                    yield from run.file(each, known_only=known_only)
+            yield from run.settle()
+        finally:
+            # Also where the caller has stopped listening: what git has is finished, and HEAD points to it.
+            deque(run.settle(), 0)
+            run.close()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One import of many files. While git finishes one session, the next file is read already."""
+
+    store: Store
+    format: str
+    name: str
+    final: bool
+    as_new: bool
+    redact: bool
+    progress: Callable[[int], None]
+    background: Executor
+    head: tuple[str, str] | None = None  # session and scope of the newest that was taken
+    # Those whose end is under way, oldest first: what is to be told of each, and its end.
+    endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
+
+    def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
+        recording = Recording(path, self.progress)
+        known = "" if self.format == "auto" else self.format
+        try:
+            known = known or importers.detect(recording)
+        except BadInput as error:
+            if not known_only:
+                yield from self.settle()
+                yield Outcome(path=path, error=error)
+            return
+        failed: CtxvcError
+        try:
+            for suffix, events in _conversations(recording, known, self.store):
+                yield from self._conversation(path, known, suffix, events)
+            return
+        except OSError as error:
+            failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
+        except CtxvcError as error:
+            failed = error
+        yield from self.settle()
+        yield Outcome(path=path, format=known, error=failed)
+
+    def _conversation(self, path: Path, format: str, suffix: str, events: Iterable[Event]) -> Iterator[Outcome]:
+        begun = begin(
+            self.store,
+            events,
+            name=f"{self.name}{suffix}" if self.name else "",
+            suffix=suffix,
+            final=self._settled(path),
+            as_new=self.as_new,
+            redact=self.redact,
+            after=[other for _, other, _ in self.endings],
+        )
+        end = self.background.submit(begun.finish)
+        self.endings.append((_outcome(path, format, begun.result), begun, end))
+        yield from self.settle(UNDER_WAY)
+        others = importers.beside(path, format)
+        if others:
+            yield from self.settle()
+        for other in others:
+            yield self._beside(other, format, begun.result.session)
+
+    def _beside(self, path: Path, format: str, session: str) -> Outcome:
+        """A sub-agent's own file: a recording of its own, into a scope of the same session."""
+        try:
+            ((_, events),) = _conversations(Recording(path, self.progress), format, self.store)
+            done = record(self.store, events, into=session, source=path.stem, final=self._settled(path))
+            return _outcome(path, format, done)
+        except CtxvcError as error:
+            return Outcome(path=path, format=format, session=session, error=error)
+
+    def _settled(self, path: Path) -> bool:
+        """Whether the file grows no more."""
+        return self.final or clock.time() - path.stat().st_mtime > SETTLED
+
+    def settle(self, most: int = 0) -> Iterator[Outcome]:
+        """Waits until at most so many ends are under way; gives what became of the others."""
+        while len(self.endings) > most:
+            outcome, begun, end = self.endings.popleft()
+            try:
+                end.result()
+            except CtxvcError as error:
+                outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
+            else:
+                if begun.result.created or begun.result.units:
+                    self.head = (begun.result.session, begun.scope)
+                self.store.merge_packs(MANY_PACKS)
+            yield outcome
+
+    def close(self) -> None:
+        """HEAD points to what was imported last, and the packs are few."""
+        if self.head:
+            self.store.set_current_scope(*self.head)
+        self.store.merge_packs()
+
+
+class Follower:
+    """A recording that grows, with those of its sub-agents: each `take` records what is new in them.
+
+    What comes of it is what one import of the finished files gives. `session` is empty until there is one.
+    """
+
+    def __init__(self, store: Store, path: Path, format: str) -> None:
+        self.path = path
+        self.session = ""
+        self._store = store
+        self._format = format
+        self._taken: dict[Path, tuple[int, int]] = {}  # file → its size and time when it was taken
+
+    def take(self, *, final: bool = False, closes: bool = False) -> list[Outcome]:
+        """What became of each file that has changed since.
+
+        `final` takes what is open as it is. `closes` says that the host is about to do something behind which no
+        step goes on: the open one is taken too, if it is complete.
+        """
+        outcomes = self._file(self.path, final=final, closes=closes)
+        if self.session:
+            for path in importers.beside(self.path, self._format):
+                outcomes += self._file(path, into=self.session, final=final)
+        if any(outcome.units for outcome in outcomes):
+            self._store.merge_packs()
+        return outcomes
+
+    def _file(self, path: Path, *, into: str = "", final: bool = False, closes: bool = False) -> list[Outcome]:
+        try:
+            status = path.stat()
+            stamp = status.st_size, status.st_mtime_ns
+            if self._taken.get(path) == stamp and not (final or closes):
+                return []
+            done = self._record(path, into, final=final, closes=closes)
+        except OSError as error:
+            failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
+            return [Outcome(path=path, format=self._format, error=failed)]
+        except _Silent:
+            return []
+        except CtxvcError as error:
+            return [Outcome(path=path, format=self._format, session=into, error=error)]
+        self._taken[path] = stamp
+        self.session = self.session or done.session
+        return [_outcome(path, self._format, done)]
+
+    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Recorded:
+        """Raises: _Silent where nothing is said yet, CtxvcError, OSError."""
+        # The end of a line that is being written is not there yet; at a recording's end it never comes.
+        recording = Recording(path) if final else _Growing(path)
+        ((_, events),) = _conversations(recording, self._format, self._store)
+        events = _spoken(events)
+        events = _closed(events) if closes else events
+        return record(self._store, events, into=into, source=path.stem if into else "", final=final)
+
+
+class _Growing(Recording):
+    """A file that somebody writes to."""
+
+    def lines(self) -> Iterator[Line]:
+        return (line for line in super().lines() if line.whole)
+
+
+class _Silent(Exception):
+    """Nothing is said in a recording yet."""
+
+
+def _conversations(recording: Recording, format: str, store: Store) -> Iterator[tuple[str, Iterator[Event]]]:
+    """The conversations of a file, with outputs that lie beside it or that a hook keeps in the store.
+
+    Raises: BadInput, also while events are taken.
+    """
+    kept = partial(hook_outputs.whole, store.path)
+    for suffix, events in importers.conversations(recording, format):
+        yield (
+            suffix,
+            _misread(with_whole(events, recording.path, kept) if format == "claude-code" else events, recording),
+        )
+
+
+def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
+    """The events, and behind them which lines had bytes that are no text."""
+    yield from events
+    for line, bad in recording.misread.items():
+        what = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
+        yield Warned(text=f"{what} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
+    recording.misread.clear()
+
+
+def _spoken(events: Iterator[Event]) -> Iterator[Event]:
+    """The events. Raises: _Silent at their end where nothing was said."""
+    silent = True
+    for event in events:
+        silent = silent and isinstance(event, (Opened, Warned))
+        yield event
+    if silent:
+        raise _Silent
+
+
+def _closed(events: Iterator[Event]) -> Iterator[Event]:
+    """The events, and behind them that the reply so far is finished."""
+    end = 0
+    for event in events:
+        if isinstance(event, (Said, Closed, Compacted, Forked)):
+            end = event.end
+        yield event
+    yield Closed(end=end)
+
+
+def _outcome(path: Path, format: str, done: Recorded) -> Outcome:
+    return Outcome(
+        path=path,
+        format=format,
+        session=done.session,
+        created=done.created,
+        units=done.units,
+        blocks=done.blocks,
+        waiting=done.waiting,
+        warnings=done.warnings,
+    )

@@ -1,0 +1,126 @@
+"""What comes into a session: messages as the Messages API has them, and how their rows are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Part, Role
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import Entry, is_human, speaks
+from ctxvc.core.plan import admission
+from ctxvc.core.prompt import cut
+from ctxvc.core.prompt.stub import arguments
+from ctxvc.errors import BadInput
+from ctxvc.session.context import Context
+from ctxvc.session.proof import TRAILER
+from ctxvc.store.log.transaction import Fresh, Shaped
+
+#: How a reply ends that is complete. Any other end is noted at its last block: who goes on later has to know.
+_COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
+
+
+def message(given: Mapping[str, Any], origin: Origin) -> Message:
+    """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
+
+    Raises: BadInput.
+    """
+    role, content = (given.get("role"), given.get("content")) if isinstance(given, Mapping) else (None, None)
+    if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
+        raise BadInput(
+            f"this is no message of the Messages API: {str(given)[:80]}",
+            hint='give {"role": "user", "content": …}, or a reply as it came',
+        )
+    maker: Origin = "model" if role == "assistant" else origin
+    blocks = [content] if isinstance(content, str) else content
+    parts = tuple(_part(block, role, maker) for block in blocks)
+    if role == "assistant" and parts:
+        parts = (*parts[:-1], _ended(parts[-1], given.get("stop_reason")))
+    return Message(
+        role=role,
+        parts=parts,
+        reply=str(given.get("id") or ""),
+        model=str(given.get("model") or ""),
+        usage=usage(given),
+    )
+
+
+def _ended(part: Part, stop: object) -> Part:
+    """The last part of a reply, with why the reply ended where that was before its time."""
+    if not isinstance(stop, str) or stop in _COMPLETE:
+        return part
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), "stop": stop}})
+
+
+def stopped(ledger: Ledger) -> str:
+    """Why the newest reply ended, in the provider's word, where that was before its time.
+
+    Empty for any other, and where something has come since, dashboards aside.
+    """
+    newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
+    stop = wire.notes(newest.extra).get("stop") if newest and newest.role == "assistant" else None
+    return stop if isinstance(stop, str) else ""
+
+
+def usage(reply: Mapping[str, Any]) -> dict[str, int]:
+    """What the provider says that the call of a reply took: its counts of tokens."""
+    told = reply.get("usage")
+    counts = told.items() if isinstance(told, dict) else ()
+    return {name: count for name, count in counts if isinstance(count, int)}
+
+
+def _part(block: Any, role: Role, maker: Origin) -> Part:
+    match block:
+        case {"type": "tool_result", "content": bytes(output)}:
+            empty = wire.part({**block, "content": ""}, role, "tool")
+            return msgspec.structs.replace(empty, body=output, ext=wire.text_ext(output))
+        case {"type": "tool_result"}:
+            return wire.part(block, role, "tool")
+        case _:
+            return wire.part(block, role, maker)
+
+
+def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
+    """How new rows are recorded.
+
+    The first words of a human are pinned, results are admitted or blocked, and a turn begins with a cut. A reply's
+    commit says which prompt it saw. `shown` is what the model is to see of a result, by its call.
+    """
+    meta: dict[str, Any] = {}
+    rows = entry.rows
+    context.fresh = fresh
+    bodies = {block: data for block, suffix, data in entry.bodies if not suffix}
+    if any(speaks(row.kind, row.role, row.origin) for row in rows):
+        if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
+            rows = tuple(_pinned(row) for row in rows)
+        if rows[0].turn > ledger.meta.counters.turn:
+            meta["cuts"] = cut.at_turn(ledger)
+    words = admission.texts(rows, bodies)
+    if words:
+        view = context.view(ledger, rows)
+        calls = {row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows}
+        admitted = admission.admit(
+            view,
+            rows,
+            words,
+            context.used(view),
+            calls,
+            told={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            batch=context.terms.batch,
+        )
+        rows = admitted.rows
+        if admitted.blocked:
+            meta["refused"] = max(1, ledger.meta.refused)
+    sent = context.sent.pop(ledger.meta.scope, None) if any(row.role == "assistant" for row in rows) else None
+    return Shaped(
+        rows,
+        {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)},
+        {TRAILER: str(sent)} if sent else {},
+    )
+
+
+def _pinned(row: Row) -> Row:
+    return msgspec.structs.replace(row, state="pinned") if is_human(row.role, row.origin) else row

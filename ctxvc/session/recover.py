@@ -1,0 +1,152 @@
+"""Reading out what left the prompt, in parts for a model or whole for a person; each reading is recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import msgspec
+
+from ctxvc.core import patterns
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan.draft import blocks_of
+from ctxvc.core.prompt import recover, truncation
+from ctxvc.core.prompt.recover import Recovered
+from ctxvc.errors import NotFound, Refused
+from ctxvc.session.context import Context
+from ctxvc.store import address as addresses
+from ctxvc.store import hook_outputs as files_of_hooks
+from ctxvc.store.address import Found
+from ctxvc.tokens.meter import Prices
+
+#: Tokens that a person is shown at most of what is read out in parts.
+_UNBOUNDED = 1 << 40
+
+
+def part(
+    context: Context,
+    address: str,
+    *,
+    lines: str = "",
+    chars: str = "",
+    grep: str | None = None,
+    most: int = 0,
+    bounded: bool = True,
+    seconds: float = patterns.TOOL_SECONDS,
+) -> Recovered:
+    """A part of a block, or the list of a group's members; see `Session.recover`."""
+    context.writer.refresh()
+    found = addresses.named(context.writer, address)
+    asked = recover.span(lines) if lines else None
+    room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
+    if found and found.group:
+        return recover.members(
+            found.group,
+            found.moment.ledger,
+            tokens=Prices(context.meter, found.moment.bodies).body,
+            most=room,
+            count=context.meter.count,
+            lines=asked,
+        )
+    ((row, body),) = _pieces(context, found, address)
+    read = recover.recovered(
+        row,
+        body,
+        lines=asked,
+        chars=recover.span(chars) if chars else None,
+        grep=grep,
+        until=lambda pattern: pattern.until(seconds, time.monotonic),
+        most=room,
+        count=context.meter.count,
+        # A file that is no text is shown and written with its block.
+        address=found.row.id if found and found.row and found.file and row.kind != found.row.kind else address,
+    )
+    if found and found.row:
+        which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
+        _accessed(context, found, found.row, which)
+    return read
+
+
+def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
+    """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
+    context.writer.refresh()
+    found = addresses.named(context.writer, address)
+    pieces = _pieces(context, found, address)
+    if found:
+        for row in _blocks(found):
+            _accessed(context, found, row)
+    return pieces
+
+
+def _pieces(context: Context, found: Found | None, address: str) -> list[tuple[Row, bytes]]:
+    """What is read, each with a row that tells of it. Raises: Refused, NotFound where there is nothing, Damaged."""
+    if found is None:
+        return [_unrecorded(context, address)]
+    rows = _blocks(found)
+    for row in rows:
+        _readable(context, row)
+    bodies = found.moment.bodies
+    files = [(row, found.file or truncation.whole(row)) for row in rows]
+    return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
+
+
+def _blocks(found: Found) -> list[Row]:
+    """The block that was found, or those of the group."""
+    if found.row:
+        return [found.row]
+    assert found.group is not None
+    ledger = found.moment.ledger
+    return [ledger[name] for name in blocks_of(ledger.groups, found.group.id)]
+
+
+def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
+    """A file beside a body, with a row that tells of it alone."""
+    ending = file.rpartition(".")[2]
+    kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
+    told = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
+    return _measured(told, data), data
+
+
+def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
+    """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
+    data = files_of_hooks.named(context.writer.store.path, address)
+    if data is None:
+        raise NotFound(
+            f"{address[:80]!r} is no address, and no recorded call has this id",
+            hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+        )
+    told = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
+    return _measured(told, data), data
+
+
+def _measured(row: Row, data: bytes) -> Row:
+    return msgspec.structs.replace(row, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _room(context: Context, most: int) -> int:
+    """The tokens, as we count, that a reading may cost: it must neither be offloaded nor make anything else leave."""
+    view = context.view()
+    free = view.budget.guard - view.calibrated(context.used(view))
+    room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
+    return min(room, most or room)
+
+
+def _readable(context: Context, row: Row) -> None:
+    """Raises: Refused for a deleted block where a person does not ask."""
+    if context.actor == "agent" and row.state == "deleted":
+        raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
+
+
+def _accessed(context: Context, found: Found, row: Row, what: str = "") -> None:
+    """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
+    own = found.moment.session == context.writer.name and found.moment.scope == context.scope
+    held = context.ledger().get(row.id) if own else None
+    where = "" if own else f"{found.moment.session}/{found.moment.scope}:"
+    context.writer.change(
+        subject=f"recover {where}{row.handle}{what}",
+        op="recover",
+        actor=context.actor,
+        rows=[msgspec.structs.replace(held, reads=held.reads + 1)] if held else [],
+        trailers={"Ctxvc-Blocks": f"{where}{row.id}"},
+    )

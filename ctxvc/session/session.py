@@ -1,0 +1,503 @@
+"""A session under a budget: what comes in is admitted, what leaves is planned, rehearsed and committed.
+
+This is what the command line, an agent and the adapter act through. The bytes are the writer's, the rules the core's.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.core import display as text
+from ctxvc.core import scope as scoping
+from ctxvc.core.actions import Verb
+from ctxvc.core.ledger.block import Message, Origin
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.patterns import TOOL_SECONDS
+from ctxvc.core.plan import selection
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.prompt.recover import Recovered
+from ctxvc.core.prompt.request import Request, request
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import Dashboard
+from ctxvc.errors import BadInput, Conflict, NotFound
+from ctxvc.session import append as incoming
+from ctxvc.session import governing, waiting
+from ctxvc.session import recover as recovering
+from ctxvc.session import request as outgoing
+from ctxvc.session import undo as undoing
+from ctxvc.session.context import Context, budget_fields, touched
+from ctxvc.session.proof import Sent
+from ctxvc.store import pending_plans
+from ctxvc.store import revision as revisions
+from ctxvc.store.log.commits import usage_trailers
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.pending_plans import Pending
+from ctxvc.store.store import Store, create
+from ctxvc.tokens import models
+from ctxvc.tokens.calibration import Calibrating
+from ctxvc.tokens.meter import budget_of
+
+__all__ = ["Note", "Noted", "Session"]
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A note of a scope: its block, the step it was written in, its text."""
+
+    block: str
+    step: int
+    text: str
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What `note` did: the note's block, and with `fold` what left the prompt and how many tokens that freed."""
+
+    block: str
+    archived: tuple[str, ...] = ()
+    freed: int = 0
+
+
+class Session:
+    """One conversation, its budget, and what may be done to its context. Use it in a `with` block, or `close` it.
+
+    `actor` is who acts through it: `agent` for a model's own calls, `user` for a person. `policy` is asked before each
+    request what should leave.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        actor: str = "agent",
+        policy: Policy | None = None,
+        now: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self.writer = writer
+        self.store = writer.store
+        self.policy = policy
+        self._context = Context(writer, actor, now)
+        if policy:
+            self._context.terms = policy.terms()
+        #: Whether requests come with a dashboard, where the policy does not say that there is none.
+        self.shows_dashboard = True
+        self._boards = outgoing.Boards(self._context, self.append)
+        self._calibrating = Calibrating()
+        self._owned: Store | None = None
+
+    @staticmethod
+    def open(
+        path: str | Path = ".ctxvc",
+        name: str = "",
+        *,
+        scope: str = "",
+        model: str = "",
+        budget: int | Budget = 0,
+        system: Any = None,
+        tools: Any = None,
+        policy: str | Policy = "",
+        actor: str = "agent",
+    ) -> Session:
+        """The session `name` of the store at `path`; store and session are made where they are not there.
+
+        `budget` is the window in tokens (by default the model's); `system` and `tools` are given to the provider with
+        every call, and stay what they were when the session was made. `policy` is one of `ctxvc policies`, as in
+        `layered:keep=8`, or a value of your own; a session that is opened again goes on under the one that it had.
+        Raises: CtxvcError.
+        """
+        place = Path(path)
+        store = Store(place) if (place / "HEAD").exists() else create(place)
+        try:
+            name = name or (store.current_session() if store.sessions() else "session")
+            if made := name not in store.sessions():
+                store.create_session(name, model=model, system=system, tools=tools)
+            writer = store.writer(name, scope)
+            chosen = policy if isinstance(policy, Policy) else _policy(policy or writer.ledger().meta.policy)
+            session = Session(writer, actor=actor, policy=chosen)
+            wanted = budget if isinstance(budget, Budget) else Budget(budget)
+            session.set(
+                **({"calibration": tuple(models.initial(model))} if made else {}),
+                **({"model": model} if model else {}),
+                **(budget_fields(wanted) if budget else {}),
+                **({"policy": policies.spec(chosen)} if chosen else {}),
+            )
+            session.begin()
+        except BaseException:
+            store.close()
+            raise
+        session._owned = store
+        return session
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def terms(self) -> Terms:
+        """What the session's policy asks for: tools, protocol, what the model sees."""
+        return self._context.terms
+
+    def begin(self) -> None:
+        """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
+        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy, self.budget)):
+            self.pin(self.append(told))
+
+    def close(self) -> None:
+        """Commits what is complete and lets go of the files."""
+        self._context.meter.save()
+        self.writer.close()
+        if self._owned:
+            self._owned.close()
+
+    # --- scopes and notes
+
+    def scopes(self) -> list[str]:
+        """The names of the scopes, `main` first."""
+        return self.writer.scopes()
+
+    def notes(self, scope: str = "") -> list[Note]:
+        """The notes of a scope, oldest first, those that it inherited among them."""
+        rows = [row for row in self.ledger(scope).rows() if row.kind == "note"]
+        return [Note(row.id, row.step, text.decode(self.writer.body(row, scope))) for row in rows]
+
+    def note(self, words: str, *, fold: bool = False) -> Noted:
+        """Writes down what was learned: a commit, and a block that is seen from now on.
+
+        `fold` archives the span that it covers: all since the note or human message before it that may leave.
+        """
+        if not fold:
+            return Noted(self.writer.note(words, actor=self.actor))
+        self.writer.refresh()
+        span = scoping.span(self.ledger())
+        plan = Plan(actions=(Action(verb="archive", targets=span, index=words),) if span else (), actor=self.actor)
+        tried = rehearse(self.view(), plan)
+        meta = self._context.edited(tried) if tried else {}
+        trailers = {"Ctxvc-Blocks": touched(tried)} if tried else {}
+        block = self.writer.note(
+            words, actor=self.actor, rows=tried.rows, groups=tried.groups, meta=meta, trailers=trailers
+        )
+        self._context.changed = True
+        return Noted(block, tuple(row.id for row in tried.rows), tried.freed)
+
+    def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
+        """A new scope, and this session is in it. Asked for inside a step, it takes effect at the step's end.
+
+        It begins with what is pinned, the notes, and the human message that opened the turn; `with_messages` takes
+        everything; from a `revision` it begins with all that stood there. Raises: BadName, Refused, BadInput.
+        """
+        commit = revisions.resolve(self.store, self.writer, revision).commit if revision else ""
+        self.settle()
+        self.writer.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
+
+    def goto(self, name: str, words: str) -> None:
+        """To another scope, which stands as it was left, with an arrival note. Raises: NotFound, Refused, BadInput."""
+        self.settle()
+        self.writer.goto(name, words, actor=self.actor)
+
+    # --- what stands
+
+    @property
+    def name(self) -> str:
+        return self.writer.name
+
+    @property
+    def scope(self) -> str:
+        """The scope that this session is in."""
+        return self.writer.scope
+
+    def ledger(self, scope: str = "") -> Ledger:
+        return self.writer.ledger(scope)
+
+    @property
+    def actor(self) -> str:
+        return self._context.actor
+
+    @property
+    def budget(self) -> Budget:
+        """The scope's own, else the model's window."""
+        return budget_of(self.ledger())
+
+    def view(self) -> View:
+        """What would be sent now and what it costs."""
+        return self._context.view()
+
+    def used(self) -> int:
+        """The tokens of the prompt as the provider would count them, system and tools included."""
+        view = self.view()
+        return view.calibrated(self._context.used(view))
+
+    def dashboard(self, *, every: bool = False) -> Dashboard:
+        """The view as a table; `every` gives each block a line of its own."""
+        return self._context.dashboard(every=every)
+
+    def set(self, **fields: Any) -> None:
+        """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit.
+
+        `window` is what the model takes, where its provider says other than the table. Another model's window and
+        thresholds hold from the next request on, and its calibration begins anew.
+        """
+        self._context.set(fields)
+
+    def prompt(self) -> Request:
+        """What the next call would be sent. Nothing is written."""
+        moment = revisions.now(self.writer)
+        return request(moment.ledger, self._context.bodies(), moment.system, moment.tools)
+
+    def body(self, block: str) -> bytes:
+        """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""
+        row = self.ledger().get(block)
+        if row is None:
+            raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint="`ctxvc status --all` lists them")
+        return self.writer.body(row)
+
+    # --- what comes in
+
+    def append(
+        self,
+        *messages: Mapping[str, Any] | Message,
+        origin: Origin = "human",
+        shown: Mapping[str, str] = {},
+    ) -> list[str]:
+        """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
+
+        On the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for what a program
+        puts in. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as text,
+        with U+FFFD for what is none. A large result comes in as a preview; what does not fit even so is blocked
+        (`overflow`). Of the result of a call in `shown` the model sees that text, where it costs less than the whole,
+        which is kept.
+        Raises: BadInput for what is no message; CtxvcError, then nothing was added.
+        """
+        context = self._context
+        parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
+        scope = self.scope
+        shown = self.writer.redacted(shown)
+        try:
+            made = self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
+        finally:
+            context.fresh = {}
+        for part in parts:
+            if part.role == "assistant" and part.usage:
+                self._learn(scope, part)
+        return made
+
+    def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
+        """Records what a call beside the conversation took, as a policy's, where the reply tells.
+
+        It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` replied where
+        `reply` does not say which.
+        """
+        usage = incoming.usage(reply)
+        if usage:
+            trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
+            self._context.asked(actor, trailers)
+
+    def add(self, words: str) -> list[str]:
+        """Appends a text that a program put in, not a human; gives the new blocks' ids."""
+        return self.append({"role": "user", "content": words}, origin="client")
+
+    def request(self) -> Request:
+        """The next call: below the hard budget, with its dashboard. What it took away and added is recorded.
+
+        Raises: OverBudget where what may not leave is too much; BadInput while a call waits for its result, and where
+        nothing was said since the model's last word.
+        """
+        self.writer.refresh()
+        if self.writer.open_calls:
+            raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
+        newest = outgoing.newest(self._context)
+        began = outgoing.turn_began(self.ledger())
+        if began:
+            self.settle()  # a cut was made here anyway
+        if self.policy:
+            governing.govern(self._context, self.policy, cut=began)
+        self._boards.retire()
+        with_board = self.shows_dashboard and newest.role == "user"
+        if not with_board:
+            outgoing.keep_below(self._context)
+        elif self.terms.board == "off":
+            outgoing.keep_below(self._context, self._boards.most())  # whoever has none has no more room for it
+        else:
+            # Room for the board first: a guard that acts behind it would have to be told of by the next one.
+            outgoing.keep_below(self._context, self._boards.room(), self._boards.most())
+            try:
+                self._boards.show()
+            except Conflict as error:  # what is added would have made a change of scope, and another writer was first
+                self.add(f"[{error}]")
+                self._boards.show()
+            outgoing.keep_below(self._context)
+        self._context.called = self._context.now()
+        made = self.prompt()
+        self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
+        self._calibrating.sent(self.scope, self._context.used(self._context.view()))
+        return made
+
+    def _learn(self, scope: str, reply: Message) -> None:
+        """What the reply says of the prompt's size makes the session's own counts better."""
+        meta = self.ledger(scope).meta
+        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
+        if better and scope == self.scope:
+            self.set(calibration=tuple(better))
+
+    @property
+    def overflow(self) -> bool:
+        """Whether a result did not fit and nobody has made room since: only verbs that free context are answered.
+
+        What the guard takes away before a request, only so that it may be sent, does not count.
+        """
+        return self.ledger().meta.refused > 0
+
+    @property
+    def stopped(self) -> str:
+        """Why the newest reply ended before its time, as the provider says, as in `max_tokens`, `refusal`.
+
+        Empty where it did not, or something has come since.
+        """
+        return incoming.stopped(self.ledger())
+
+    def refuse(self, terms: Terms | None = None) -> str:
+        """What answers a call that overflow mode does not let through; it counts.
+
+        It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
+        """
+        return outgoing.refusal(self._context, terms or (self.terms if self.policy else None))
+
+    # --- what changes
+
+    def commit(self, plan: Plan, *, roll_up: bool = False) -> Rehearsal:
+        """The plan made true as far as it is allowed, as one commit; none where nothing is left of it.
+
+        It is in force in the very next request. Raises: Conflict where another writer changed the same blocks again.
+        """
+        for attempt in (1, 2):
+            self.writer.refresh()
+            tried = rehearse(self.view(), plan, roll_up=roll_up)
+            try:
+                self._context.commit(tried)
+            except Conflict:
+                if attempt == 2:
+                    raise
+            else:
+                break
+        return tried
+
+    def left(self, tried: Rehearsal) -> int:
+        """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
+        view = self.view()
+        return view.calibrated(self._context.left(tried))
+
+    def archive(self, blocks: str | Sequence[str], index: str = "") -> Rehearsal:
+        """Blocks and groups leave the prompt behind one stub with an index text; `recover` and `restore` bring them."""
+        return self.verb("archive", blocks, index)
+
+    def mask(self, blocks: str | Sequence[str]) -> Rehearsal:
+        """Of each block only head and tail stay in the prompt."""
+        return self.verb("mask", blocks)
+
+    def prune(self, blocks: str | Sequence[str]) -> Rehearsal:
+        """Blocks leave the prompt without a stub."""
+        return self.verb("prune", blocks)
+
+    def restore(self, blocks: str | Sequence[str]) -> Rehearsal:
+        """Blocks are back in the prompt, each at its place."""
+        return self.verb("restore", blocks)
+
+    def delete(self, blocks: str | Sequence[str], reason: str) -> Rehearsal:
+        """Blocks leave for good as far as the agent is concerned; a tombstone says why. The bytes stay in history."""
+        if not reason.strip():
+            raise BadInput("a deletion needs a reason", hint="say why nobody will need it again")
+        return self.verb("delete", blocks, reason)
+
+    def pin(self, blocks: str | Sequence[str]) -> Rehearsal:
+        """Nothing but `unpin` takes the blocks out of the prompt."""
+        return self.verb("pin", blocks)
+
+    def unpin(self, blocks: str | Sequence[str]) -> Rehearsal:
+        return self.verb("unpin", blocks)
+
+    def summarise(self, blocks: str | Sequence[str], summary: str) -> Rehearsal:
+        """Blocks leave as a group whose stub is the summary."""
+        return self.verb("summarise", blocks, summary)
+
+    def verb(self, verb: Verb, blocks: str | Sequence[str], index: str = "", *, allow_user: bool = False) -> Rehearsal:
+        """One verb on blocks and groups, named as in `B3,B5-B9,G2`. What was left out is in `problems`.
+
+        `allow_user` lets a person remove what a human wrote. Raises: Conflict, CtxvcError.
+        """
+        self.writer.refresh()
+        targets, problems = selection.expand(blocks, self.ledger())
+        actions = (Action(verb=verb, targets=targets, index=index),) if targets else ()
+        done = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
+        return msgspec.structs.replace(done, problems=(*problems, *done.problems))
+
+    def propose(self, plan: Plan) -> Pending:
+        """The plan waits, where every process sees it, until a cut is due anyway, the scope is left, or `settle`.
+
+        Raises: Refused where too many wait, Conflict.
+        """
+        return waiting.propose(self._context, plan)
+
+    def pending(self) -> tuple[Pending, ...]:
+        """The plans that wait in this scope, oldest first."""
+        return waiting.pending(self._context)
+
+    def settle(self) -> list[tuple[Pending, Rehearsal]]:
+        """Commits what waits, as far as the view of now allows it, and drops what is stale; gives what came of each."""
+        return waiting.settle(self._context)
+
+    def drop(self, *plan_ids: str) -> tuple[str, ...]:
+        """These plans wait no longer; gives the ids of those that did."""
+        return pending_plans.drop(self.store, self.name, plan_ids, f"by {self.actor}", actor=self.actor)
+
+    def undo(self) -> tuple[Rehearsal, str]:
+        """Takes back the newest change of this scope's prompt that was not taken back yet; gives it, and its subject.
+
+        Only what that change touched is set back; what was said or read since stays. Raises: Refused where there is
+        nothing to take back, no room for it, or where the step is still open that it was made in.
+        """
+        return undoing.undo(self._context)
+
+    # --- reading out
+
+    def recover(
+        self,
+        address: str,
+        *,
+        lines: str = "",
+        chars: str = "",
+        grep: str | None = None,
+        most: int = 0,
+        bounded: bool = True,
+        seconds: float = TOOL_SECONDS,
+    ) -> Recovered:
+        """A part of a block, wherever it stands, for a model to read; of a group, the list of its members.
+
+        At most `most` tokens, the offload threshold, and what there is room for: so it is never offloaded itself (a
+        person has no such bounds: not `bounded`). It is headed by what it holds and by the call for the next part, and
+        counts as an access, which is recorded. `lines` and `chars` are ranges as in `41:80`. A person may read what
+        was deleted, an agent may not. To look for `grep` may take so many `seconds`, with 0 as long as it takes.
+        Raises: NotFound, BadInput, Refused, Damaged.
+        """
+        return recovering.part(
+            self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded, seconds=seconds
+        )
+
+    def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
+        """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
+        return recovering.whole(self._context, address)
+
+
+def _policy(spec: str) -> Policy | None:
+    """Raises: BadInput where the words name none."""
+    return policies.parse(spec) if spec else None

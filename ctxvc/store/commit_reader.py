@@ -1,0 +1,170 @@
+"""What a commit holds: ledgers, bodies, messages. Reading only; objects through libgit2."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.errors import Damaged, NotFound
+from ctxvc.store import format as fmt
+
+
+class Outline(NamedTuple):
+    """A scope at some commit in numbers: its blocks, and how many of them are notes."""
+
+    meta: Meta
+    blocks: int
+    notes: int
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+_kind_decoder = msgspec.json.Decoder(_Kind)
+
+
+class Reader:
+    """Reads scopes' trees. Segments that did not change between two trees are decoded once."""
+
+    def __init__(self, repository: pygit2.Repository) -> None:
+        self._repository = repository
+        self._segments: dict[str, tuple[str, tuple[Row, ...]]] = {}
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def ledger(self, commit: str) -> Ledger:
+        """The ledger of the commit with that full id. Raises: Damaged, Refused for a newer format."""
+        tree = self.tree(commit)
+        where = f"commit {commit[:12]}"
+        meta = self.meta(commit)
+        segments: dict[int, tuple[Row, ...]] = {}
+        groups: dict[str, Group] = {}
+        for path, blob in self._ledger_files(tree):
+            if path == fmt.GROUPS:
+                groups = fmt.decode_groups(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
+            else:
+                segments[fmt.segment_number(path)] = self._segment(path, blob, where)
+        return Ledger(meta=meta, segments=segments, groups=groups)
+
+    def outline(self, commit: str) -> Outline:
+        """The scope at the commit, in numbers. Of what several commits have in common, each part is read once.
+
+        Raises: Damaged, Refused.
+        """
+        top = self._entry(self.tree(commit), "ledger")
+        blocks, notes = self._count(top, tree=True, where=f"commit {commit[:12]}") if top else (0, 0)
+        return Outline(self.meta(commit), blocks, notes)
+
+    def _count(self, object_id: str, *, tree: bool, where: str) -> tuple[int, int]:
+        """How many rows, and rows of notes, are below a folder or in a file of a ledger."""
+        if object_id in self._counted:
+            return self._counted[object_id]
+        blocks = notes = 0
+        if tree:
+            for child in self._children(object_id):
+                if child.name == "groups.jsonl":
+                    continue
+                folder = child.filemode == pygit2.enums.FileMode.TREE
+                more = self._count(str(child.id), tree=folder, where=where)
+                blocks, notes = blocks + more[0], notes + more[1]
+        else:
+            data = self.blob(object_id, where)
+            try:
+                rows = _kind_decoder.decode_lines(data)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+            blocks, notes = len(rows), sum(row.kind == "note" for row in rows)
+        self._counted[object_id] = blocks, notes
+        return blocks, notes
+
+    def meta(self, commit: str) -> Meta:
+        """What the commit's `ctxvc.json` says. Raises: NotFound where it has none, Damaged, Refused."""
+        where = f"commit {commit[:12]}: {fmt.META}"
+        data = self.optional(commit, fmt.META)
+        if data is None:
+            raise NotFound(f"commit {commit[:12]} is no step of a session: it has no {fmt.META}")
+        return fmt.decode_meta(data, where)
+
+    def body(self, commit: str, row: Row) -> bytes:
+        """The body of `row` as the tree of `commit` holds it, its checksum compared.
+
+        Raises: Damaged where it is missing or not what the ledger says.
+        """
+        data = self.path(commit, fmt.body_path(row), row.id)
+        if len(data) != row.bytes or hashlib.sha256(data).hexdigest() != row.sha256:
+            raise Damaged(
+                f"{row.id} in commit {commit[:12]}: the body is not the one that was recorded (sha256 differs)",
+                hint="`ctxvc verify` lists all that is hit; restore the store from a clone or backup",
+            )
+        return data
+
+    def path(self, commit: str, path: str, what: str) -> bytes:
+        """The bytes at `path` in the tree of `commit`. Raises: Damaged where there are none."""
+        blob = self._entry(self.tree(commit), path)
+        if blob is None:
+            raise Damaged(f"{what} in commit {commit[:12]}: no file {path}", hint="run `ctxvc verify`")
+        return self.blob(blob, f"{what} in commit {commit[:12]}")
+
+    def optional(self, commit: str, path: str) -> bytes | None:
+        """The bytes at `path`, or None where the tree has no such file."""
+        blob = self._entry(self.tree(commit), path)
+        return None if blob is None else self.blob(blob, path)
+
+    def blob(self, blob_id: str, what: str) -> bytes:
+        """The bytes of a blob. Raises: Damaged where the object is missing or unreadable."""
+        try:
+            _, data = self._repository.odb.read(blob_id)
+        except (KeyError, pygit2.GitError) as error:
+            raise Damaged(
+                f"{what}: object {blob_id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`"
+            ) from error
+        return data
+
+    def tree(self, commit: str) -> pygit2.Tree:
+        """The tree of a commit. Raises: Damaged."""
+        try:
+            found = self._repository[commit]
+            assert isinstance(found, pygit2.Commit)
+            return found.tree
+        except (KeyError, ValueError, pygit2.GitError, AssertionError) as error:
+            raise Damaged(f"commit {commit[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+
+    def _entry(self, tree: pygit2.Tree, path: str) -> str | None:
+        try:
+            return str(tree[path].id)
+        except KeyError:
+            return None
+        except pygit2.GitError as error:
+            raise Damaged(f"{path}: {error}", hint="run `ctxvc verify`") from error
+
+    def _ledger_files(self, tree: pygit2.Tree) -> Iterator[tuple[str, str]]:
+        top = self._entry(tree, "ledger")
+        if top is None:
+            return
+        for high in self._children(top):
+            if high.filemode != pygit2.enums.FileMode.TREE:
+                yield f"ledger/{high.name}", str(high.id)
+                continue
+            for low in self._children(str(high.id)):
+                yield f"ledger/{high.name}/{low.name}", str(low.id)
+
+    def _children(self, tree_id: str) -> list[pygit2.Object]:
+        try:
+            found = self._repository[tree_id]
+            assert isinstance(found, pygit2.Tree)
+            return list(found)
+        except (KeyError, AssertionError, pygit2.GitError) as error:
+            raise Damaged(f"tree {tree_id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+
+    def _segment(self, path: str, blob: str, where: str) -> tuple[Row, ...]:
+        known = self._segments.get(path)
+        if known is not None and known[0] == blob:
+            return known[1]
+        rows = fmt.decode_rows(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
+        self._segments[path] = (blob, rows)
+        return rows

@@ -1,0 +1,149 @@
+"""Keeping a store small and quick: what it takes on the disk, and one well-packed pack out of many."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import cleanup, contained
+from ctxvc.store.git import program
+from ctxvc.store.locks import locked
+from ctxvc.store.log.journal import Journal
+from ctxvc.store.store import Store
+
+#: Objects that no ref reaches stay so long: someone may be about to point a ref at them (a push, a person's git).
+GRACE = timedelta(days=14)
+
+# The deltas that fast-import made are kept: it was given the versions of each file one after another, and git's own
+# search, which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). What
+# has no delta yet gets one from another pack; a window above 10 finds no more. Its memory is bounded, for stores with
+# bodies of many megabytes.
+_COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
+_REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
+
+_MARKER = "ctxvc/cache/compact"
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store takes on the disk, in bytes; `total` is all of it, `packs` how many packs there are."""
+
+    packs: int
+    packed: int
+    loose: int
+    journal: int
+    cache: int
+    total: int
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gc did. `removed` are the leftovers of killed writers, as paths in the store."""
+
+    before_bytes: int
+    after_bytes: int
+    packs_before: int
+    packs_after: int
+    removed: tuple[str, ...]
+    seconds: float
+
+
+def sizes(store: Store) -> Sizes:
+    """What the store takes on the disk."""
+    packed = loose = journal = cache = total = 0
+    for folder, _, files in os.walk(store.path):
+        size = sum(_size(Path(folder, name)) for name in files)
+        total += size
+        match Path(folder).relative_to(store.path).parts:
+            case ("objects", "pack"):
+                packed += size
+            case ("objects", name) if len(name) == 2:
+                loose += size
+            case ("ctxvc", "journal"):
+                journal += size
+            case ("ctxvc", "cache", *_):
+                cache += size
+    return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
+
+
+def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
+    """Everything is in one pack; what no ref reaches, and is older than `grace`, is gone.
+
+    Complete steps are flushed first. Writers may go on while it compresses and wait only while packs are exchanged.
+    Killed at any moment, it leaves a whole store, which the next gc makes small.
+    Raises: CtxvcError; Conflict where a writer holds the store too long.
+    """
+    start = time.perf_counter()
+    before = sizes(store)
+    flush(store)
+    if _packs(store) != _marked(store):
+        # Under the shared lock nobody takes our temporary files for a killed writer's.
+        with locked(store._store_lock, shared=True) as lock:
+            _git(store, lock, *_REPACK, "-a", *_COMPRESS)
+    with store.exclusive() as lock:
+        removed = [*cleanup.remove(store.path), *_stale_packed_refs(store.path)]
+        expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
+        kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
+        # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
+        _git(store, lock, *_REPACK, *kept, "-d")
+        _git(store, lock, "prune", f"--expire={expiry}")
+        _git(store, lock, "pack-refs", "--all")
+        contained.make_folder(store.path, "ctxvc/cache")
+        contained.replace(store.path, _MARKER, "\n".join(_packs(store)).encode())
+    after = sizes(store)
+    return GcReport(
+        before_bytes=before.total,
+        after_bytes=after.total,
+        packs_before=before.packs,
+        packs_after=after.packs,
+        removed=tuple(removed),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def flush(store: Store) -> None:
+    """Makes commits of what the journals hold and is complete, and sets aside what of them cannot be read."""
+    for name in store.sessions():
+        journal = Journal(store.journal_path(name))
+        try:
+            _, records, _, tail = journal.read()
+        finally:
+            journal.close()
+        if records or tail.damage:
+            with store.writer(name) as session:
+                session.flush()
+
+
+def _git(store: Store, lock: int, *arguments: str) -> None:
+    try:
+        program.run(store.path, *arguments, inherit=(lock,))
+    except CtxvcError as error:
+        hint = "nothing is lost by it; `ctxvc verify` tells whether the store is damaged"
+        raise CtxvcError(str(error), hint=hint) from error
+
+
+def _stale_packed_refs(path: Path) -> list[str]:
+    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and no later one gets past."""
+    return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
+
+
+def _packs(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
+
+
+def _marked(store: Store) -> list[str]:
+    """The packs that the last gc left; while they are the only ones there is nothing to compress."""
+    try:
+        return contained.read(store.path, _MARKER).decode("utf-8", "replace").split("\n")
+    except (OSError, Refused):
+        return []
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0  # a writer's temporary file

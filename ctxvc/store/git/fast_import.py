@@ -1,0 +1,349 @@
+"""Commits in bulk: one pack, written by `git fast-import`.
+
+Why this program and these flags: docs/decisions/0003-fast-import.md. The stream begins with `feature done`, so that
+one cut short moves no ref; a ref moves only from the tip that we read (`from`), else git refuses.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import Body
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.store import format as fmt
+from ctxvc.store.git import program
+
+#: Commits whose blobs are sorted together. More gives better deltas; fewer bound the memory, and let git begin sooner.
+BATCH = 64
+#: For glibc: fast-import gives memory back and takes it again for every object, which was more than half of its time.
+_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "16777216"}
+#: The last date that every part of git can hold, in seconds since 1970: one in 2514.
+LATEST = (1 << 34) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_TIME = re.compile(
+    r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+#: Blobs are marked above this, commits below, so that a commit's name is known before its blobs are written.
+_BLOB_MARKS = 1 << 32
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit to write: the ledger before and after it; the files follow from the two.
+
+    `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
+    what this writer wrote last to `ref`, or begins a history. `files` are paths besides the ledger's own; `without`
+    names those that are not taken over from the parent.
+    """
+
+    ref: str
+    before: Ledger | None
+    after: Ledger
+    message: str
+    actor: str
+    time: int
+    now: int
+    bodies: tuple[Body, ...] = ()
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
+    parent: str = ""
+    merge: str = ""
+
+
+class PackWriter:
+    """A running `git fast-import`. Leave the `with` block normally and all refs have moved; else none has."""
+
+    def __init__(self, git_dir: Path, *, inherit: Sequence[int] = (), config: Sequence[str] = ()) -> None:
+        self._git_dir = git_dir
+        self._inherit = tuple(inherit)
+        self._config = config
+        self._batch: list[tuple[int, Commit]] = []
+        self._mark = 0
+        self._blob = _BLOB_MARKS
+        self._tips: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
+
+    def __enter__(self) -> PackWriter:
+        words = ("fast-import", "--quiet", "--depth=50", "--date-format=raw")
+        try:
+            with ExitStack() as failed:
+                self._errors = failed.enter_context(tempfile.TemporaryFile())
+                # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
+                self._process = subprocess.Popen(
+                    program.command(self._git_dir.absolute(), *words, config=self._config),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    env={**program.environment(), **_ALLOCATOR},
+                    cwd=self._git_dir,  # ours may be gone by now
+                    pass_fds=self._inherit,
+                )
+                failed.pop_all()
+        except OSError as error:
+            raise CtxvcError(
+                f"cannot start git: {error.strerror or error}", hint="check git, and the room in the temporary folder"
+            ) from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in: IO[bytes] = self._process.stdin
+        self._out: IO[bytes] = self._process.stdout
+        self._feeder = _Feeder(self._in)
+        self._in.write(b"feature done\n")  # buffered: a child that is gone already is noticed later
+        return self
+
+    def commit(self, commit: Commit) -> str:
+        """Takes `commit`; gives the name (`:n`) that later commits of this writer may use for it."""
+        self._mark += 1
+        self._batch.append((self._mark, commit))
+        if len(self._batch) >= BATCH:
+            try:
+                self._feeder.put(self._encoded_batch())
+            except OSError:
+                self._fail()
+        return f":{self._mark}"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+            self._release()
+            return
+        try:
+            self._feeder.finish()
+            # One large write, not many: between two of them a thread would wait for the interpreter again.
+            self._in.write(b"".join(self._encoded_batch()))
+            for ref, mark in self._tips.items():
+                self._in.write(b"get-mark :%d\n" % mark)
+                self._in.flush()
+                self.ids[ref] = self._out.readline().decode("ascii").strip()
+            self._in.write(b"done\n")
+            self._in.close()
+        except OSError:
+            self._fail()
+        if self._process.wait() != 0 or not all(self.ids.values()):
+            self._fail()
+        self._release()
+
+    def _fail(self) -> None:
+        self._process.wait()
+        self._errors.seek(0)
+        words = self._errors.read().decode("utf-8", "replace").strip()
+        self._release()
+        if any(sign in words for sign in _MOVED):
+            raise Conflict(
+                f"a scope was moved by something else: {words[-500:]}",
+                hint="run the command again; `git log` shows what moved it",
+            )
+        raise CtxvcError(
+            f"git fast-import failed: {words[-1000:] or 'it was killed'}",
+            hint="no scope has moved; what was acknowledged is in the journal, and the next flush takes it",
+        )
+
+    def _release(self) -> None:
+        self._feeder.stop()
+        for stream in (self._in, self._out, self._errors):
+            try:
+                stream.close()
+            except OSError:
+                pass  # the other end of the pipe is gone
+        self._process.wait()
+
+    def _encoded_batch(self) -> list[bytes]:
+        """The commits that wait, as fast-import reads them: first their blobs, then they themselves."""
+        batch, self._batch = self._batch, []
+        blobs = _Blobs(self._blob)
+        edits = [list(_edits(commit, blobs)) for _, commit in batch]
+        chunks, self._blob = blobs.encoded()
+        return chunks + [self._encoded(mark, commit, edit) for (mark, commit), edit in zip(batch, edits, strict=True)]
+
+    def _encoded(self, mark: int, commit: Commit, edits: Iterable[str]) -> bytes:
+        message = commit.message.encode("utf-8", "replace")
+        who = commit.actor.translate(_NOT_IN_A_NAME)
+        out = [
+            f"commit {commit.ref}\nmark :{mark}\n",
+            f"author {who} <{who.replace(':', '.').replace(' ', '-')}@ctxvc> {commit.time} +0000\n",
+            f"committer ctxvc <ctxvc@ctxvc> {commit.now} +0000\n",
+            f"data {len(message)}\n",
+            message.decode("utf-8"),
+            "\n",
+        ]
+        if commit.parent and commit.ref not in self._tips:
+            out.append(f"from {commit.parent}\n")
+        if commit.merge:
+            out.append(f"merge {commit.merge}\n")
+        out += [*edits, "\n"]
+        self._tips[commit.ref] = mark
+        return "".join(out).encode("utf-8")
+
+
+#: What git says where a ref is not at the commit that we read.
+_MOVED = ("Not updating", "does not contain", "reference already exists", "but expected")
+_NOT_IN_A_NAME = str.maketrans("<>\n\0", "    ")
+
+
+class _Feeder:
+    """Writes full batches to git in the background: the next one is made meanwhile, and both cores work.
+
+    Before the first batch there is no thread, so that a small flush pays for none.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(maxsize=1)
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def put(self, chunks: list[bytes]) -> None:
+        """Takes a batch. Raises: OSError where an earlier one could not be written."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ctxvc-feeder", daemon=True)
+            self._thread.start()
+        self._queue.put(chunks)
+        if self._error:
+            raise self._error
+
+    def finish(self) -> None:
+        """All batches are written. Raises: OSError where one could not be."""
+        self.stop()
+        if self._error:
+            raise self._error
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (chunks := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    self._stream.write(b"".join(chunks))
+                    self._stream.flush()
+                except OSError as error:
+                    self._error = error
+
+
+class _Blobs:
+    """The blobs of a batch, ordered for delta compression: git compares each blob only with the one before it."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._bodies: list[tuple[int, bytes]] = []
+        self._versions: dict[str, list[tuple[int, bytes]]] = {}
+
+    def body(self, data: bytes) -> int:
+        self._last += 1
+        self._bodies.append((self._last, data))
+        return self._last
+
+    def version(self, path: str, data: bytes) -> int:
+        """A blob that is one of several versions of the file at `path`."""
+        self._last += 1
+        self._versions.setdefault(path, []).append((self._last, data))
+        return self._last
+
+    def encoded(self) -> tuple[list[bytes], int]:
+        """The blobs as fast-import reads them, and the last mark used."""
+        chunks: list[bytes] = []
+        for blobs in (self._bodies, *self._versions.values()):
+            for mark, data in blobs:
+                chunks += (b"blob\nmark :%d\ndata %d\n" % (mark, len(data)), data, b"\n")
+        return chunks, self._last
+
+
+def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
+    """The lines that turn the tree of `commit.before` into that of `commit.after`."""
+    before, after = commit.before, commit.after
+    yield from _body_edits(commit, blobs)
+    yield from (f"D {path}\n" for path in commit.without)
+    for path, data in commit.files:
+        yield f"M 100644 :{blobs.body(data)} {path}\n"
+    for key in _gone(before, after):
+        yield f"D {fmt.segment_path(key)}\n"
+    for key in _changed(before, after):
+        path = fmt.segment_path(key)
+        yield f"M 100644 :{blobs.version(path, fmt.encode_rows(after.segments[key]))} {path}\n"
+    if after.groups != (before.groups if before else {}):
+        if after.groups:
+            yield f"M 100644 :{blobs.version(fmt.GROUPS, fmt.encode_groups(after.groups.values()))} {fmt.GROUPS}\n"
+        else:
+            yield f"D {fmt.GROUPS}\n"
+    if before is None or after.meta != before.meta:
+        yield f"M 100644 :{blobs.version(fmt.META, fmt.encode_meta(after.meta))} {fmt.META}\n"
+
+
+def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
+    """Bodies that are gone, that moved between `blocks/` and `archive/`, and that are new."""
+    old_segments = commit.before.segments if commit.before else {}
+    old_rows = {row.id: row for key in _gone(commit.before, commit.after) for row in old_segments[key]}
+    rows: dict[str, Row] = {}
+    for key in _changed(commit.before, commit.after):
+        old, new = old_segments.get(key, ()), commit.after.segments[key]
+        same = _common(old, new)
+        old_rows.update((row.id, row) for row in old[same:])
+        rows.update((row.id, row) for row in new[same:])
+    for block_id, previous in old_rows.items():
+        row = rows.get(block_id)
+        if row is None:
+            yield from (f"D {path}\n" for path in fmt.paths(previous))
+        elif previous.present != row.present:
+            yield from (f"R {path} {to}\n" for path, to in zip(fmt.paths(previous), fmt.paths(row), strict=True))
+    for block_id, suffix, data in commit.bodies:
+        row = rows[block_id]
+        path = fmt.file_path(row, suffix) if suffix else fmt.body_path(row)
+        yield f"M 100644 :{blobs.body(data)} {path}\n"
+
+
+def _changed(before: Ledger | None, after: Ledger) -> list[int]:
+    """The segments of `after` that are not those of `before`."""
+    old = before.segments if before else {}
+    return [key for key, rows in after.segments.items() if old.get(key) is not rows]
+
+
+def _gone(before: Ledger | None, after: Ledger) -> list[int]:
+    return [key for key in before.segments if key not in after.segments] if before else []
+
+
+def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
+    """How many rows the two begin with in common: mostly all of `old`, since rows are added at the end."""
+    count = 0
+    for left, right in zip(old, new, strict=False):
+        if left is not right:
+            break
+        count += 1
+    return count
+
+
+def epoch(time: str, default: int) -> int:
+    """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` where it is none."""
+    # `fromisoformat` takes other forms on each version of Python, and the same recording must make the same commits.
+    found = _TIME.fullmatch(time.strip()[:64])
+    if found is None:
+        return default
+    *parts, sign, hours, minutes = found.groups()
+    away = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    try:
+        moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
+        seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    except ValueError:
+        return default
+    return storable_date(seconds - int(away.total_seconds()) * (-1 if sign == "-" else 1))
+
+
+def storable_date(seconds: int) -> int:
+    """The nearest date that git can hold: a clock or a recording may say what it likes."""
+    return min(max(seconds, 0), LATEST)

@@ -1,0 +1,52 @@
+"""The files of a store in which a hook keeps whole what it cut, for those who read them and until it is recorded.
+
+What is asked for may come from a recording: no other file is ever read, whatever stands there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from ctxvc.core.prompt.truncation import Cut
+from ctxvc.errors import Refused
+from ctxvc.store import contained
+
+FOLDER = Path("ctxvc", "hooks", "outputs")
+
+#: Longer files are not read: no host hands a hook so much.
+_LONGEST = 256 * 1024 * 1024
+
+
+def folder(store: Path) -> Path:
+    """Where the files are."""
+    return store / FOLDER
+
+
+def whole(store: Path, cut: Cut) -> bytes | None:
+    """The text that was cut; None where the store has no file of this name, size and checksum."""
+    data = _read(store, cut.file)
+    same = data is not None and len(data) == cut.bytes and hashlib.sha256(data).hexdigest().startswith(cut.sha256)
+    return data if same else None
+
+
+def named(store: Path, address: str) -> bytes | None:
+    """The text that the words about a cut call `address`, for one that is in no block yet; None where there is none."""
+    for name in (address, f"{address}-1.txt"):
+        if (
+            re.fullmatch(r"[A-Za-z0-9_-]{1,100}-[1-9][0-9]{0,5}\.txt", name)
+            and (data := _read(store, name)) is not None
+        ):
+            return data
+    return None
+
+
+def _read(store: Path, name: str) -> bytes | None:
+    """The bytes of a plain file directly in the folder; None where there is none, nor where a link stands there."""
+    if "/" in name:
+        return None
+    try:
+        return contained.read(store, f"{FOLDER.as_posix()}/{name}", _LONGEST)
+    except (OSError, ValueError, Refused):
+        return None

@@ -1,0 +1,623 @@
+"""A recording becomes commits: events in, one commit a step out, in one pack."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ctxvc.core.ledger import names
+from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
+from ctxvc.core.ledger.numbering import Body, Numbering
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
+from ctxvc.core.secrets.redact import Redactor
+from ctxvc.errors import BadInput, Conflict, Refused
+from ctxvc.store import format as fmt
+from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
+from ctxvc.store.locks import locked
+from ctxvc.store.log.commits import message, step_subject, usage_trailers
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.refs import ref_of
+from ctxvc.store.store import Store, request_files
+
+#: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
+_QUICK = ("core.compression=1",)
+
+
+class Recorded(msgspec.Struct, kw_only=True):
+    """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
+
+    session: str
+    created: bool
+    units: int = 0
+    blocks: int = 0
+    waiting: int = 0
+    scopes: tuple[str, ...] = ()
+    warnings: list[Warned] = []
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """An import whose commits are made and given to git. `finish` makes them true: refs move, locks are let go.
+
+    `scope` is where the recording ended. Who wants to record something else meanwhile says so with `after`.
+    """
+
+    result: Recorded
+    format: str
+    source: str
+    scope: str
+    finish: Callable[[], None]
+
+
+def record(
+    store: Store,
+    events: Iterable[Event],
+    *,
+    name: str = "",
+    suffix: str = "",
+    into: str = "",
+    source: str = "",
+    final: bool = False,
+    as_new: bool = False,
+    redact: bool = True,
+) -> Recorded:
+    """Imports a recording, or what is new in it since the last time; gives what was done.
+
+    `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
+    the session that a sub-agent's own recording belongs to, with `source` to tell it from the others. `final` takes the
+    open step at the end as it is; without it, it waits for a later import where the recording says that it grows.
+    Secrets become marks; without `redact` a new session keeps all bytes as they are, now and later.
+    Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported, or where
+    its secrets became marks the last time and should not now.
+    """
+    begun = begin(
+        store,
+        events,
+        name=name,
+        suffix=suffix,
+        into=into,
+        source=source,
+        final=final,
+        as_new=as_new,
+        redact=redact,
+    )
+    begun.finish()
+    if (begun.result.created or begun.result.units) and not into:
+        store.set_current_scope(begun.result.session, begun.scope)
+    return begun.result
+
+
+def begin(
+    store: Store,
+    events: Iterable[Event],
+    *,
+    name: str = "",
+    suffix: str = "",
+    into: str = "",
+    source: str = "",
+    final: bool = False,
+    as_new: bool = False,
+    redact: bool = True,
+    after: Sequence[Unfinished] = (),
+) -> Unfinished:
+    """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
+
+    `after` are imports that are not finished yet: their names are taken; one of the same recording is waited for.
+    """
+    warnings: list[Warned] = []
+    opened, rest = _opening(iter(events), warnings)
+    if redact:
+        opened = _named(store, opened)
+    identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
+    if redact and (names_only := store.redaction.of(into or opened.name)):
+        identity = names_only.name(identity)  # of a sub-agent, its file's name is in it
+    opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
+    tips = store.all_tips()
+    session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
+    created = not session_name
+    for other in after:
+        if created and not as_new and (other.format, other.source) == (opened.format, opened.source):
+            other.finish()
+            session_name = store.session_of(opened.format, opened.source)
+            created = not session_name
+    if created:
+        taken = {*tips, *(other.result.session for other in after)}
+        session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+    if not redact:
+        if not (created or store.redaction.is_exact(session_name)):
+            raise Refused(
+                f"session {session_name} was recorded with marks in the place of secrets, and goes on so",
+                hint="--as-new takes the recording as another session",
+            )
+        store.redaction.keep_exact(session_name)
+    redactor = store.redaction.of(session_name)
+    if redactor:
+        opened = redactor.opened(opened)
+        warnings[:] = map(redactor.warned, warnings)
+    with ExitStack() as held:
+        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
+        recorder.redactor = redactor
+        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+        result.created = created
+        return Unfinished(
+            result=result,
+            format=opened.format,
+            source=opened.source,
+            scope=recorder.gatherer.current,
+            # A writer's lock belongs to this thread: an import into a session that exists ends here.
+            finish=_Ending(held.pop_all()) if created else _Ending(ExitStack()),
+        )
+
+
+class _Ending:
+    """Leaves the `with` blocks of an import, once, in whatever thread; a second call waits for the first."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+        self._mutex = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._mutex:
+            self._held.close()
+
+
+@contextmanager
+def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Recorder]:
+    """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
+    if not created:
+        with store.writer(name) as session, session.bulk(_QUICK) as (writer, counters):
+            known = store.source_of(name, opened.source) or _source(opened)
+            yield _Recorder(store, name, writer, counters, known, session)
+        return
+    source = _source(opened)
+    first = store.first_commit(
+        name, model=opened.model, source=source, system=opened.system, tools=opened.tools, time=opened.time
+    )
+    with locked(store.lock_path(name)) as lock:
+        if store.has(name):
+            raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
+        if alone:
+            store.clean_up()
+        with store.pack_writer(lock, _QUICK) as writer:
+            recorder = _Recorder(store, name, writer, Counters(), source)
+            commit = writer.commit(first)
+            recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
+            recorder.began = commit, first.after
+            yield recorder
+
+
+def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
+    """The first `Opened` and the events behind it, once it is certain that there is something to record."""
+    opened: Opened | None = None
+    for event in stream:
+        match event:
+            case Opened():
+                opened = event if opened is None else _known(opened, event)
+            case Warned():
+                warnings.append(event)
+            case _:
+                if opened is None:
+                    raise BadInput("the recording begins without saying what it is")
+
+                def rest(first: Event = event) -> Iterator[Event]:
+                    yield first
+                    yield from stream
+
+                return opened, rest()
+    raise BadInput("there is no message in it", hint="is it the right file, and the right --format?")
+
+
+def _named(store: Store, opened: Opened) -> Opened:
+    """The name proposed for a session may be what a person typed first."""
+    redactor = store.redaction.of(opened.name)
+    return msgspec.structs.replace(opened, name=redactor.name(opened.name)) if redactor else opened
+
+
+def _known(old: Opened, new: Opened) -> Opened:
+    """`old` with what `new` knows and it does not, and the newest title, model and list of what is missing."""
+    newest = {name: getattr(new, name) or getattr(old, name) for name in ("model", "title", "missing")}
+    first = {
+        name: getattr(old, name) or getattr(new, name)
+        for name in ("source", "name", "cwd", "branch", "time", "agent", "system", "tools")
+    }
+    return msgspec.structs.replace(old, **newest, **first, grows=old.grows or new.grows)
+
+
+def _source(opened: Opened) -> Source:
+    return Source(
+        format=opened.format,
+        id=opened.source,
+        title=opened.title,
+        agent=opened.agent,
+        cwd=opened.cwd,
+        branch=opened.branch,
+        started=opened.time,
+        missing=opened.missing,
+    )
+
+
+def _free(wish: str, taken: set[str]) -> str:
+    """`wish` as a valid name, with a number behind it where it is taken."""
+    name = names.slug(wish)
+    lower = {other.lower() for other in taken}
+    number = 2
+    free = name
+    while free.lower() in lower:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A scope while commits are made on it. `parent` is what its next commit builds on."""
+
+    ledger: Ledger
+    numbering: Numbering
+    parent: str
+    before: Ledger | None
+    covers: str = ""  # of the journal, as the tip in the store says
+    epochs: list[Ledger] = field(default_factory=list)  # as it stood before each compaction
+
+
+@dataclass(slots=True)
+class _Recorder:
+    store: Store
+    name: str
+    writer: PackWriter
+    counters: Counters  # the session's newest block and group
+    done: Source  # how far earlier imports came
+    session: Writer | None = None  # as it stood before; None where it is new
+    source: Source = field(init=False)
+    gatherer: Gatherer = field(default_factory=Gatherer)
+    scopes: dict[str, _Scope] = field(default_factory=dict)
+    began: tuple[str, Ledger] | None = None  # the commit that a new session begins with, and its ledger
+    # unit → its commit, the scope's counters there, and how many compactions the scope had had
+    made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
+    units: int = 0  # new ones
+    model: str = ""
+    blocks: int = 0
+    redactor: Redactor | None = None  # None where all bytes are kept as they come
+    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that was told late
+
+    def __post_init__(self) -> None:
+        self.source = self.done
+
+    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
+        end = 0
+        finals = list(self.source.finals)
+        self.model = opened.model
+        for event in map(self._beside, events):
+            match event:
+                case Opened():
+                    if event.system and not opened.system:
+                        self.files = request_files(event.system, None)
+                    opened = _known(opened, event)
+                    self._knows(opened)
+                case Warned():
+                    warnings.append(event)
+                case Said() | Closed() | Compacted() | Forked():
+                    while finals and event.end > finals[0]:
+                        finals.pop(0)
+                        self._commit_all(self.gatherer.finish())
+                    self._commit_all(self.gatherer.feed(event))
+                    end = event.end
+        # The past finals at the very end of a file that has not grown since.
+        if finals and end >= finals[-1]:
+            self._commit_all(self.gatherer.finish())
+        waiting = self.gatherer.rest()
+        if final and waiting:
+            self.source = msgspec.structs.replace(self.source, finals=(*self.source.finals, end))
+            self._commit_all(self.gatherer.finish())
+            waiting = 0
+        if self.gatherer.number < self.done.units:
+            held = f"{self.gatherer.number} steps of {self.done.units}"
+            warnings.append(Warned(text=f"the file holds less than was imported before: {held}"))
+        return Recorded(
+            session=self.name,
+            created=False,
+            units=self.units,
+            blocks=self.blocks,
+            waiting=waiting,
+            scopes=tuple(self.scopes),
+            warnings=warnings,
+        )
+
+    def _beside(self, event: Event) -> Event:
+        """The event, redacted where it is no part of a unit: those are once they are known to be new."""
+        return self.redactor.event(event) if self.redactor and isinstance(event, (Opened, Warned)) else event
+
+    def _knows(self, opened: Opened) -> None:
+        self.model = opened.model or self.model
+        self.source = msgspec.structs.replace(
+            self.source,
+            title=opened.title or self.source.title,
+            branch=self.source.branch or opened.branch,
+            cwd=self.source.cwd or opened.cwd,
+            agent=self.source.agent or opened.agent,
+            missing=opened.missing or self.source.missing,
+        )
+
+    def _commit_all(self, units: Iterable[Unit]) -> None:
+        """Commits the units that are new.
+
+        Which those are is asked of each scope: refs move one after another, so that a crash can leave a scope behind
+        the others.
+        """
+        for gathered in units:
+            number = self.gatherer.number
+            unit = _placed(gathered, self.redactor) if self.redactor else gathered
+            if number == self.done.units and unit.end != self.done.offset:
+                raise Refused(
+                    f"the file is not the one that was imported: what ended at byte {self.done.offset} "
+                    f"ends at byte {unit.end} now",
+                    hint="it was edited since; import it under another name with --as-new",
+                )
+            if number <= self._done(unit.scope):
+                model = _told_model(unit)
+                self.model = (self.redactor.name(model) if self.redactor else model) or self.model
+                continue
+            self.units += 1
+            self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
+            # Here, before anything has a number or is given to git: what is secret never comes further.
+            match _redacted(unit, self.redactor) if self.redactor else unit:
+                case Step() as step:
+                    self._step(step, number)
+                case Compaction() as compaction:
+                    self._compaction(compaction, number)
+                case Fork() as fork:
+                    self._fork(fork, number)
+
+    def _done(self, scope: str) -> int:
+        """The newest unit of this recording that the scope in the store has."""
+        if self.session is None or scope not in self.session.scopes():
+            return 0
+        source = self.session.ledger(scope).meta.source
+        return source.units if source and source.id == self.source.id else 0
+
+    def _step(self, unit: Step, number: int) -> None:
+        scope = self._scope(unit.scope, unit.parent, unit.task)
+        numbering = self._numbered(scope)
+        entries = [entry for said in unit.messages for entry in numbering.add(said)]
+        rows = [row for entry in entries for row in entry.rows]
+        bodies = tuple(body for entry in entries for body in entry.bodies)
+        usage = [entry.usage for entry in entries if entry.usage]
+        times = [entry.time for entry in entries if entry.time]
+        model = _told_model(unit)
+        self.model = model or self.model
+        trailers = {
+            "Ctxvc-Op": "step",
+            "Ctxvc-Actor": "agent",
+            "Ctxvc-Model": model,
+            **usage_trailers(usage[-1] if usage else {}),
+        }
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            scope.ledger.with_rows(rows),
+            step_subject(numbering.step, len(rows), sum(row.bytes for row in rows)),
+            trailers,
+            bodies=bodies,
+            actor="agent",
+            time=times[-1] if times else "",
+        )
+
+    def _compaction(self, unit: Compaction, number: int) -> None:
+        """What left becomes a group whose stub is the recorded summary, where the host put it; nothing of ours."""
+        scope, event = self._scope(unit.scope), unit.event
+        scope.epochs.append(scope.ledger)
+        gone, before = _leaving(scope.ledger, event.kept, event.before)
+        numbering = self._numbered(scope)
+        placed = [numbering.aside(said) for said in event.summary]
+        summary = [row for rows, _ in placed for row in rows]
+        bodies: tuple[Body, ...] = tuple(body for _, each in placed for body in each)
+        ledger = scope.ledger.with_rows(summary)
+        subject = f"compaction by the host: {len(gone)} blocks left"
+        if gone:
+            self.counters = msgspec.structs.replace(self.counters, group=self.counters.group + 1)
+            group = _host_group(scope.ledger, f"G{self.counters.group}", gone, summary, before)
+            nested = [
+                msgspec.structs.replace(scope.ledger.groups[member], group=group.id)
+                for member in group.members
+                if member.startswith("G")
+            ]
+            left = [
+                msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
+                for row in gone
+            ]
+            ledger = ledger.with_rows(left).with_groups([group, *nested])
+            subject += f" as {group.id}"
+        detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
+        trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
+        self._commit(unit.scope, scope, number, ledger, subject, trailers, bodies=bodies, actor="host", time=event.time)
+
+    def _fork(self, unit: Fork, number: int) -> None:
+        parent, ledger = self._at(unit.origin, unit.unit)
+        meta = msgspec.structs.replace(ledger.meta, scope=unit.scope, parent=unit.origin)
+        scope = _Scope(ledger=ledger.with_meta(meta), numbering=Numbering.of(ledger, 0), parent=parent, before=ledger)
+        self.scopes[unit.scope] = scope
+        trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}
+        subject = f"scope {unit.scope} from {unit.origin}, step {ledger.meta.counters.step}"
+        self._commit(unit.scope, scope, number, scope.ledger, subject, trailers, actor="host", time=unit.time)
+
+    def _commit(
+        self,
+        name: str,
+        scope: _Scope,
+        number: int,
+        ledger: Ledger,
+        subject: str,
+        trailers: Mapping[str, str],
+        *,
+        actor: str,
+        time: str,
+        bodies: tuple[Body, ...] = (),
+    ) -> None:
+        self.counters = msgspec.structs.replace(self.counters, block=max(self.counters.block, scope.numbering.block))
+        meta = msgspec.structs.replace(
+            ledger.meta,
+            counters=msgspec.structs.replace(scope.numbering.counters(self.counters.group), block=self.counters.block),
+            model=self.model or ledger.meta.model,
+            source=self.source,
+        )
+        ledger = ledger.with_meta(meta)
+        now = self.store.now()
+        commit = Commit(
+            ref=ref_of(self.name, name),
+            before=scope.before,
+            after=ledger,
+            bodies=bodies,
+            files=self.files,
+            message=message(subject, {**trailers, "Ctxvc-Seq": scope.covers}),
+            actor=actor,
+            time=epoch(time, now),
+            now=now,
+            parent=scope.parent,
+        )
+        scope.parent = self.writer.commit(commit)
+        self.files = ()
+        scope.ledger = scope.before = ledger
+        self.blocks += sum(not suffix for _, suffix, _ in bodies)
+        self.made[number] = (scope.parent, meta.counters, len(scope.epochs))
+
+    def _numbered(self, scope: _Scope) -> Numbering:
+        scope.numbering.block = self.counters.block
+        return scope.numbering
+
+    def _scope(self, name: str, parent: str = "", task: str = "") -> _Scope:
+        """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
+        if name not in self.scopes:
+            if self.session and name in self.session.scopes():
+                ledger, tip = self.session.ledger(name), self.session.tip(name)
+                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
+            elif name == "main":
+                self.scopes[name] = self._main_again()
+            else:
+                self.scopes[name] = self._sub_agent(name, parent, task)
+        return self.scopes[name]
+
+    def _main_again(self) -> _Scope:
+        """Scope `main` as the session began, where a killed import has moved the ref of another scope only."""
+        first, ledger = self._beginning()
+        return _Scope(ledger, Numbering.of(ledger, 0), first, ledger)
+
+    def _beginning(self) -> tuple[str, Ledger]:
+        """The commit that the session began with, and its ledger."""
+        if self.began is None:
+            tip = next(iter(self.store.tips(self.name).values()))
+            *_, first = self.store.first_parents(tip)
+            self.began = first, self.store.reader.ledger(first)
+        return self.began
+
+    def _sub_agent(self, name: str, parent: str, task: str) -> _Scope:
+        """A scope that begins empty, on top of what its parent had reached."""
+        origin = self._scope(parent)
+        empty = Ledger(
+            meta=Meta(
+                format=fmt.FORMAT, session=self.name, scope=name, parent=parent, model=self.model, source=self.source
+            )
+        )
+        now = self.store.now()
+        trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host", "Ctxvc-Task": task}
+        commit = self.writer.commit(
+            Commit(
+                ref=ref_of(self.name, name),
+                before=origin.before,
+                after=empty,
+                message=message(f"scope {name}", trailers),
+                actor="host",
+                time=epoch(self.source.started, now),
+                now=now,
+                without=("request",),
+                parent=origin.parent,
+            )
+        )
+        return _Scope(empty, Numbering(block=0), commit, empty)
+
+    def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
+        """The commit of a unit, and its ledger. Before the first unit, of whatever scope, there is the session's."""
+        if unit == 0:
+            return self._beginning()
+        if unit in self.made:
+            commit, counters, epoch_number = self.made[unit]
+            held = self.scopes[scope]
+            ledger = held.epochs[epoch_number] if epoch_number < len(held.epochs) else held.ledger
+            return commit, _as_of(ledger, counters)
+        # Made by an earlier import: the commit whose ctxvc.json counts as many units.
+        for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
+            source = self.store.reader.meta(commit).source
+            if source is None or source.units <= unit:
+                return commit, self.store.reader.ledger(commit)
+        raise BadInput(f"unit {unit} of scope {scope} is in no commit")
+
+
+def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
+    """`ledger` without the rows that came later; between two compactions rows are only ever added."""
+    segments = {
+        key: rows
+        for key, held in ledger.segments.items()
+        if (rows := tuple(row for row in held if row.number <= counters.block))
+    }
+    meta = msgspec.structs.replace(ledger.meta, counters=counters)
+    return Ledger(meta=meta, segments=segments, groups=ledger.groups)
+
+
+def _leaving(ledger: Ledger, kept: frozenset[str], before: str) -> tuple[list[Row], str]:
+    """The rows in the prompt that are not of a kept message, and the first row of the message `before`."""
+    gone: list[Row] = []
+    stays: set[int] = set()
+    place = ""
+    for row in ledger.rows():
+        key = row.extra.get("ctxvc", {}).get("key", "")
+        if key and key in kept:
+            stays.add(row.msg)
+        if key and key == before:
+            place = row.id
+        if row.present and row.msg not in stays:
+            gone.append(row)
+    return gone, place
+
+
+def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], before: str) -> Group:
+    """The group of what left; groups that stood in the prompt before are members of it as they are."""
+    outer = [group.id for group in ledger.groups.values() if not group.group]
+    level = 1 + max((ledger.groups[group].level for group in outer), default=0)
+    return Group(
+        id=name,
+        members=(*outer, *(row.id for row in gone)),
+        level=level,
+        label=f"{len(gone)} blocks, compacted by the host",
+        summary=tuple(row.id for row in summary),
+        before=before,
+        removed_by="host",
+    )
+
+
+def _placed(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit, without secrets in the names that say where it belongs: of scopes, and of a sub-agent's call."""
+    said = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
+    clean = {name: redactor.name(value) for name, value in said.items()}
+    return unit if clean == said else msgspec.structs.replace(unit, **clean)
+
+
+def _redacted(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit without its secrets. That is no other unit than redacted events make: what is gathered into which is
+    told by names, roles and calls, which stay as they are."""
+    match unit:
+        case Step():
+            return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
+        case Compaction():
+            event = redactor.event(unit.event)
+            assert isinstance(event, Compacted)
+            return msgspec.structs.replace(unit, event=event)
+    return unit
+
+
+def _told_model(unit: Unit) -> str:
+    """The model of a step's reply; empty for another unit."""
+    told = unit.messages if isinstance(unit, Step) else ()
+    return next((said.model for said in reversed(told) if said.model), "")

@@ -1,0 +1,231 @@
+"""Journal → commits: which records become which commit, and what its message says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import is_
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Body
+from ctxvc.errors import Damaged
+from ctxvc.store.log.journal import Change, reference
+
+_LONGEST = 2000  # characters of a subject or a trailer
+_SEQ = re.compile(r"(\S+)/(\d+)")
+_META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A change of one scope that is acknowledged and in no commit yet."""
+
+    seq: int
+    change: Change
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit to be made: the ledgers before and after it, the bodies that are new with it, its message.
+
+    `seq` is the newest change that it covers. `origin` (of a scope's first) and `merge` are as in `Change`; in what
+    `plan_all` gives, references among the commits that it plans are `:n`.
+    """
+
+    scope: str
+    before: Ledger
+    after: Ledger
+    bodies: tuple[Body, ...]
+    message: str
+    actor: str
+    time: str
+    written: int
+    seq: int
+    origin: str = ""
+    merge: str = ""
+
+
+def apply(ledger: Ledger, change: Change) -> Ledger:
+    """The ledger after `change`."""
+    if change.inherit is not None:
+        ledger = _inherited(ledger, frozenset(change.inherit))
+    meta = _with_fields(ledger.meta, change.meta) if change.meta else ledger.meta
+    meta = msgspec.structs.replace(meta, counters=_newest(meta.counters, change.counters))
+    return ledger.with_rows(change.rows).with_groups(change.groups).with_meta(meta)
+
+
+def plan_all(
+    scopes: Mapping[str, tuple[Ledger, Sequence[Pending]]], journal: str, committed: Callable[[str, int], str]
+) -> tuple[list[Planned], dict[str, list[Pending]]]:
+    """The commits that a session's scopes are due, each behind those that it needs, and what stays of each scope.
+
+    A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
+    the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
+    """
+    planned: list[Planned] = []
+    rest: dict[str, list[Pending]] = {}
+    for scope, (ledger, pending) in scopes.items():
+        found, rest[scope] = plan(ledger, pending, journal)
+        planned += found
+    planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
+
+    def place(origin: str, before: Sequence[Planned]) -> str:
+        scope, seq = reference(origin)
+        if not scope:
+            return origin
+        if commit := committed(scope, seq):
+            return commit
+        due = [(item.seq, n) for n, item in enumerate(before, 1) if item.scope == scope and item.seq >= seq]
+        if not due:
+            raise Damaged(f"the journal refers to {origin!r}, which no commit has", hint="run `ctxvc verify`")
+        return f":{max(n for number, n in due if number == due[0][0])}"
+
+    return [
+        msgspec.structs.replace(item, origin=place(item.origin, planned[:at]), merge=place(item.merge, planned[:at]))
+        if item.origin or item.merge
+        else item
+        for at, item in enumerate(planned)
+    ], rest
+
+
+def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[list[Planned], list[Pending]]:
+    """The commits that `pending` makes on top of `committed`, and what stays: the open step and verbs made meanwhile.
+
+    A step is one commit, with all its records; a verb is one, after the step that was open when it was made.
+    """
+    planned: list[Planned] = []
+    step: list[Pending] = []
+    deferred: list[Pending] = []
+    newest = 0
+
+    def emit(part: Sequence[Pending]) -> None:
+        nonlocal committed, newest
+        before = committed
+        for item in part:
+            committed = apply(committed, item.change)
+            newest = max(newest, item.seq)
+        planned.append(_planned(part, before, committed, journal, newest))
+
+    for item in pending:
+        if item.change.op != "step":
+            deferred.append(item)
+        else:
+            step.append(item)
+            if not item.change.done:
+                continue
+            emit(step)
+        if not step or step[-1].change.done:
+            for verb in deferred:
+                emit([verb])
+            step, deferred = [], []
+    return planned, sorted([*step, *deferred], key=lambda item: item.seq)
+
+
+def covered(message: str, journal: str) -> int:
+    """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
+    found = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
+    return int(found.group(2)) if found and found.group(1) == journal else 0
+
+
+def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
+    """A commit message whose last paragraph is git trailers; without a character that moves a cursor.
+
+    Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
+    """
+    lines = [f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST))]
+    parts = (display.one_line(subject, _LONGEST), display.visible_controls(body), "\n".join(lines))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def trailers_of(told: str) -> dict[str, str]:
+    """The trailers of a commit message of ours."""
+    last = told.rstrip("\n").rsplit("\n\n", 1)[-1]
+    pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
+    return dict(pairs)
+
+
+def step_subject(step: int, blocks: int, size: int) -> str:
+    """`step 12: 3 blocks, 6.1 kB`."""
+    return f"step {step}: {blocks} block{'' if blocks == 1 else 's'}, {display.human_bytes(size)}"
+
+
+def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
+    """What the provider says that a call used, as a trailer; none where nothing is known."""
+    words = [f"{name}={count}" for name, count in usage.items()]
+    return {"Ctxvc-Usage": " ".join(words)} if words else {}
+
+
+def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: str, seq: int) -> Planned:
+    first, last = items[0].change, items[-1].change
+    rows = [row for item in items for row in item.change.rows]
+    subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
+    trailers = {"Ctxvc-Op": last.op, "Ctxvc-Actor": last.actor, "Ctxvc-Seq": f"{journal}/{seq}"}
+    if last.op == "step":
+        models = [item.change.meta["model"] for item in items if "model" in item.change.meta]
+        trailers["Ctxvc-Model"] = models[-1] if models else ""
+    for item in items:
+        trailers.update(item.change.trailers)
+    return Planned(
+        scope=first.scope,
+        before=before,
+        after=after,
+        bodies=tuple(body for item in items for body in item.change.bodies),
+        message=message(subject, trailers, last.text),
+        actor=last.actor,
+        time=last.time,
+        written=last.written,
+        seq=seq,
+        origin=first.origin,
+        merge=last.merge,
+    )
+
+
+def _newest(left: Counters, right: Counters) -> Counters:
+    return Counters(
+        block=max(left.block, right.block),
+        group=max(left.group, right.group),
+        msg=max(left.msg, right.msg),
+        step=max(left.step, right.step),
+        turn=max(left.turn, right.turn),
+    )
+
+
+def _with_fields(meta: Meta, fields: Mapping[str, object]) -> Meta:
+    """`meta` with these fields, of the types that they have in it whichever way they came."""
+    known = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
+    return msgspec.structs.replace(meta, **known)
+
+
+def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
+    """The part of `ledger` that a new scope inherits; a group only as a whole, with its summary."""
+    whole = {name for name, group in ledger.groups.items() if kept.issuperset(group.summary)}
+    while broken := {name for name in whole if not all(m in kept or m in whole for m in ledger.groups[name].members)}:
+        whole -= broken
+    groups = {
+        name: msgspec.structs.replace(
+            group,
+            group=group.group if group.group in whole else "",
+            before=group.before if group.before in kept else "",
+        )
+        for name, group in ledger.groups.items()
+        if name in whole
+    }
+    segments = {
+        key: rows
+        for key, held in ledger.segments.items()
+        if (rows := _same(held, tuple(_alone(row, groups) for row in held if row.id in kept)))
+    }
+    return Ledger(meta=ledger.meta, segments=segments, groups=groups)
+
+
+def _same(held: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """`held` itself where `rows` are all of it: a segment is told by identity to be another."""
+    return held if len(held) == len(rows) and all(map(is_, held, rows)) else rows
+
+
+def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
+    """`row` as it stands where its group was not inherited."""
+    if not row.group or row.group in groups:
+        return row
+    return msgspec.structs.replace(row, group="", level=min(row.level, 1))

@@ -1,0 +1,153 @@
+"""What damage in a journal costs: the numbers that it may have used, and parts of the records behind it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.store.log.journal import FRAME_SIZE, Change, Damage, Record
+
+#: Numbers that stay used for a record that tells none, or a few more where it was long enough to hold them.
+SPARE = 64
+# What each takes of a record at the very least, in bytes.
+_ROW = 128
+_CHANGE = 48
+_GROUP = 16
+
+#: Of a block or group, in characters.
+_LONGEST_NAME = 13
+
+_decoder = msgspec.msgpack.Decoder(Record)
+_BLOCK = re.compile(rb"[\xa2-\xaf]B([1-9][0-9]{0,11})(?![0-9])")
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """The newest numbers of a journal: of its changes, and of the session's blocks and groups."""
+
+    seq: int
+    block: int
+    group: int
+
+
+def record_of(damage: Damage) -> Record | None:
+    """The record, where its payload can still be decoded. What it says is not certain."""
+    try:
+        return _decoder.decode(damage.data[FRAME_SIZE:])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def numbers_after(damage: Damage, before: Numbers) -> Numbers:
+    """The newest numbers that may have been given out with a damaged record. None of them is given out again."""
+    spare = Numbers(
+        before.seq + _spare(damage, _CHANGE),
+        before.block + _spare(damage, _ROW),
+        before.group + _spare(damage, _GROUP),
+    )
+    record = record_of(damage)
+    if record is None:
+        return msgspec.structs.replace(spare, seq=damage.seq or spare.seq)
+    # A flipped bit can make any of these another number, but not all of them, and none that the record has no room for.
+    blocks = [change.counters.block for change in record.changes]
+    blocks += [_number(row.id) for row in _rows(record)]
+    blocks += [int(found[1]) for found in _BLOCK.finditer(damage.data)]
+    groups = [change.counters.group for change in record.changes]
+    groups += [_number(group.id) for change in record.changes for group in change.groups]
+    return Numbers(
+        damage.seq or before.seq + max(1, len(record.changes)),
+        _newest(blocks, before.block, spare.block),
+        _newest(groups, before.group, spare.group),
+    )
+
+
+def described(damage: Damage) -> str:
+    """What a damaged record held, as far as it tells: `B5-B7 of scope main`; empty where it tells nothing."""
+    record = record_of(damage)
+    if record is None:
+        return ""
+    parts = []
+    for change in record.changes:
+        ids = [row.id for row in change.rows]
+        span = f"{ids[0]}-{ids[-1]}" if len(ids) > 1 else "".join(ids)
+        parts.append(f"{span or change.op} of scope {change.scope}")
+    return display.one_line(", ".join(parts), 200)
+
+
+def mended(change: Change, before: Ledger) -> Change:
+    """What is left of a change that was made on top of what is lost now; `before` is its scope without that.
+
+    Nothing in it names a block or group that is not there, and no row is without its body. It no longer says what was
+    sent to a model, since that cannot be rendered any more.
+    """
+    bodies = {block for block, suffix, _ in change.bodies if not suffix}
+
+    def is_there(block: str) -> bool:
+        return block in bodies or (_number(block) > 0 and block.startswith("B") and before.get(block) is not None)
+
+    groups = {group.id: group for group in _groups(change, before, is_there)}
+    standing = {**before.groups, **groups}
+    standing = {name: group for name, group in standing.items() if group.members}
+    return msgspec.structs.replace(
+        change,
+        rows=tuple(_mended_rows(change, before, standing, is_there)),
+        groups=tuple(groups.values()),
+        trailers={name: value for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
+    )
+
+
+def _groups(change: Change, before: Ledger, is_there: Callable[[str], bool]) -> Iterator[Group]:
+    there = {*before.groups, *(group.id for group in change.groups if group.members)}
+    while True:
+        whole = {
+            group.id
+            for group in change.groups
+            if any(member in there or is_there(member) for member in group.members) or not group.members
+        }
+        lost = {group.id for group in change.groups} - whole - before.groups.keys()
+        if not lost & there:
+            break
+        there -= lost
+    for group in change.groups:
+        if group.id in whole or group.id in before.groups:
+            yield msgspec.structs.replace(
+                group,
+                members=tuple(member for member in group.members if member in there or is_there(member)),
+                summary=tuple(block for block in group.summary if is_there(block)),
+                before=group.before if group.before and is_there(group.before) else "",
+                group=group.group if group.group in there else "",
+            )
+
+
+def _mended_rows(
+    change: Change, before: Ledger, groups: dict[str, Group], is_there: Callable[[str], bool]
+) -> Iterator[Row]:
+    for row in change.rows:
+        if not is_there(row.id):
+            continue
+        if row.group and row.group not in groups:
+            if before.get(row.id) is not None:
+                continue  # it stays as it was: the group that took it in is lost
+            row = msgspec.structs.replace(row, group="", level=min(row.level, 1))  # noqa: PLW2901
+        yield msgspec.structs.replace(row, parent="") if row.parent and not is_there(row.parent) else row
+
+
+def _rows(record: Record) -> Iterator[Row]:
+    return (row for change in record.changes for row in change.rows)
+
+
+def _number(name: str) -> int:
+    return int(name[1:]) if len(name) <= _LONGEST_NAME and name[1:].isdecimal() and name.isascii() else 0
+
+
+def _spare(damage: Damage, least: int) -> int:
+    return max(SPARE, len(damage.data) // least)
+
+
+def _newest(numbers: list[int], before: int, limit: int) -> int:
+    """The largest of the numbers that can be true; all are false where none is, and then any could be."""
+    likely = [number for number in numbers if before <= number <= limit]
+    return max(likely) if likely else limit

@@ -1,0 +1,436 @@
+"""The journal of a session: what was acknowledged and is not yet in a pack. One file, appended to under a lock.
+
+A frame is `magic, length, sequence number, checksum of the payload, checksum of these four`, then the payload
+(MessagePack). The first frame (number 0) is the head. docs/format.md has the bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Counters, Group, Row, Source
+from ctxvc.core.ledger.numbering import Body
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
+from ctxvc.store import contained, files
+from ctxvc.store import format as fmt
+
+MAGIC = b"CXJ1"
+_FRAME = struct.Struct("<4sIQI")
+_CRC = struct.Struct("<I")
+FRAME_SIZE = _FRAME.size + _CRC.size
+#: What a disk writes whole or not at all, in bytes.
+SECTOR = 512
+_LONGEST_HEAD = 128
+#: More pieces of one journal are not told apart: to look for the end of each takes time.
+_MOST_DAMAGE = 100
+FORMAT = 1
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """`base` is the newest record by the last flush; `block` and `group` are the session's last numbers by then.
+
+    `moving` says that refs may be moving without records: whoever reads this looks at them again every time.
+    """
+
+    format: int
+    journal: str
+    base: int
+    block: int
+    group: int
+    moving: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What one operation does to one scope: rows and groups as they are after it, never how to compute them.
+
+    `step` is the step that appended rows belong to (0 for a verb), `done` that it is complete with them. `meta` sets
+    fields of `ctxvc.json`; counters only ever grow. A new scope names what it starts from as `origin`, and the blocks
+    that it `inherit`s from there (None: all). `merge` is a second parent. Both are full ids of commits, or `SCOPE/n`
+    for the commit by which that scope has this journal's change n, which need not be there yet (`reference`).
+
+    `text` is the commit's own, between subject and trailers. `written` is when this was acknowledged, in seconds since
+    1970: so the commit is the same one whenever, and however often, it is made.
+    """
+
+    scope: str
+    op: str
+    actor: str
+    counters: Counters
+    time: str = ""
+    step: int = 0
+    done: bool = False
+    rows: tuple[Row, ...] = ()
+    bodies: tuple[Body, ...] = ()
+    groups: tuple[Group, ...] = ()
+    meta: dict[str, Any] = {}
+    subject: str = ""
+    trailers: dict[str, str] = {}
+    origin: str = ""
+    inherit: tuple[str, ...] | None = None
+    merge: str = ""
+    text: str = ""
+    written: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One operation: its changes, and the scope that HEAD moves to afterwards (empty: stays).
+
+    The record has the number of its last change; the others have those before it.
+    """
+
+    changes: tuple[Change, ...]
+    head: str = ""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    seq: int
+    start: int
+    end: int
+    payload: bytes
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Bytes that stand where records were, and are none any more. `seq` is 0 where their own header is hit too."""
+
+    start: int
+    data: bytes
+    seq: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """What is no whole frame: `size` bytes that a crash left at the end, and `damage` anywhere.
+
+    Reading goes on at `start`: behind the last whole frame.
+    """
+
+    start: int
+    size: int
+    damage: tuple[Damage, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(Record)
+_head_decoder = msgspec.msgpack.Decoder(Head)
+
+
+def reference(origin: str) -> tuple[str, int]:
+    """Scope and change number of a reference to what a change made; ("", 0) for the id of a commit.
+
+    Raises: Damaged where it is neither.
+    """
+    scope, slash, number = origin.rpartition("/")
+    if not slash:
+        return "", 0
+    if not (number.isascii() and number.isdigit()):
+        raise Damaged(f"a journal refers to {origin[:100]!r}, which is no change of it", hint="run `ctxvc verify`")
+    return scope, int(number)
+
+
+def encode_head(head: Head) -> bytes:
+    return frame(0, _encoder.encode(head))
+
+
+def encode_record(seq: int, record: Record) -> bytes:
+    """The frame of a record. Raises: BadInput where a value in it has no bytes, as half a character has none."""
+    try:
+        return frame(seq, _encoder.encode(_plain(record)))
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
+        raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or give it as text") from error
+
+
+def _plain(record: Record) -> Record:
+    """The record with what is left out of rows and groups, so that it has the same bytes on every Python."""
+    changes = [
+        msgspec.structs.replace(
+            change,
+            rows=tuple(fmt.plain_rows(change.rows)),
+            groups=tuple(map(fmt.plain, change.groups)),
+            meta={name: fmt.plain(held) if isinstance(held, Source) else held for name, held in change.meta.items()},
+        )
+        for change in record.changes
+    ]
+    return msgspec.structs.replace(record, changes=tuple(changes))
+
+
+def frame(seq: int, payload: bytes) -> bytes:
+    fields = _FRAME.pack(MAGIC, len(payload), seq, zlib.crc32(payload))
+    return b"".join((fields, _CRC.pack(zlib.crc32(fields)), payload))
+
+
+def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
+    """The frames of a journal, and what else stands in it, with their places in the file.
+
+    `data` are its bytes from `base` on, where a frame begins. docs/format.md tells a torn tail from damage.
+    """
+    frames: list[Frame] = []
+    damage: list[Damage] = []
+    at = last = 0
+    while at < len(data):
+        whole = _frame_at(data, at)
+        if whole is not None:
+            at = last = whole.end
+            frames.append(Frame(whole.seq, whole.start + base, whole.end + base, whole.payload) if base else whole)
+        elif _is_torn(data, at, base):
+            break
+        else:
+            most = len(damage) + 1 == _MOST_DAMAGE
+            end = len(data) if most else _resumption(data, at, frames[-1].seq if frames else 0)
+            fields = _fields(data, at)
+            damage.append(Damage(at + base, data[at:end], fields[1] if fields else 0))
+            at = end
+    return frames, Tail(last + base, len(data) - at, tuple(damage))
+
+
+def _is_torn(data: bytes, at: int, base: int) -> bool:
+    """Whether what stands from `at` to the end is what a crash leaves of a record that was never acknowledged.
+
+    That is the beginning of a frame, cut short, or one of which the file system never wrote the last sectors: zeros
+    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that. A header that was
+    written and is wrong is damage, whatever stands behind it: there may be whole records before the zeros.
+    """
+    size = len(data) - at
+    fields = _fields(data, at)
+    if fields is not None and size != FRAME_SIZE + fields[0]:
+        return size < FRAME_SIZE + fields[0]  # what has something behind it was whole once
+    if size < FRAME_SIZE and data[at : at + len(MAGIC)] == MAGIC[:size]:
+        return True
+    zeros = len(data.rstrip(b"\0"))
+    boundary = -(-(zeros + base) // SECTOR) * SECTOR - base
+    return zeros <= at or boundary < (len(data) if fields else min(at + FRAME_SIZE, len(data)))
+
+
+def _resumption(data: bytes, at: int, seq: int) -> int:
+    """Where the damage that begins at `at` ends: at a frame, or at the end of the data.
+
+    A payload may quote a journal, and no frame in it must ever be taken for one of this journal. So a length that a
+    header's own checksum proves is believed; else what is left of the header must agree with what follows; else
+    everything from there to the end must be frames.
+    """
+    if fields := _fields(data, at):
+        return at + FRAME_SIZE + fields[0]
+    places = [place for place in _places(data, at + 1) if _fields(data, place)[1] > seq]  # type: ignore[index]
+    if len(data) - at > FRAME_SIZE:
+        _, length, _, checksum = _FRAME.unpack_from(data, at)
+        done, sum_so_far = at + FRAME_SIZE, 0
+        for place in (*places, len(data)):
+            if place > done:
+                done, sum_so_far = place, zlib.crc32(data[done:place], sum_so_far)
+                if checksum == sum_so_far or length == place - at - FRAME_SIZE:
+                    return place
+    return _unbroken(data, places)
+
+
+def _places(data: bytes, at: int) -> Iterator[int]:
+    """Where the header of a frame stands whole, from `at` on."""
+    while (at := data.find(MAGIC, at)) != -1:
+        if _fields(data, at):
+            yield at
+        at += 1
+
+
+def _unbroken(data: bytes, places: Sequence[int]) -> int:
+    """The first of these places from which one frame follows another up to the end; the end where none is."""
+    reaching, work = [len(data)], 0
+    ends = set(reaching)
+    for place in reversed(places):
+        length = _fields(data, place)[0]  # type: ignore[index]
+        if place + FRAME_SIZE + length in ends:
+            work += length
+            if work > 16 * len(data):
+                break  # frames within frames: nobody of ours wrote this
+            if _frame_at(data, place):
+                reaching.append(place)
+                ends.add(place)
+    return reaching[-1]
+
+
+def _frame_at(data: bytes, at: int) -> Frame | None:
+    fields = _fields(data, at)
+    if fields is None:
+        return None
+    length, seq, checksum = fields
+    start = at + FRAME_SIZE
+    payload = data[start : start + length]
+    if len(payload) < length or zlib.crc32(payload) != checksum:
+        return None
+    return Frame(seq, at, start + length, payload)
+
+
+def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
+    """Length, number and checksum, where the head of a frame stands whole at `at`."""
+    if len(data) - at < FRAME_SIZE:
+        return None
+    magic, length, seq, checksum = _FRAME.unpack_from(data, at)
+    (own,) = _CRC.unpack_from(data, at + _FRAME.size)
+    if magic != MAGIC or own != zlib.crc32(data[at : at + _FRAME.size]):
+        return None
+    return length, seq, checksum
+
+
+def corrected_head(data: bytes) -> bytes | None:
+    """The head's frame where one flipped bit of it explains all that is wrong; None where it does not.
+
+    Both checksums must be right then: for so short a frame no other bit can be meant.
+    """
+    size = min(len(data), _LONGEST_HEAD)
+    for bit in range(size * 8):
+        trial = bytearray(data[:size])
+        trial[bit // 8] ^= 1 << bit % 8
+        whole = _frame_at(bytes(trial), 0)
+        if whole is not None and whole.seq == 0:
+            return bytes(trial[: whole.end])
+    return None
+
+
+class Journal:
+    """One open journal file. Not locked here: the session's lock is the caller's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reading: int | None = None
+        self._writing: int | None = None
+        self._inode = 0
+        self.size = 0
+
+    def close(self) -> None:
+        """Lets go of the file; the next reading starts anew."""
+        for handle in (self._reading, self._writing):
+            if handle is not None:
+                os.close(handle)
+        self._reading = self._writing = None
+        self._inode = -1
+
+    def moved(self) -> bool:
+        """Whether the file is no longer the one that was read: another in its place, or a shorter one."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return self._inode != 0
+        return found.st_ino != self._inode or found.st_size < self.size
+
+    def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
+        """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
+
+        What is damaged is passed over and stands in the tail.
+        Raises: Damaged where the head cannot be made out; Refused for a newer format.
+        """
+        try:
+            if start == 0:
+                self._hold()
+            assert self._reading is not None
+            with open(self._reading, "rb", buffering=0, closefd=False) as stream:
+                stream.seek(start)
+                data = stream.readall()
+        except FileNotFoundError:
+            self._inode = self.size = 0
+            return None, [], [], Tail(0, 0)
+        except OSError as error:
+            raise CtxvcError(
+                f"cannot read {self.path}: {error.strerror}", hint="check who owns the store and its permissions"
+            ) from error
+        where = f"journal {self.path.name}"
+        head = None
+        if start == 0 and data:
+            head, frames, tail = _from_the_beginning(data, where)
+        else:
+            frames, tail = parse(data, start)
+        self.size = tail.start
+        return head, [(found.seq, _decode(found, where)) for found in frames], frames, tail
+
+    def append(self, frames: Sequence[bytes]) -> None:
+        """The frames are on the disk when this returns; after an error the file is as it was. Raises: OSError."""
+        handle = self._open()
+        try:
+            files.write_all(handle, b"".join(frames))
+            files.sync(handle)
+        except OSError:
+            # What was not acknowledged must not come back. If even this fails, the next reader cuts the torn tail.
+            try:
+                os.ftruncate(handle, self.size)
+            except OSError:
+                self.close()
+            raise
+        self.size += sum(map(len, frames))
+
+    def cut_tail(self, tail: Tail) -> None:
+        """Removes what a crash left behind the last whole record."""
+        if not tail.size:
+            return
+        handle = self._open()
+        os.ftruncate(handle, self.size)
+        files.sync(handle)
+
+    def rewrite(self, head: Head, frames: Iterable[bytes]) -> None:
+        """The file holds `head` and `frames`, whole and on the disk; before that it holds what it held."""
+        data = b"".join((encode_head(head), *frames))
+        self.close()
+        files.replace(self.path, data)
+        self._hold()
+        self.size = len(data)
+
+    def _hold(self) -> None:
+        """The file is open: as long as it is, the system gives its inode's number to no other, and `moved` can tell."""
+        self.close()
+        self._reading = self._opened(os.O_RDONLY)
+        self._inode = os.fstat(self._reading).st_ino
+
+    def _open(self) -> int:
+        if self._writing is not None and os.fstat(self._writing).st_nlink > 1:
+            os.close(self._writing)
+            self._writing = None
+        if self._writing is None:
+            if contained.detach(self.path.parent, self.path.name):  # from a backup by hard links, which stays as it is
+                self._hold()
+            self._writing = self._opened(os.O_WRONLY | os.O_APPEND)
+        return self._writing
+
+    def _opened(self, flags: int) -> int:
+        return contained.opened(self.path.parent, self.path.name, flags)
+
+
+def raw(found: Frame) -> bytes:
+    """The frame as it stood in the file."""
+    return frame(found.seq, found.payload)
+
+
+def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Frame], Tail]:
+    """The head and the records behind it. A head that is corrected counts as damage of the file all the same."""
+    frames, tail = parse(data)
+    spoilt: tuple[Damage, ...] = ()
+    if not frames or frames[0].start or frames[0].seq:
+        right = corrected_head(data)
+        if right is None:
+            hint = "`ctxvc doctor --repair` sets the file aside, and the session goes on from its commits"
+            raise Damaged(f"{where}: the head cannot be read", hint=hint)
+        spoilt = (Damage(0, data[: len(right)]),)
+        frames, tail = parse(right + data[len(right) :])
+    head = _decode_head(frames[0], where)
+    return head, frames[1:], msgspec.structs.replace(tail, damage=spoilt + tail.damage)
+
+
+def _decode_head(found: Frame, where: str) -> Head:
+    try:
+        head = _head_decoder.decode(found.payload)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: the head makes no sense: {error}") from error
+    if head.format > FORMAT:
+        raise Refused(f"{where} has format {head.format}; this ctxvc reads up to {FORMAT}", hint="update ctxvc")
+    return head
+
+
+def _decode(found: Frame, where: str) -> Record:
+    try:
+        return _record_decoder.decode(found.payload)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{where}: record {found.seq} makes no sense: {error}") from error

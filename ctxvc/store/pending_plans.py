@@ -1,0 +1,212 @@
+"""Plans that wait for their moment, where every process and stock git can see them.
+
+Each session has a history of its own for them, `refs/ctxvc/<session>/plans`: one commit for each plan that comes or
+goes, and in its tree the plans that wait, as JSON. It holds no blocks, and is neither pushed nor cloned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger.ledger import Ledger, Meta
+from ctxvc.core.plan.plan import Plan
+from ctxvc.errors import BadInput, Damaged, NotFound, Refused
+from ctxvc.store.git import program
+from ctxvc.store.git.fast_import import Commit, epoch
+from ctxvc.store.locks import locked
+from ctxvc.store.log.commits import message
+from ctxvc.store.store import Store
+
+FORMAT = 1
+COUNTER = "plans.json"
+FOLDER = "plans"
+
+#: Plans that wait in a session at most, and bytes of one as JSON: every look at the view reads them all.
+MOST = 64
+LARGEST = 1 << 20
+
+_ID = re.compile(r"P[1-9][0-9]{0,11}")
+#: Commits are written as the difference of two ledgers; these have none.
+_NONE = Ledger(meta=Meta(format=0, session="", scope=""))
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, as ISO 8601.
+
+    `id` is `P1`, `P2`, … and never that of another plan of the session. The checksums in its actions tell whether a
+    block is still the one that was meant.
+    """
+
+    id: str
+    scope: str
+    time: str
+    base_commit: str
+    plan: Plan
+
+    @property
+    def number(self) -> int:
+        return int(self.id[1:])
+
+
+class _Counter(msgspec.Struct, frozen=True, kw_only=True):
+    """`last` is the last number that was given out."""
+
+    format: int = FORMAT
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    tip: str = ""
+    last: int = 0
+    plans: tuple[Pending, ...] = ()
+
+
+_counter_decoder = msgspec.json.Decoder(_Counter)
+_plan_decoder = msgspec.json.Decoder(Pending)
+
+
+def plans_ref(session: str) -> str:
+    return f"refs/ctxvc/{session}/plans"
+
+
+def pending(store: Store, session: str) -> tuple[Pending, ...]:
+    """The plans that wait, of all scopes, oldest first. Raises: Damaged."""
+    return _state(store, session).plans
+
+
+def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> Pending:
+    """The plan waits from now on, and is on the disk. One that waits already as it is, is not put a second time.
+
+    Raises: NotFound (no such scope), Refused (too many wait, or it is too big), BadInput, Conflict, Damaged,
+    CtxvcError; in all cases nothing has changed.
+    """
+    if scope not in store.tips(session):
+        raise NotFound(f"no scope {session}/{scope}", hint=f"its scopes: {', '.join(sorted(store.tips(session)))}")
+    if redactor := store.redaction.of(session):
+        plan = msgspec.convert(redactor.value(msgspec.to_builtins(plan)), Plan)
+    with locked(store.lock_path(session)) as lock:
+        state = _state(store, session)
+        for other in state.plans:
+            if (other.scope, other.plan) == (scope, plan):
+                return other
+        if len(state.plans) >= MOST:
+            raise Refused(f"{len(state.plans)} plans of session {session} wait already", hint="commit or drop some")
+        number = state.last + 1
+        new = Pending(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
+        try:
+            data = _json(new)
+        except UnicodeEncodeError as error:
+            raise BadInput("the plan has text that is no Unicode", hint="leave out half of a surrogate pair") from error
+        if len(data) > LARGEST:
+            raise Refused(
+                f"the plan has {len(data):,} bytes, and may have {LARGEST:,}", hint="make several of it, or name groups"
+            )
+        count = len(plan.actions)
+        subject = f"plan {new.id} by {plan.actor}: {count} action{'' if count == 1 else 's'}"
+        files = ((COUNTER, _json(_Counter(last=number))), (_path(new.id), data))
+        words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": plan.actor})
+        _write(store, lock, session, state.tip, words, plan.actor, time, files=files)
+        return new
+
+
+def drop(store: Store, session: str, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
+    """The plans wait no longer, and that is on the disk; gives the ids of those that did.
+
+    `why` is for the history: `stale`, `committed`, … `actor` is who says so; without one, whoever made the first plan.
+    Raises: Conflict, Damaged, CtxvcError; then nothing has changed.
+    """
+    if not pending(store, session):
+        return ()
+    with locked(store.lock_path(session)) as lock:
+        state = _state(store, session)
+        gone = [held for held in state.plans if held.id in ids]
+        if gone:
+            names = tuple(held.id for held in gone)
+            actor = actor or gone[0].plan.actor
+            subject = f"plan{'' if len(gone) == 1 else 's'} {', '.join(names)} dropped: {why}"
+            words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": actor})
+            without = tuple(map(_path, names))
+            _write(store, lock, session, state.tip, words, actor, store.now_iso(), without=without)
+        return tuple(held.id for held in gone)
+
+
+def _path(plan_id: str) -> str:
+    return f"{FOLDER}/{plan_id}.json"
+
+
+def _json(value: Pending | _Counter) -> bytes:
+    """For people and `git diff` too: one key a line."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def _state(store: Store, session: str) -> _State:
+    """What the newest commit says. Raises: Damaged, Refused for a newer format."""
+    ref = plans_ref(session)
+    remove = program.advice(f"--git-dir={store.path}", "update-ref", "-d", ref)
+    hint = f"`{remove}` gives up what is left of the plans; no block is in them"
+    try:
+        if ref not in store.repository.references:
+            return _State()
+        tip = str(store.repository.references[ref].target)
+        root = store.repository[tip].peel(pygit2.Tree)
+        counter = _counter_decoder.decode(_blob(root[COUNTER]))
+        if counter.format > FORMAT:
+            raise Refused(
+                f"the plans of {session} have format {counter.format}; this ctxvc reads {FORMAT}", hint="update ctxvc"
+            )
+        plans = [_read(entry) for entry in (root[FOLDER].peel(pygit2.Tree) if FOLDER in root else ())]
+        if any(held.number > counter.last for held in plans):
+            raise ValueError("one is beyond the counter")
+    except (KeyError, ValueError, RecursionError, msgspec.MsgspecError, pygit2.GitError) as error:
+        raise Damaged(f"{ref}: the pending plans cannot be read: {error}", hint=hint) from error
+    return _State(tip, counter.last, tuple(sorted(plans, key=lambda held: held.number)))
+
+
+def _read(entry: pygit2.Object) -> Pending:
+    """Raises: ValueError, RecursionError, msgspec.MsgspecError."""
+    held = _plan_decoder.decode(_blob(entry))
+    if not _ID.fullmatch(held.id) or entry.name != f"{held.id}.json":
+        raise ValueError(f"{entry.name} is another plan's name")
+    return held
+
+
+def _blob(found: pygit2.Object) -> bytes:
+    """The bytes of a file in a plans tree. Raises: ValueError where it is none, or too big."""
+    if not isinstance(found, pygit2.Blob) or found.size > LARGEST:
+        raise ValueError(f"{found.name} is no plan")
+    return found.data
+
+
+def _write(
+    store: Store,
+    lock: int,
+    session: str,
+    tip: str,
+    words: str,
+    actor: str,
+    time: str,
+    *,
+    files: tuple[tuple[str, bytes], ...] = (),
+    without: tuple[str, ...] = (),
+) -> None:
+    """One commit on top of `tip`; only if that is still the newest one. Raises: Conflict, CtxvcError."""
+    now = store.now()
+    commit = Commit(
+        ref=plans_ref(session),
+        before=_NONE,
+        after=_NONE,
+        message=words,
+        actor=actor,
+        time=epoch(time, now),
+        now=now,
+        files=files,
+        without=without,
+        parent=tip,
+    )
+    store.write([commit], lock)

@@ -1,0 +1,136 @@
+"""Who had what a purge erases: prompts, remotes, checkouts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.errors import Refused
+from ctxvc.store import checkout, contained, purge_apply, worktrees
+from ctxvc.store.copies import Copy
+from ctxvc.store.git import program
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.purge.rewrite import Rewriter, commits_of
+from ctxvc.store.refs import scope_of
+from ctxvc.store.store import Store
+
+REMOTES = "refs/remotes/"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of a scope that have something of it, and the steps whose replies saw one of them in their prompt."""
+
+    session: str
+    scope: str
+    blocks: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
+
+    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
+    folders that go, `remaining` those that may still have it afterwards. `commits` counts those written anew. `forms`
+    are the encodings that were looked for besides the text as it is; `short` counts the texts that are too short for
+    that. `copies` are places outside the store.
+    """
+
+    kinds: dict[str, int]
+    seen: tuple[Seen, ...]
+    bodies: int
+    commits: int
+    remotes: tuple[tuple[str, str, bool], ...]
+    checkouts: tuple[str, ...]
+    remaining: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+    short: int = 0
+    copies: tuple[Copy, ...] = ()
+    done: bool = False
+
+
+def seen(
+    store: Store, tips: Mapping[str, str], rows: Collection[tuple[str, str]], rewriter: Rewriter
+) -> Iterator[Seen]:
+    """The scopes at these tips that have rows with these ids and checksums."""
+    for ref, tip in sorted(tips.items()):
+        named = scope_of(ref)
+        if named is None:
+            continue
+        blocks: dict[str, None] = {}
+        steps: list[int] = []
+        before: dict[str, Row] = {}
+        for commit in reversed(list(store.first_parents(tip))):
+            if bytes.fromhex(commit) not in rewriter.roots:
+                before = {}
+                continue
+            ledger = store.reader.ledger(commit)
+            hit = {row.id: row for row in ledger.rows() if (row.id, row.sha256) in rows}
+            blocks.update(dict.fromkeys(hit))
+            if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
+                step = ledger.meta.counters.step
+                came = [
+                    row for row in hit.values() if row.step == step and row.role == "user" and row.kind != "tool_result"
+                ]
+                if came or any(row.present for row in before.values()):
+                    steps.append(step)
+            before = hit
+        if blocks:
+            yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
+
+
+def tracked(store: Store) -> dict[str, list[str]]:
+    """What remotes have, as far as this store knows: their names, with commits that they had."""
+    try:
+        had = wire.parsed(contained.read(store.path, purge_apply.REMOTES.as_posix()), dict)
+    except (OSError, Refused):
+        had = None
+    found = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
+    for reference in store.repository.references.iterator():
+        if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
+            found.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    there = {name: [each for each in commits if _is_there(store, each)] for name, commits in found.items()}
+    return {name: commits for name, commits in there.items() if commits}
+
+
+def _is_there(store: Store, commit: object) -> bool:
+    return isinstance(commit, str) and re.fullmatch("[0-9a-f]{40}", commit) is not None and commit in store.repository
+
+
+def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
+    """Name, address and whether it is known to have a commit that was written anew."""
+    known = tracked(store)
+    for name, value in sorted(program.config(store.repository).items()):
+        found = re.fullmatch(r"remote\.(.+)\.url", name)
+        if found:
+            tips = known.pop(found[1], [])
+            had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
+            yield found[1], re.sub(r"//[^/@]*@", "//", value), had
+    for name, tips in sorted(known.items()):
+        yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
+
+
+def checkouts(store: Store) -> Iterator[str]:
+    """The folders that are checkouts of the store.
+
+    Raises: Refused where a person changed something in one, or ctxvc does not know that it made it.
+    """
+    for worktree in worktrees.listed(store.path):
+        folder = worktree.folder
+        if not worktrees.is_made_here(store.path, worktree):
+            away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
+            raise Refused(
+                f"{folder} is a worktree of this store that ctxvc did not make on this machine",
+                hint=f"if you made it with ctxvc: `ctxvc checkout SESSION/SCOPE {shlex.quote(str(folder))}` "
+                f"takes it on; if not, `{away}` takes it off the store's list, and leaves the folder",
+            )
+        if checkout.person_changes(store, folder):
+            raise Refused(
+                f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
+            )
+        yield str(folder)

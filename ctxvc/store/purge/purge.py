@@ -1,0 +1,481 @@
+"""Erasing: something is nowhere in a store any more, in no commit, pack, journal or cache.
+
+First it is found and told (`survey`), and nothing is changed. Then everything that will stand instead is made beside
+what there is, each object of it is searched, and it is written down as decided (`ctxvc/purge/state.json`): from then on
+whoever opens the store does it. Killed before, the store is the old one; killed after, the new one. At the end every
+other object and every file is searched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import pygit2
+
+from ctxvc.core import display, scope
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.label import WIDTH
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.secrets import encodings
+from ctxvc.core.secrets import redact as secrets
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
+from ctxvc.store import address as addresses
+from ctxvc.store import cleanup, contained, gc, purge_apply, worktrees
+from ctxvc.store import files as durable
+from ctxvc.store import format as fmt
+from ctxvc.store.copies import copies
+from ctxvc.store.git import program
+from ctxvc.store.git.objects import Objects, find
+from ctxvc.store.locks import locked
+from ctxvc.store.log import aside
+from ctxvc.store.log.commits import message
+from ctxvc.store.purge import exposure, search
+from ctxvc.store.purge.exposure import Report
+from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
+from ctxvc.store.purge.scrub import KIND, Scrub, emptied
+from ctxvc.store.purge_apply import Decided
+from ctxvc.store.purged import MAP, REF
+from ctxvc.store.refs import HEADS
+from ctxvc.store.store import Store
+
+#: A text of fewer bytes is not looked for: it would hit everything.
+SHORTEST = 4
+#: What begins a text that hooks hand to a model, and a host then records as its own.
+_HANDED = b"[ctxvc] "
+
+#: Of a purged block, what it says is looked for elsewhere too if it has so many bytes.
+TELLING = 16
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to go: blocks by their addresses in a session, texts, and secrets as the rules know them."""
+
+    session: str = ""
+    blocks: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    secrets: bool = False
+
+
+class _Prepared(msgspec.Struct):
+    """A scrub, and what it was made from. `rows` are those that have something of it, by id and checksum."""
+
+    scrub: Scrub
+    rows: frozenset[tuple[str, str]]
+    kinds: dict[str, int]
+    tips: dict[str, str]
+
+
+def survey(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+    """What a purge would do. Changes nothing but that complete steps are flushed.
+
+    `transcripts` are files outside the store that may have it too; they are read for `copies.SECONDS` at most.
+
+    Raises: NotFound where there is nothing to erase, or no such block; BadInput; Refused where a checkout was changed.
+    """
+    gc.flush(store)
+    with _alone(store):
+        prepared = _prepare(store, wanted)
+        report = _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
+    return _with_copies(report, prepared, transcripts)
+
+
+def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+    """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
+
+    Raises: as `survey`; Refused, and nothing is changed, where something of it could not be taken out; CtxvcError where
+    something of it is still found.
+    """
+    gc.flush(store)
+    with _alone(store) as lock:
+        prepared = _prepare(store, wanted)
+        _clear_the_way(store.path / "objects")
+        rewriter = _rewriter(store, prepared)
+        report = _report(store, prepared, rewriter, done=True)
+        searched = _stage(store, prepared, rewriter, report, lock)
+        report = msgspec.structs.replace(report, remaining=purge_apply.apply(store.path, lock))
+        left = list(search.left(store.path, prepared.scrub, searched))
+    if left:
+        raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
+    return _with_copies(report, prepared, transcripts)
+
+
+# --- finding
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[int]:
+    """Inside, nobody of ours writes to the store: all sessions' locks, then the store's."""
+    with ExitStack() as held:
+        names = store.sessions()
+        for name in names:
+            held.enter_context(locked(store.lock_path(name)))
+        lock = held.enter_context(store.exclusive())
+        if (store.path / "objects" / "info" / "alternates").exists():
+            raise Refused(
+                "this store borrows objects from another repository: what stands there cannot be erased from here",
+                hint="`git repack -a -d` and remove objects/info/alternates, then purge both",
+            )
+        if store.sessions() != names:
+            raise Conflict("a session was made meanwhile", hint="run it again")
+        cleanup.remove(store.path)
+        yield lock
+
+
+def _prepare(store: Store, wanted: Wanted) -> _Prepared:
+    raw = Raw(store.repository)
+    tips = _tips(store)
+    roots = _roots(raw, tips.values())
+    mac = store.redaction.mac
+    words: dict[bytes, bytes] = {}
+    kinds: dict[str, int] = {}
+    whole: dict[str, bytes] = {}
+
+    def add(kind: str, secret: bytes) -> None:
+        if secret not in words:
+            words[secret] = secrets.mark(kind, secret, mac)
+            kinds[kind] = kinds.get(kind, 0) + 1
+
+    for value in wanted.texts:
+        if len(display.encode(value)) < SHORTEST:
+            raise BadInput(
+                f"{value!r} is too short: it would hit everything", hint=f"give {SHORTEST} characters or more"
+            )
+        add(KIND, display.encode(value))
+    for row, data in _blocks(store, wanted):
+        whole[row.sha256] = secrets.mark(KIND, data, mac)
+        kinds["block"] = kinds.get("block", 0) + 1
+        if len(data) >= TELLING and row.ext in secrets.TEXTS:
+            words[data] = whole[row.sha256]
+            if row.kind == "note":
+                first, _ = scope.told(display.decode(data))
+                if len(display.encode(first)) >= TELLING:
+                    words[display.encode(first)] = whole[row.sha256]
+    held = [*files(raw, roots), *_waiting(store)]
+    if wanted.secrets:
+        for path, blob in held:
+            for kind, secret in _secrets(store, path, _bytes(raw, blob)):
+                add(kind, secret)
+        for note in _messages(store, tips.values()):
+            for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
+                add(kind, secret)
+    if not words and not whole:
+        raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
+    search.check_files(store.path, words)
+    redactor = secrets.Redactor(mac, store.redaction.criteria) if wanted.secrets else None
+    scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
+    rows = _rows(raw, held)
+    scrub = _with_labels(_with_bodies(raw, held, rows, scrub, whole), rows)
+    hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
+    return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
+
+
+def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
+    for words in wanted.blocks:
+        address = addresses.parse(words)
+        if address is None or address.id.startswith("G"):
+            raise BadInput(f"{words!r} is no block", hint="give an address such as B17, or --text")
+        session = store.writer(address.session or wanted.session)
+        try:
+            found = addresses.find(session, address)
+            assert found.row is not None
+            yield found.row, found.moment.bodies.body(found.row)
+            for suffix in found.row.files:
+                data = found.moment.bodies.file(found.row, suffix)
+                digest = hashlib.sha256(data).hexdigest()
+                yield msgspec.structs.replace(found.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
+        finally:
+            session.leave()
+
+
+def _rows(raw: Raw, held: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
+    """All rows that ever were, as often as they changed."""
+    lines: dict[bytes, str] = {}
+    for path, blob in held:
+        if path.startswith("ledger/") and path != fmt.GROUPS:
+            lines.update(dict.fromkeys(_bytes(raw, blob).split(b"\n"), path))
+    return [row for line, path in lines.items() if line for row in fmt.decode_rows(line, path)]
+
+
+def _with_bodies(
+    raw: Raw, held: Sequence[tuple[str, bytes | _Data]], rows: Sequence[Row], scrub: Scrub, whole: Mapping[str, bytes]
+) -> Scrub:
+    """The scrub with all bodies that change."""
+    dashboards = {row.sha256 for row in rows if row.kind == "dashboard"}
+    clients = {row.sha256 for row in rows if row.origin == "client"}
+    bodies: dict[bytes, bytes] = {}
+    sums: dict[str, bytes] = {}
+    listing: list[tuple[bytes, bytes]] = []
+    for path, blob in held:
+        if not path.startswith(("blocks/", "archive/")):
+            continue
+        data, ext = _bytes(raw, blob), path.rpartition(".")[2]
+        digest = hashlib.sha256(data).hexdigest()
+        ours = digest in dashboards or (digest in clients and _HANDED in data)
+        new = emptied(data, ext, whole[digest]) if digest in whole else scrub.body(data, ext, ours=ours)
+        if new != data:
+            sums[digest] = new
+            bodies[_id(blob)] = new
+        if ext == "json" and b'"file":' in data:
+            listing.append((_id(blob), data))
+    for name, data in listing:  # bodies that name siblings by their checksums
+        new = secrets.renamed(bodies.get(name, data), sums)
+        if new != data:
+            bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
+    return Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+
+
+def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
+    """The scrub with what the labels of rows become whose bodies change."""
+    labels: dict[bytes, bytes] = {}
+    for row in rows:
+        if row.sha256 in scrub.sums:
+            labels.update(_labels(row, scrub.row(row)))
+    return Scrub(
+        words=scrub.words,
+        bodies=scrub.bodies,
+        sums=scrub.sums,
+        labels=labels,
+        whole=scrub.whole,
+        redactor=scrub.redactor,
+    )
+
+
+def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
+    """What a label was, and is: also as it stands in stubs."""
+    if old.label == new.label:
+        return
+    for prefix in ("", display.one_line(f"{old.tool}:", 60)):
+        was, now = old.label.removeprefix(prefix).strip(), new.label.removeprefix(prefix).strip()
+        if len(was) >= 6 or len(was) >= WIDTH - 1:
+            for form in (was, was.replace("[", "(").replace("]", ")")):
+                yield display.encode(form), display.encode(now.replace("[", "(").replace("]", ")"))
+
+
+class _Data(bytes):
+    """A body that is no object yet: it waits in a journal."""
+
+
+def _bytes(raw: Raw, blob: bytes | _Data) -> bytes:
+    return bytes(blob) if isinstance(blob, _Data) else raw.read(blob)
+
+
+def _id(blob: bytes | _Data) -> bytes:
+    return pygit2.hash(bytes(blob)).raw if isinstance(blob, _Data) else blob
+
+
+def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
+    """What waits in the journals, at the paths where it will be."""
+    for name in store.sessions():
+        for _, record in journal_of(store.journal_path(name))[1]:
+            for change in record.changes:
+                exts = {row.id: row.ext for row in change.rows}
+                for block, suffix, data in change.bodies:
+                    yield f"blocks/{block}.{suffix.rpartition('.')[2] or exts.get(block, 'txt')}", _Data(data)
+                yield "ledger/journal", _Data(fmt.encode_rows(sorted(change.rows, key=lambda row: row.number)))
+
+
+def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    ext = path.rpartition(".")[2]
+    kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
+    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.criteria)
+
+
+def _tips(store: Store) -> dict[str, str]:
+    """ref → commit, of all that is not somebody else's, nor symbolic, nor our own list."""
+    found = {}
+    for reference in store.repository.references.iterator():
+        name = reference.name
+        if name.startswith(exposure.REMOTES) or name == REF or isinstance(reference.target, str):
+            continue
+        found[name] = str(reference.peel(pygit2.Commit).id)
+    return found
+
+
+def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
+    seen: set[bytes] = set()
+    roots: list[bytes] = []
+    stack = [bytes.fromhex(tip) for tip in tips]
+    while stack:
+        commit = stack.pop()
+        if commit not in seen:
+            seen.add(commit)
+            tree, parents = links(raw.read(commit))
+            roots.append(tree)
+            stack += parents
+    return roots
+
+
+def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
+    raw = Raw(store.repository)
+    for commit in commits_of(store.path, tips):
+        yield raw.read(commit).partition(b"\n\n")[2]
+
+
+# --- rewriting
+
+
+def _clear_the_way(objects: Path) -> None:
+    """No file is where git would make a folder for a new object. What is in such a file is no object of git's."""
+    for file in objects.glob("[0-9a-f][0-9a-f]"):
+        if not file.is_dir():
+            file.unlink()
+
+
+def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewriter:
+    """All of history, rewritten: new objects lie beside the old ones, and nothing points to them yet."""
+    # The pack that is made of them is what is brought to the disk, not each of them.
+    pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, False)
+    try:
+        rewriter = Rewriter(Raw(program._open(store.path, trusted=True), dry=dry), prepared.scrub)
+        # Plans name commits of scopes: those are known by then.
+        plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
+        scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
+        first = commits_of(store.path, scopes) if scopes else []
+        known = set(first)
+        rewriter.all(first)
+        rewriter.all([each for each in commits_of(store.path, plans.values()) if each not in known] if plans else [])
+        return rewriter
+    finally:
+        pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
+
+
+def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> frozenset[str]:
+    """Everything new is on the disk, and the store is still the old one until the very last line.
+
+    Gives the ids of all objects that will be left: they were searched. Raises: Refused.
+    """
+    folder = store.path / purge_apply.FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "journal").mkdir(mode=0o700, parents=True)
+    commits = {old.hex(): new.hex() for old, new in rewriter.commits.items()}
+    refs = {ref: commits.get(tip, tip) for ref, tip in prepared.tips.items()}
+    refs[REF] = _noted(store, prepared.scrub, commits)
+    journals = []
+    for name in store.sessions():
+        path = store.journal_path(name)
+        if path.exists():
+            durable.replace(folder / "journal" / name, journal_rewritten(path, prepared.scrub, commits))
+            journals.append(name)
+    gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
+    words = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(store.path / "objects" / "pack" / "pack"))
+    before = {found.name for found in (store.path / "objects" / "pack").iterdir()}
+    made = program.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
+    pack = f"pack-{made.decode().strip()}"
+    names = search.packed(store.path, pack)
+    left = [name for name, _ in search.in_objects(store.path, prepared.scrub, names)]
+    staged = [name for name in journals if prepared.scrub.has((folder / "journal" / name).read_bytes())]
+    if left or staged:
+        for found in (store.path / "objects" / "pack").glob(f"{pack}.*"):
+            if found.name not in before:
+                found.unlink()
+        shutil.rmtree(folder)
+        raise _refusal([*_places(store, refs.values(), left), *(f"the journal of {name}" for name in staged)])
+    named = frozenset(names)
+    state = Decided(
+        format=1,
+        pack=pack,
+        refs={ref: tip for ref, tip in refs.items() if tip != _target(store, ref)},
+        gone=tuple(gone),
+        journals=tuple(journals),
+        checkouts=report.checkouts,
+        files=tuple(_aside(store, prepared.scrub)),
+        remotes={
+            name: sorted({commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in named})
+            for name, tips in exposure.tracked(store).items()
+        },
+    )
+    purge_apply.write(store.path, state)
+    return named
+
+
+def _refusal(places: Sequence[str]) -> Refused:
+    more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+    return Refused(
+        f"some of it cannot be taken out: {', '.join(places[:4])}{more}. A purge changes what was recorded; checksums, "
+        "numbers of ours, names of fields and what goes over several strings of JSON stay",
+        hint="nothing was changed: give more of the text, or a part of it within one string, or the block",
+    )
+
+
+def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    """Where objects are that these commits reach, for a person."""
+    objects = Objects(store.repository)
+    wanted = frozenset(map(bytes.fromhex, names))
+    commits = commits_of(store.path, tips) if names else []
+    found = find(objects, ((commit, objects.commit(commit)) for commit in commits), wanted)
+    for name in wanted:
+        commit, path = found.get(name, (name, ""))
+        yield f"{path or 'the message'} (commit {commit.hex()[:12]})"
+
+
+def _target(store: Store, ref: str) -> str:
+    """What a ref points to: of an annotated tag, the tag."""
+    return str(store.repository.references[ref].target) if ref in store.repository.references else ""
+
+
+def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
+    """Files that go where they have something of it: records that could not be read, and what hooks left to be done."""
+    sessions = store.sessions()
+    for pattern in ("journal/*", *(f"hooks/{name}/*" for name in purge_apply.WAITING)):
+        for found in (store.path / "ctxvc").glob(pattern):
+            journal = pattern == "journal/*" and not (aside.MARK in found.name or aside.piece(found.name, sessions))
+            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
+                yield str(found.relative_to(store.path))
+
+
+def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
+    """A commit that says which blobs and commits became which, on top of what earlier purges noted."""
+    raw = Raw(store.repository)
+    blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
+    before: dict[str, dict[str, str]] = {}
+    parent = ""
+    if REF in store.repository.references:
+        parent = str(store.repository.references[REF].target)
+        before = wire.parsed(store.reader.path(parent, MAP, MAP), dict) or {}
+    told = {
+        "format": 1,
+        "blobs": _then(before.get("blobs", {}), blobs),
+        "commits": _then(before.get("commits", {}), commits),
+    }
+    blob = raw.blob(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+    tree = raw.tree(b"100644 %s\0%s" % (MAP.encode(), blob))
+    who = f"ctxvc <ctxvc@ctxvc> {store.now()} +0000"
+    head = [f"tree {tree.hex()}", *([f"parent {parent}"] if parent else []), f"author {who}", f"committer {who}"]
+    words = message(f"purge: {len(blobs)} bodies, {len(commits)} commits", {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
+    return raw.commit(("\n".join(head) + "\n\n" + words).encode()).hex()
+
+
+def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """What became what by two purges, one after another."""
+    return {**{old: second.get(new, new) for old, new in first.items()}, **second}
+
+
+# --- telling
+
+
+def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
+    scrub = prepared.scrub
+    if not rewriter.commits and not scrub.bodies and not any(search.left(store.path, scrub)):
+        raise NotFound("nothing of it is in the store", hint="`ctxvc grep` searches what is recorded")
+    return Report(
+        kinds=prepared.kinds,
+        seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),
+        bodies=len(scrub.bodies),
+        commits=len(rewriter.commits),
+        remotes=tuple(exposure.remotes(store, rewriter)),
+        checkouts=tuple(exposure.checkouts(store)),
+        remaining=tuple(worktrees.lost(store.path)),
+        forms=encodings.FORMS,
+        short=sum(len(word) < encodings.SHORTEST for word in scrub.words),
+        done=done,
+    )
+
+
+def _with_copies(report: Report, prepared: _Prepared, transcripts: Sequence[Path]) -> Report:
+    """The report with what is outside the store: searched when the store may be used again."""
+    return msgspec.structs.replace(report, copies=tuple(copies(prepared.scrub, transcripts)))

@@ -1,0 +1,268 @@
+"""History with some things gone from it: trees and commits written anew, each once, and only those that have to be.
+
+What a commit becomes follows from what it was and what is to go: whoever has both comes to the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger import wire
+from ctxvc.errors import Damaged
+from ctxvc.store import format as fmt
+from ctxvc.store.git import program
+from ctxvc.store.log.journal import Change, Head, Journal, Record, encode_head, encode_record
+from ctxvc.store.purge.scrub import Scrub
+
+_ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
+_ID = re.compile(rb"\b[0-9a-f]{40}\b")
+_SUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_PROMPT = re.compile(rb"\nCtxvc-Prompt: [0-9a-f]{64} \S+(?: \+([0-9]+))?(?=\n)")
+_FOLDER = b"40000"
+
+_KINDS = {
+    "blob": pygit2.enums.ObjectType.BLOB,
+    "tree": pygit2.enums.ObjectType.TREE,
+    "commit": pygit2.enums.ObjectType.COMMIT,
+}
+
+
+class Raw:
+    """Objects as bytes, in and out. With `dry` nothing is written: what is new is only given its id."""
+
+    def __init__(self, repository: pygit2.Repository, *, dry: bool = False) -> None:
+        self._odb = repository.odb
+        self._dry = dry
+
+    def read(self, id: bytes) -> bytes:
+        """Raises: Damaged."""
+        try:
+            return self._odb.read(pygit2.Oid(raw=id))[1]
+        except (KeyError, pygit2.GitError) as error:
+            raise Damaged(f"object {id.hex()[:12]} cannot be read: {error}", hint="run `ctxvc verify`") from error
+
+    def blob(self, data: bytes) -> bytes:
+        return self._written("blob", data)
+
+    def tree(self, data: bytes) -> bytes:
+        return self._written("tree", data)
+
+    def commit(self, data: bytes) -> bytes:
+        return self._written("commit", data)
+
+    def _written(self, kind: str, data: bytes) -> bytes:
+        if self._dry:
+            return hashlib.sha1(b"%s %d\0%s" % (kind.encode(), len(data), data), usedforsecurity=False).digest()
+        return self._odb.write(_KINDS[kind], data).raw
+
+    def entries(self, id: bytes) -> list[tuple[bytes, bytes, bytes]]:
+        """Mode, name and id of what is in a folder."""
+        return _ENTRY.findall(self.read(id))
+
+
+def names(tree: bytes) -> list[bytes]:
+    """What the entries of a folder are called."""
+    return [name for _, name, _ in _ENTRY.findall(tree)]
+
+
+def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Path and id of each file below some trees; one that lies at several places is told once."""
+    seen: set[bytes] = set()
+    stack = [(root, "") for root in roots]
+    while stack:
+        tree, path = stack.pop()
+        if tree in seen:
+            continue
+        seen.add(tree)
+        for mode, name, child in raw.entries(tree):
+            where = f"{path}{name.decode('utf-8', 'backslashreplace')}"
+            if mode == _FOLDER:
+                stack.append((child, where + "/"))
+            elif child not in seen:
+                seen.add(child)
+                yield where, child
+
+
+class Rewriter:
+    """Gives for old objects new ones. `trees`, `blobs` and `commits` are old → new ids of those that changed."""
+
+    def __init__(self, raw: Raw, scrub: Scrub) -> None:
+        self._raw = raw
+        self._scrub = scrub
+        self._memo: dict[tuple[bytes, str], bytes] = {}
+        self._rows: dict[bytes, bytes] = {}
+        self.commits: dict[bytes, bytes] = {}
+        self.roots: dict[bytes, bytes] = {}  # commit → its new tree, where that is another
+
+    def all(self, ids: list[bytes]) -> None:
+        """Rewrites commits, parents before children."""
+        told = {each: self._raw.read(each) for each in ids}
+        children: dict[bytes, list[bytes]] = {}
+        for each in ids:
+            tree, parents = links(told[each])
+            if (new := self.tree(tree, "")) != tree:
+                self.roots[each] = new
+            if parents:
+                children.setdefault(parents[0], []).append(each)
+        for each in ids:
+            data = self._commit(each, told[each], children)
+            if data != told[each]:
+                self.commits[each] = self._raw.commit(data)
+
+    def tree(self, id: bytes, path: str) -> bytes:
+        """The folder that stands at `path` instead."""
+        key = (id, path)
+        if key not in self._memo:
+            entries = self._raw.entries(id)
+            new = [(mode, name, self._entry(mode, name, child, path)) for mode, name, child in entries]
+            same = new == entries
+            self._memo[key] = id if same else self._raw.tree(b"".join(b"%s %s\0%s" % each for each in new))
+        return self._memo[key]
+
+    def _entry(self, mode: bytes, name: bytes, id: bytes, path: str) -> bytes:
+        where = f"{path}{name.decode('utf-8', 'backslashreplace')}"
+        if mode == _FOLDER:
+            return self.tree(id, f"{where}/")
+        if where.startswith(("blocks/", "archive/")) and id not in self._scrub.bodies:
+            return id  # all bodies were looked at before
+        key = (id, where)
+        if key not in self._memo:
+            data = self._raw.read(id)
+            new = self._scrub.bodies[id] if id in self._scrub.bodies else self._file(where, data)
+            self._memo[key] = id if new == data else self._raw.blob(new)
+        return self._memo[key]
+
+    def _file(self, path: str, data: bytes) -> bytes:
+        """A file other than a body."""
+        top = path.partition("/")[0]
+        if path == fmt.GROUPS:
+            return lines(data, self._group) if self._scrub.touches(data) else data
+        if top == "ledger":
+            sums = self._scrub.sums
+            hit = any(digest.decode() in sums for digest in _SUM.findall(data))
+            return lines(data, self._row) if hit or self._scrub.touches(data) else data
+        if top == "plans":
+            return self._plan(data)
+        if top == "request":
+            return self._scrub.body(data, path.rpartition(".")[2])
+        return self._scrub.written_json(data) if path.endswith(".json") else self._scrub.written(data)
+
+    def _row(self, line: bytes) -> bytes:
+        if line not in self._rows:  # one row stands in many versions of its segment
+            (row,) = fmt.decode_rows(line, "ledger")
+            if row.sha256 in self._scrub.sums or self._scrub.touches(line):
+                new = self._scrub.row(row)
+                self._rows[line] = line if new == row else fmt.encode_rows([new]).rstrip(b"\n")
+            else:
+                self._rows[line] = line
+        return self._rows[line]
+
+    def _group(self, line: bytes) -> bytes:
+        (group,) = fmt.decode_groups(line, fmt.GROUPS).values()
+        new = self._scrub.group(group)
+        return line if new == group else fmt.encode_groups([new]).rstrip(b"\n")
+
+    def _plan(self, data: bytes) -> bytes:
+        """A plan that waits; it names the commit that it was made from, and beginnings of checksums."""
+        data = self._named(self._scrub.written_json(data))
+        value = wire.parsed(data, dict) or {}
+        for action in value.get("plan", {}).get("actions", ()):
+            for block, told in action.get("checksums", {}).items():
+                for old, new in self._scrub.renamed.items():
+                    if old.startswith(told):
+                        action["checksums"][block] = new[: len(told)]
+        return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n" if value else data
+
+    def _commit(self, id: bytes, data: bytes, children: Mapping[bytes, list[bytes]]) -> bytes:
+        head, _, message = data.partition(b"\n\n")
+        tree, parents = links(data)
+        new = [b"tree %s" % self.roots.get(id, tree).hex().encode()]
+        new += [b"parent %s" % self.commits.get(parent, parent).hex().encode() for parent in parents]
+        head = b"\n".join([*new, *head.split(b"\n")[len(new) :]])
+        message = self._named(self._scrub.written(message))
+        prompt = _PROMPT.search(message)
+        if prompt and self._changed(id, int(prompt[1] or 0), children):
+            # What was sent is no more, so its hash cannot be compared with anything.
+            message = message[: prompt.start()] + message[prompt.end() :]
+        return head + b"\n\n" + message
+
+    def _changed(self, id: bytes, later: int, children: Mapping[bytes, list[bytes]]) -> bool:
+        """Whether the tree of a commit, or of one of those right behind it, is another now."""
+        if id in self.roots:
+            return True
+        return later > 0 and any(self._changed(child, later - 1, children) for child in children.get(id, ()))
+
+    def _named(self, data: bytes) -> bytes:
+        """A text in which commits are called as they are called now."""
+        return _ID.sub(
+            lambda match: self.commits.get(bytes.fromhex(match[0].decode()), b"").hex().encode() or match[0], data
+        )
+
+
+def lines(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """JSON Lines, each changed by itself."""
+    return b"".join(change(line) + b"\n" for line in data.split(b"\n") if line)
+
+
+def links(data: bytes) -> tuple[bytes, list[bytes]]:
+    """The tree and the parents of a commit."""
+    head = data.partition(b"\n\n")[0].split(b"\n")
+    tree = bytes.fromhex(head[0].removeprefix(b"tree ").decode())
+    parents = [bytes.fromhex(line.removeprefix(b"parent ").decode()) for line in head if line.startswith(b"parent ")]
+    return tree, parents
+
+
+def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
+    """All commits that these reach, parents first."""
+    listed = program.run(
+        path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n"
+    )
+    return [bytes.fromhex(line.decode()) for line in listed.split()]
+
+
+def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
+    """The head of a journal, and its records by their numbers. Raises: Damaged."""
+    journal = Journal(path)
+    try:
+        head, records, _, tail = journal.read()
+    finally:
+        journal.close()
+    if tail.damage:
+        raise Damaged(f"the journal of {path.name} has records that cannot be read", hint="`ctxvc doctor --repair`")
+    return head, records
+
+
+def journal_rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
+    """A journal without what is to go. Its records keep their numbers."""
+    head, records = journal_of(path)
+    if head is None:
+        return path.read_bytes()
+    frames = []
+    for seq, record in records:
+        changes = tuple(_change(change, scrub, commits) for change in record.changes)
+        frames.append(encode_record(seq, Record(changes=changes, head=record.head)))
+    return b"".join((encode_head(head), *frames))
+
+
+def _change(change: Change, scrub: Scrub, commits: Mapping[str, str]) -> Change:
+    def fresh(data: bytes) -> bytes:
+        return scrub.sums.get(hashlib.sha256(data).hexdigest(), data)
+
+    return msgspec.structs.replace(
+        change,
+        rows=tuple(map(scrub.row, change.rows)),
+        bodies=tuple((block, suffix, fresh(data)) for block, suffix, data in change.bodies),
+        groups=tuple(map(scrub.group, change.groups)),
+        meta=scrub.written_value(change.meta),
+        subject=scrub.line(change.subject),
+        trailers={name: scrub.line(value) for name, value in change.trailers.items() if name != "Ctxvc-Prompt"},
+        text=scrub.line(change.text),
+        origin=commits.get(change.origin, change.origin),
+        merge=commits.get(change.merge, change.merge),
+    )

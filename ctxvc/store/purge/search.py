@@ -1,0 +1,92 @@
+"""Is something anywhere in a store? Every object is unpacked, reachable or not, and every other file is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ctxvc.errors import Refused
+from ctxvc.store import contained
+from ctxvc.store.git import program
+from ctxvc.store.purge.rewrite import names as names_in
+from ctxvc.store.purge.scrub import Scrub
+
+#: What goes as a whole, and what is put in another's place.
+_CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
+_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
+
+
+def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
+    """Where something of it still is: every object is unpacked but those that were `searched`, every file read."""
+    there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
+    for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
+        yield f"{kind} {name[:12]}"
+    for found in files(path):
+        if scrub.has(found.read_bytes()):
+            yield str(found.relative_to(path))
+
+
+def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Id and type of those of the objects that have something of it."""
+    old = {blob.hex() for blob in scrub.bodies}
+    for name, kind, data in _read(path, names):
+        if name in old or scrub.has(b"\n".join(names_in(data)) if kind == "tree" else data):
+            yield name, kind
+
+
+def objects(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Id and bytes of every object, reachable or not."""
+    there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
+    yield from ((name, data) for name, _, data in _read(path, there.decode().split()))
+
+
+def packed(path: Path, pack: str) -> list[str]:
+    """The ids of the objects in a pack, in the order in which they lie there."""
+    listed = program.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())
+    found = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
+    return [name.decode() for _, name in found]
+
+
+def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Id, type and bytes of objects."""
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{name}\n" for name in names).encode())
+        asked.seek(0)
+        command = program.command(path, "cat-file", "--batch", "--buffer")
+        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, env=program.environment()) as process:
+            assert process.stdout is not None
+            while line := process.stdout.readline():
+                name, kind, size = line.decode().split()
+                yield name, kind, process.stdout.read(int(size) + 1)[:-1]
+
+
+def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
+    """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
+    scrub = Scrub(words=words)
+    for found in files(path):
+        where = found.relative_to(path)
+        ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
+        if not ours and scrub.has(os.fsencode(where) + b"\n" + found.read_bytes()):
+            raise Refused(f"{found} has some of it, and a purge does not change that", hint=_hint(path, where))
+
+
+def _hint(path: Path, where: Path) -> str:
+    """How to get something out of a file that is not ours to change."""
+    if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
+        remove = program.advice(f"--git-dir={path}", "branch", "-D", "SESSION/SCOPE")
+        return f"a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)"
+    return "remove it there first"
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The files of a store but for its objects; those in a folder among the packs, which git passes over, are none."""
+    for name in sorted(os.listdir(path)):
+        if name != "objects":
+            yield from contained.files(path / name)
+    with os.scandir(path / "objects" / "pack") as entries:
+        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for folder in sorted(folders):
+        yield from contained.files(folder)

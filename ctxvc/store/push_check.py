@@ -1,0 +1,103 @@
+"""What a push would send, searched for secrets: the last look before something leaves the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import pygit2
+
+from ctxvc.core.secrets import redact
+from ctxvc.errors import Refused
+from ctxvc.store import format as fmt
+from ctxvc.store.git import program
+from ctxvc.store.git.objects import Objects, find
+from ctxvc.store.store import Store
+
+_MOST = 8
+
+
+class Leak(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that would leave. `block` is empty where it stands in no body, `path` where it is in a message.
+
+    Where the name of a branch has it, that is the `path`.
+    """
+
+    kind: str
+    commit: str
+    session: str = ""
+    scope: str = ""
+    block: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.session}/{self.scope}:" if self.session else ""
+        what = self.block or self.path or "the message"
+        return f"{self.kind} in {where}{what} (commit {self.commit[:12]})"
+
+
+def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
+    """The secrets in what `tips` reach and `had` (what the other side has) do not. Both are commits or refs.
+
+    One that stands in several places is told once: of a body, where there is one.
+    """
+    tips = frozenset(tips)
+    revisions = "\n".join([*sorted(tips), *(f"^{commit}" for commit in had)])
+    listed = program.run(
+        store.path, "rev-list", "--objects", "--topo-order", "--reverse", "--stdin", data=revisions.encode()
+    )
+    found: dict[bytes, tuple[str, str, bytes]] = {}  # secret → kind, path, blob
+    told: dict[bytes, Leak] = {}
+    commits: list[bytes] = []
+    for line in listed.decode("utf-8", "surrogateescape").splitlines():
+        name, _, path = line.partition(" ")
+        kind, data = store.repository.odb.read(name)
+        if kind == pygit2.enums.ObjectType.COMMIT:
+            commits.append(bytes.fromhex(name))
+            for of, secret in redact.secrets(data.partition(b"\n\n")[2], "txt", store.redaction.criteria):
+                told.setdefault(secret, Leak(kind=of, commit=name))
+        elif kind == pygit2.enums.ObjectType.BLOB:
+            ext = path.rpartition(".")[2]
+            for of, secret in redact.secrets(data, "json" if ext == "jsonl" else ext, store.redaction.criteria):
+                if secret not in found or (fmt.block_of_path(path) and not fmt.block_of_path(found[secret][1])):
+                    found[secret] = of, path, bytes.fromhex(name)
+    placed = _placed(store, commits, [(of, blob) for of, _, blob in found.values()])
+    return [*placed, *(leak for secret, leak in told.items() if secret not in found), *_names(store, tips)]
+
+
+def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
+    """The refs of these tips whose names have a secret."""
+    for reference in store.repository.references.iterator():
+        if not tips.isdisjoint((reference.name, str(reference.target))):
+            for kind, _ in redact.secrets(reference.name.encode(), "txt", store.redaction.criteria):
+                yield Leak(kind=kind, commit=str(reference.peel(pygit2.Commit).id), path=reference.name)
+
+
+def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
+    """Raises: Refused where a secret would leave, with where it stands."""
+    found = leaks(store, tips, had)
+    if found:
+        more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+        raise Refused(
+            f"this would send secrets: {'; '.join(map(str, found[:_MOST]))}{more}",
+            hint="`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+        )
+
+
+def _placed(store: Store, commits: list[bytes], found: list[tuple[str, bytes]]) -> Iterator[Leak]:
+    """Each with the oldest commit that has it, and where."""
+    if not found:
+        return
+    objects = Objects(store.repository)
+    places = find(objects, ((name, objects.commit(name)) for name in commits), frozenset(blob for _, blob in found))
+    for kind, blob in found:
+        commit, path = places[blob]
+        meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
+        yield Leak(
+            kind=kind,
+            commit=commit.hex(),
+            session=meta.session if meta else "",
+            scope=meta.scope if meta else "",
+            block=fmt.block_of_path(path),
+            path=path,
+        )

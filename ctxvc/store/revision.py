@@ -1,0 +1,213 @@
+"""Revisions: how a person names a moment of a scope, and everything that stood there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.errors import BadInput, NotFound
+from ctxvc.store import format as fmt
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import Store
+
+_BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
+_STEP = re.compile(r"step[: ]?([0-9]+)")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A scope at one moment: its ledger and how to read its bodies. `commit` is the newest commit in it.
+
+    `waiting` counts records that are acknowledged and in no commit yet; they are in the ledger.
+    """
+
+    ledger: Ledger
+    bodies: Bodies
+    commit: str
+    session: str
+    scope: str
+    system: Any = None
+    tools: Any = None
+    waiting: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit as `log` shows it. `time` is the moment recorded, in seconds since 1970; ids are full."""
+
+    commit: str
+    parents: tuple[str, ...]
+    subject: str
+    body: str
+    trailers: dict[str, str]
+    actor: str
+    time: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """What the provider said that the call took, in its own words; empty where the commit tells of no call."""
+        words = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
+        return {name: int(count) for name, _, count in words if count.isdigit()}
+
+
+def now(session: Writer, scope: str = "") -> Snapshot:
+    """The scope as it is, with what is not committed yet."""
+    scope = scope or session.scope
+    tip = session.tip(scope)
+    system, tools = _request(session.store, tip)
+    return Snapshot(
+        ledger=session.ledger(scope),
+        bodies=Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope)),
+        commit=tip,
+        session=session.name,
+        scope=scope,
+        system=system,
+        tools=tools,
+        waiting=session.waiting(),
+    )
+
+
+def at(store: Store, commit: str) -> Snapshot:
+    """The scope as it was at a commit (a full id). Raises: NotFound where the commit is no session's, Damaged."""
+    ledger = store.reader.ledger(commit)
+    system, tools = _request(store, commit)
+
+    def file(row: Row, suffix: str) -> bytes:
+        return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
+
+    return Snapshot(
+        ledger=ledger,
+        bodies=Bodies(lambda row: store.reader.body(commit, row), file),
+        commit=commit,
+        session=ledger.meta.session,
+        scope=ledger.meta.scope,
+        system=system,
+        tools=tools,
+    )
+
+
+def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
+    """The moment that `revision` names.
+
+    `HEAD` or `@` or nothing: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
+    current scope. A commit id of four digits or more. Behind each, `~3` goes three commits back.
+    Raises: NotFound, BadInput.
+    """
+    match = _BACK.fullmatch(revision)
+    base, back = match.groups() if match else (revision, "")
+    steps_back = sum(_generations(word) for word in re.findall(r"[~^][0-9]*", back))
+    snapshot = _base(store, session, base)
+    if not steps_back:
+        return snapshot
+    for distance, commit in enumerate(store.first_parents(snapshot.commit)):
+        if distance == steps_back:
+            return at(store, commit)
+    raise NotFound(f"{revision}: there are not that many commits before {base or 'HEAD'}", hint="see `ctxvc log`")
+
+
+def history(store: Store, commit: str) -> Iterator[Entry]:
+    """The commit and its first parents, newest first."""
+    for each in store.first_parents(commit):
+        yield entry(store, each)
+
+
+def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
+    """All commits by which the tips came about, in the order in which they were made: what comes later stands later.
+
+    That is the journal's order; no commit stands before one that it is on top of. Of an import, which has no journal,
+    the recorded moments say it.
+    """
+    places: dict[str, tuple[int, int, int]] = {}
+    for tip in tips:
+        chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
+        for commit in reversed(chain):
+            made = entry(store, commit)
+            number = made.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
+            own = int(number) if number.isdecimal() else 0
+            seq, time, depth = places.get(made.parents[0], (0, 0, 0)) if made.parents else (0, 0, 0)
+            places[commit] = max(own, seq), max(made.time, time), depth + 1
+    return (entry(store, commit) for commit in sorted(places, key=lambda commit: (places[commit], commit)))
+
+
+def entry(store: Store, commit: str) -> Entry:
+    """One commit, as `log` shows it."""
+    found = store.commit(commit)
+    subject, _, rest = found.message.partition("\n")
+    trailers = trailers_of(found.message)
+    body = rest.strip()
+    if trailers and body:
+        body = body.rpartition("\n\n")[0]
+    return Entry(
+        commit=commit,
+        parents=tuple(str(parent) for parent in found.parent_ids),
+        subject=subject,
+        body=body,
+        trailers=trailers,
+        actor=found.author.name,
+        time=found.author.time,
+    )
+
+
+def _generations(word: str) -> int:
+    if word[0] == "^":
+        if word not in ("^", "^1"):
+            raise BadInput(f"{word!r}: only first parents can be named", hint="use ~N")
+        return 1
+    return int(word[1:] or 1)
+
+
+def _base(store: Store, session: Writer, base: str) -> Snapshot:
+    if base in ("", "@", "HEAD"):
+        return now(session)
+    if base in session.scopes():
+        return now(session, base)
+    if step := _STEP.fullmatch(base):
+        return _at_step(store, session, int(step.group(1)))
+    name, slash, scope = base.partition("/")
+    if slash and name in store.sessions():
+        other = store.writer(name, scope)
+        other.leave()  # whoever only looks writes nothing
+        return now(other, scope)
+    return at(store, _commit(store, session, base))
+
+
+def _at_step(store: Store, session: Writer, step: int) -> Snapshot:
+    current = session.ledger().meta.counters.step
+    if not 0 <= step <= current:
+        raise NotFound(f"no step {step} in {session.name}/{session.scope}", hint=f"its newest step is {current}")
+    for commit in store.first_parents(session.tip()):
+        if store.reader.meta(commit).counters.step <= step:
+            return at(store, commit)
+    raise NotFound(f"no step {step} in {session.name}/{session.scope}")
+
+
+def _commit(store: Store, session: Writer, prefix: str) -> str:
+    hint = f"`ctxvc log` lists commits; scopes of {session.name}: {', '.join(session.scopes()[:8])}"
+    if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
+        raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
+    try:
+        found = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
+    except KeyError:
+        found = None
+    except ValueError as error:
+        raise NotFound(f"{prefix} is the beginning of several ids", hint="give more digits") from error
+    if not isinstance(found, pygit2.Commit):
+        raise NotFound(f"no commit {prefix}", hint=hint)
+    return str(found.id)
+
+
+def _request(store: Store, commit: str) -> tuple[Any, Any]:
+    """System prompt and tools, as the provider was given them; None where none is recorded."""
+    words = store.reader.optional(commit, "request/system.txt")
+    system: Any = None if words is None else words.decode("utf-8", "surrogatepass")
+    if words is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
+        system = wire.parse(data)
+    tools = store.reader.optional(commit, "request/tools.json")
+    return system, None if tools is None else wire.parse(tools)

@@ -1,0 +1,121 @@
+"""A scanner that others keep: it looks for secrets beside our rules, in the stores that ask for it.
+
+Nothing else knows the package. It could also ask providers whether a secret is alive, or revoke it: that is not touched
+here. Looking needs no network.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from ctxvc.core.secrets.redact import Finding
+from ctxvc.errors import CtxvcError, Refused
+
+#: In the store's `config`: which scanner looks beside our rules.
+SETTING = "ctxvc.scanner"
+#: The only one there is.
+KINGFISHER = "kingfisher"
+_PACKAGE = "kingfisher-secret-scanner"
+
+# Bytes that make it take a text for UTF-16 or UTF-32, and count its offsets in another one: none is of a secret.
+_AS_BYTES = bytes.maketrans(b"\0\xfe\xff", b"   ")
+# The set that a rule comes from, before its own name.
+_WHOSE = re.compile(r"^(?:.*/|[^.]*\.)")
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+class _Found(Protocol):
+    rule_id: str
+    secret: str
+    visible: bool
+    is_base64_encoded: bool
+    location: Mapping[str, int]
+
+
+class _Kingfisher(Protocol):
+    def scan(self, data: bytes, /) -> Sequence[_Found]: ...
+
+
+# To load it takes half a second, and several the first time. Its rules are the same for every store.
+_loaded: list[_Kingfisher] = []
+_loading = threading.Lock()
+
+
+class Scanner:
+    """Looks through texts with the scanner of that name, which is loaded at the first look. For any number of threads.
+
+    What it makes of its rules is kept in the store's cache.
+    """
+
+    def __init__(self, name: str, store: Path) -> None:
+        self._name = name
+        self._store = store
+
+    def __call__(self, data: bytes) -> list[Finding]:
+        """The secrets that it sees in a text.
+
+        Raises: Refused where it is not installed or not known, CtxvcError where it fails: then nobody has looked.
+        """
+        seen = data.translate(_AS_BYTES)
+        try:
+            found = [each for each in self._kingfisher().scan(seen) if each.visible]
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._failed(str(error)) from error
+        return [self._finding(each, seen) for each in found]
+
+    def _finding(self, found: _Found, seen: bytes) -> Finding:
+        start, end = found.location["start_offset"], found.location["end_offset"]
+        stands = seen[start:end].decode("utf-8", "replace")
+        if not 0 <= start < end <= len(seen) or not (found.is_base64_encoded or stands == found.secret):
+            raise self._failed("what it found does not stand where it says")
+        kind = _NO_LETTERS.sub("-", _WHOSE.sub("", found.rule_id.lower()))
+        return Finding(_between(seen, start, -1), _between(seen, end, 1), kind[:40].strip("-") or KINGFISHER)
+
+    def _kingfisher(self) -> _Kingfisher:
+        if self._name != KINGFISHER:
+            raise Refused(
+                f"{SETTING} is {self._name!r}, a scanner that is not known",
+                hint=f"`{self._setting(KINGFISHER)}`, the only one, or `{self._setting()}`",
+            )
+        with _loading:
+            if not _loaded:
+                try:
+                    package = import_module("kingfisher_sdk")
+                except ImportError as error:
+                    raise Refused(
+                        f"this store has {KINGFISHER} look for secrets, and it is not installed; nothing was stored",
+                        hint=f"`pip install 'ctxvc[secrets]'`, or do without it: `{self._setting()}`",
+                    ) from error
+                # Its cache of compiled rules is the person's: a store from elsewhere could bring one of its own.
+                _loaded.append(package.Scanner(package.Rules()))
+            return _loaded[0]
+
+    def _failed(self, why: str) -> CtxvcError:
+        return CtxvcError(
+            f"{self._name} could not look for secrets: {why}; nothing was stored",
+            hint=f"without it: `{self._setting()}`",
+        )
+
+    def _setting(self, value: str = "") -> str:
+        return f"git --git-dir={self._store} config {f'{SETTING} {value}' if value else f'--unset {SETTING}'}"
+
+
+def _between(data: bytes, at: int, step: int) -> int:
+    """The nearest offset that way at which no character of UTF-8 is cut in two; the same one in what is no UTF-8."""
+    near = range(at, at + 4 * step, step)
+    return next((here for here in near if here in (0, len(data)) or data[here] & 0xC0 != 0x80), at)
+
+
+def installed() -> str:
+    """The version of the scanner; empty where there is none. It is not loaded for that."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(_PACKAGE)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,100 @@
+"""Does every body lie where its row says, and are its bytes those that were recorded?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import FILE, Change, Unreadable
+from ctxvc.store.verify.decoded import named_files
+from ctxvc.store.verify.finding import EDITED, Finding, damage
+from ctxvc.store.verify.ledger import altered
+from ctxvc.store.verify.trees import Trees
+
+#: block → its row before and after.
+Rows = Mapping[str, tuple[Row | None, Row | None]]
+
+
+def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
+    """What is wrong with the files under `blocks/` and `archive/`; `rows` are those that differ."""
+    gone, came = _expected(rows)
+    left: dict[str, bytes] = {}
+    blobs: dict[str, bytes] = {}
+    for change in chain(trees.diff("blocks", 2), trees.diff("archive", 2)):
+        yield from _file(trees, change, gone, came)
+        if change.old is not None:
+            left[change.path] = change.old.id
+        if change.new is not None:
+            blobs[change.path] = change.new.id
+    for path in came.keys() - blobs.keys():
+        if trees.known(came[path]):
+            yield damage(f"{came[path]} has no file where its state says it lies", trees.at(path, came[path]))
+    for path in gone.keys() - left.keys():
+        if trees.known(gone[path]):
+            yield damage(f"{gone[path]} lies where its state says it does not", trees.at(path, gone[path]))
+    for old, new in rows.values():
+        if new is not None and (old is None or altered(old, new)):
+            yield from _content(trees, new, blobs)
+        elif old is not None and new is not None and old.present != new.present:
+            yield from _moved(trees, old, new, left, blobs)
+
+
+def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
+    """The files that must go and come by what the rows say: path → block."""
+    gone: dict[str, str] = {}
+    came: dict[str, str] = {}
+    for block, (old, new) in rows.items():
+        if old and new and (old.present, old.ext, old.files) == (new.present, new.ext, new.files):
+            continue
+        gone.update(dict.fromkeys(fmt.paths(old), block) if old else {})
+        came.update(dict.fromkeys(fmt.paths(new), block) if new else {})
+    for path in gone.keys() & came.keys():
+        del gone[path], came[path]
+    return gone, came
+
+
+def _file(trees: Trees, change: Change, gone: Mapping[str, str], came: Mapping[str, str]) -> Iterator[Finding]:
+    """A file that came, went or changed, against what the rows say."""
+    path, old, new = change
+    if (new.mode == FILE and old is None and path in came) if new else path in gone:
+        return
+    block = fmt.block_of_path(path)
+    if block and not trees.known(block):
+        return
+    if new is None:
+        yield damage(f"{block or path} is gone from where its state says it lies", trees.at(path))
+    elif new.mode != FILE:
+        yield trees.foreign(path)
+    elif old is not None:
+        yield damage(f"the body of {block or path} was replaced, and no verb does that", trees.at(path), EDITED)
+    else:
+        yield damage("there is a file here that no row is about", trees.at(path), EDITED)
+
+
+def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
+    """The bytes of a new body, and of the files that it names, are those that were recorded."""
+    path = fmt.body_path(row)
+    if path not in blobs:
+        return
+    try:
+        if trees.contents.sum(blobs[path]) != (row.bytes, row.sha256):
+            yield damage(f"the body of {row.id} is not the one that was recorded", trees.at(path, row.id))
+        elif row.files and row.ext == "json":
+            for name, size, digest in named_files(trees.objects.blob(blobs[path])):
+                path = fmt.file_path(row, name)
+                if name not in row.files:
+                    yield damage(f"{row.id} names a file that its row does not", trees.at(path, row.id), EDITED)
+                elif path in blobs and trees.contents.sum(blobs[path]) != (size, digest):
+                    yield damage(f"{row.id}-{name} is not the one that was recorded", trees.at(path, row.id))
+    except Unreadable as error:
+        trees.note(error, path)
+
+
+def _moved(
+    trees: Trees, old: Row, new: Row, left: Mapping[str, bytes], blobs: Mapping[str, bytes]
+) -> Iterator[Finding]:
+    for was, now in zip(fmt.paths(old), fmt.paths(new), strict=True):
+        if was in left and now in blobs and left[was] != blobs[now]:
+            yield damage(f"another body came out when {new.id} moved", trees.at(now, new.id), EDITED)

@@ -1,0 +1,132 @@
+"""What blobs hold, decoded. A blob that many commits share is decoded, and a body hashed, once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple, TypeVar
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Group, Meta, Row
+from ctxvc.errors import Damaged
+from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import Objects
+from ctxvc.store.verify.finding import FROM_A_COPY
+
+T = TypeVar("T")
+
+#: Versions of the groups that are kept: a history has many, and asks for the last few.
+_VERSIONS = 8
+
+
+class Regrouped(NamedTuple):
+    """The groups before and after a change, and the names of those that differ."""
+
+    old: Mapping[str, Group]
+    new: Mapping[str, Group]
+    touched: frozenset[str]
+
+
+class Contents:
+    """Decoded files of scopes by the id of their blob. `bytes` counts what was hashed."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.rows = lru_cache(512)(self._rows)
+        self._groups: dict[bytes, dict[str, Group]] = {}
+        self.meta = lru_cache(16)(self._meta)
+        self._sums: dict[bytes, tuple[int, str]] = {}
+        self.bytes = 0
+
+    def sum(self, blob: bytes) -> tuple[int, str]:
+        """Size and SHA-256. Raises: Unreadable."""
+        if blob not in self._sums:
+            data = self.objects.blob(blob)
+            self._sums[blob] = len(data), hashlib.sha256(data).hexdigest()
+            self.bytes += len(data)
+        return self._sums[blob]
+
+    def added(self, old: bytes, new: bytes) -> tuple[Row, ...]:
+        """The last rows of a segment that only grew at its end, as it does in nearly every commit; else none."""
+        before, after = self.objects.version(old), self.objects.version(new)
+        if not before.endswith(b"\n") or not after.startswith(before):
+            return ()
+        # With the last row of before, so that the order is looked at across the seam.
+        last = before.rfind(b"\n", 0, -1) + 1
+        return _decoded(fmt.decode_rows, after[last:], "the ledger")[1:]
+
+    def _rows(self, blob: bytes) -> dict[str, Row]:
+        """Raises: Unreadable, Damaged."""
+        return {row.id: row for row in _decoded(fmt.decode_rows, self.objects.version(blob), "the ledger")}
+
+    def groups(self, blob: bytes) -> dict[str, Group]:
+        """Raises: Unreadable, Damaged."""
+        if blob not in self._groups:
+            self._keep(blob, _decoded(fmt.decode_groups, self.objects.version(blob), "the groups"))
+        return self._groups[blob]
+
+    def regrouped(self, old: bytes | None, new: bytes | None) -> Regrouped:
+        """What differs between two versions of the groups (None: there are none). Raises: Unreadable, Damaged.
+
+        Only the lines that differ are decoded: there can be thousands of groups, and a verb changes a few.
+        """
+        if old is None or new is None:
+            before, after = (self.groups(blob) if blob else {} for blob in (old, new))
+            return Regrouped(before, after, frozenset(before or after))
+        lines = self.objects.version(old).split(b"\n"), self.objects.version(new).split(b"\n")
+        was, now = (_decoded(fmt.decode_groups, b"\n".join(part), "the groups") for part in _middles(*lines))
+        before = self.groups(old)
+        if new not in self._groups and len(before) == _filled(lines[0]):
+            after = {name: group for name, group in before.items() if name not in was} if was else dict(before)
+            after.update(now)
+            if len(after) == _filled(lines[1]):  # else a name stands there twice, and it counts which one is the last
+                self._keep(new, after)
+        after = self.groups(new)
+        differ = {name for name in was.keys() | now.keys() if before.get(name) != after.get(name)}
+        return Regrouped(before, after, frozenset(differ))
+
+    def _keep(self, blob: bytes, groups: dict[str, Group]) -> None:
+        while len(self._groups) >= _VERSIONS:
+            del self._groups[next(iter(self._groups))]
+        self._groups[blob] = groups
+
+    def _meta(self, blob: bytes) -> Meta:
+        """Raises: Unreadable, Damaged, Refused for a newer format."""
+        return _decoded(fmt.decode_meta, self.objects.version(blob), fmt.META)
+
+
+def named_files(body: bytes) -> list[tuple[str, int, str]]:
+    """Name, size and SHA-256 of the files that a result's JSON body names."""
+    try:
+        items = wire.parse(body)
+    except ValueError:
+        return []
+    found = []
+    for item in items if isinstance(items, list) else []:
+        match item:
+            case {"source": {"data": {"file": str(name), "bytes": int(size), "sha256": str(digest)}}}:
+                found.append((name, size, digest))
+    return found
+
+
+def _middles(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Two lists without what both begin with and end with."""
+    head = sum(takewhile(bool, map(eq, old, new)))
+    old, new = old[head:], new[head:]
+    tail = sum(takewhile(bool, map(eq, reversed(old), reversed(new))))
+    return old[: len(old) - tail], new[: len(new) - tail]
+
+
+def _filled(lines: Sequence[bytes]) -> int:
+    return sum(map(bool, lines))
+
+
+def _decoded(decode: Callable[[bytes, str], T], data: bytes, what: str) -> T:
+    """Raises: Damaged, Refused."""
+    try:
+        return decode(data, what)
+    except RecursionError as error:
+        raise Damaged(f"{what}: nested too deep", hint=FROM_A_COPY) from error

@@ -1,0 +1,76 @@
+"""What `git fsck` finds, as values."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.store.git import program
+
+_ID = re.compile(r"\b[0-9a-f]{40}\b")
+_REF = re.compile(r"\b(?:refs/[^\s:]+|HEAD)")
+_LOOSE = re.compile(r"\bobjects/([0-9a-f]{2})/([0-9a-f]{38})\b")
+_PACK = re.compile(r"\bobjects/pack/(pack-[0-9a-f]+\.\w+)")
+#: Lines that repeat what another line says, or say nothing that is wrong.
+_NOISE = (
+    "broken link from",
+    "to ",
+    "dangling ",
+    "unreachable ",
+    "notice: ",
+    "Checking ",
+    "warning: ignoring broken ref",
+)
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """One thing that git says is wrong. `object` is hexadecimal; all of these may be empty but the first."""
+
+    text: str
+    object: str = ""
+    ref: str = ""
+    pack: str = ""
+    mild: bool = False
+
+
+def complaints(path: Path) -> list[Complaint]:
+    """What git itself says of the whole store: connectivity, every object's bytes and form, packs, refs."""
+    answer = subprocess.run(
+        program.command(path, "fsck", "--full", "--strict", "--no-dangling", "--no-progress"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=program.environment(),
+        check=False,
+    )
+    found = parse(answer.stdout.decode("utf-8", "replace"))
+    if answer.returncode and not found:
+        found.append(Complaint(f"git fsck ended with {answer.returncode} and gave no reason"))
+    return found
+
+
+def parse(output: str) -> list[Complaint]:
+    """The complaints in what `git fsck` printed, one an object, ref or pack."""
+    found: dict[str, Complaint] = {}
+    for raw in output.splitlines():
+        line = raw.strip()
+        if line and not line.startswith(_NOISE):
+            complaint = _complaint(line)
+            found.setdefault(complaint.object or complaint.ref or complaint.pack, complaint)
+    if len(found) > 1:
+        found.pop("", None)  # "inflate: data stream error" and the like: another line says of what
+    return list(found.values())
+
+
+def _complaint(line: str) -> Complaint:
+    mild = line.startswith("warning")
+    if ref := _REF.search(line):
+        # What a broken ref holds need not be an object.
+        return Complaint(line, ref=ref.group(), mild=mild)
+    if loose := _LOOSE.search(line):
+        return Complaint(line, object="".join(loose.groups()), mild=mild)
+    pack = _PACK.search(line)
+    found = _ID.search(_PACK.sub("", line))
+    return Complaint(line, object=found.group() if found else "", pack=pack.group(1) if pack else "", mild=mild)

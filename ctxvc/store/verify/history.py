@@ -1,0 +1,177 @@
+"""Is each commit what its parent, its ledger and the laws say it must be?
+
+By induction: a commit is compared with its first parent only, and only where their trees differ. So every version of
+every file is looked at once, every body is hashed once, and a history costs what it changed, not what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from ctxvc.core.ledger import names
+from ctxvc.core.ledger.ledger import Counters, Meta
+from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import (
+    FILE,
+    TREE,
+    Change,
+    Commit,
+    Objects,
+    Tree,
+    Unreadable,
+    differing,
+    entry,
+    folder,
+    shown,
+)
+from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.verify import bodies
+from ctxvc.store.verify.decoded import Contents
+from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, damage, warning
+from ctxvc.store.verify.ledger import LedgerChanges
+from ctxvc.store.verify.trees import Trees
+
+COMMITTER = "ctxvc <ctxvc@ctxvc>"
+
+_TOP = {fmt.META: FILE, fmt.ATTRIBUTES: FILE, "ledger": TREE, "blocks": TREE, "archive": TREE, "request": TREE}
+_REQUEST = frozenset({"request/system.txt", "request/system.json", "request/tools.json"})
+
+
+class History:
+    """Checks commits. `broken` gathers the objects that cannot be read, each with the oldest commit that needs it."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._contents = Contents(objects)
+        self.blocks: set[tuple[str, str]] = set()
+        self.broken: dict[bytes, tuple[int, Finding]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of bodies were hashed."""
+        return self._contents.bytes
+
+    def findings(self, commit: Commit, parent: Commit | None, age: int, where: Where) -> Iterator[Finding]:
+        """What is wrong with a commit: what it changed since `parent`, or without one all that it holds.
+
+        `age` is its distance from the first commit.
+        """
+        before: Tree = {}
+        if parent is not None:
+            try:
+                before = self._objects.tree(parent.tree)
+            except Unreadable:
+                pass  # told where that commit is looked at; of this one, all is
+        try:
+            root = self._objects.tree(commit.tree)
+        except Unreadable as error:
+            self.note(error, age, where)
+            return
+        if "Ctxvc-Op" not in trailers_of(commit.message) or commit.committer != COMMITTER:
+            yield damage(f"made by something else: {commit.committer}", where, EDITED)
+        yield from self._tree(Trees(self._contents, before, root, where, partial(self._note, age)))
+
+    def meta(self, commit: Commit) -> Meta | None:
+        """The commit's `ctxvc.json`, where it can be read."""
+        try:
+            found = entry(self._objects.tree(commit.tree), fmt.META.encode())
+            return self._contents.meta(found.id) if found else None
+        except (Unreadable, CtxvcError):
+            return None
+
+    def block_ids(self, commit: Commit) -> set[str]:
+        """The blocks that the commit's ledger has, as far as it can be read."""
+        found: set[str] = set()
+        try:
+            ledger = folder(entry(self._objects.tree(commit.tree), b"ledger"))
+        except Unreadable:
+            return found
+        for change in self._objects.diff(None, ledger, "ledger", 1):
+            if isinstance(change, Change) and change.new and change.path != fmt.GROUPS:
+                try:
+                    found |= self._contents.rows(change.new.id).keys()
+                except (Unreadable, Damaged):
+                    continue
+        return found
+
+    def note(self, error: Unreadable, age: int, where: Where) -> None:
+        if error.id not in self.broken or age < self.broken[error.id][0]:
+            self.broken[error.id] = age, damage(str(error), where)
+
+    def _note(self, age: int, error: Unreadable, where: Where) -> None:
+        self.note(error, age, where)
+
+    def _tree(self, trees: Trees) -> Iterator[Finding]:
+        """What is wrong with a tree beside the one before it."""
+        old = _held_meta(trees, trees.before)
+        new = None
+        try:
+            new = _meta(trees, trees.root)
+        except CtxvcError as error:
+            yield damage(str(error), trees.at(fmt.META), error.hint)
+        if new is not None and (names.problem(new.session) or names.problem(new.scope)):
+            what = f"{new.session!r} or {new.scope!r} is no name of a session or scope"
+            yield damage(what, trees.at(fmt.META), EDITED)
+        elif new is not None:
+            trees.where = msgspec.structs.replace(trees.where, session=new.session, scope=new.scope)
+        same_scope = old is not None and new is not None and (old.session, old.scope) == (new.session, new.scope)
+        yield from _top(trees)
+        ledger = LedgerChanges(trees)
+        yield from ledger.findings(same_scope)
+        self.blocks.update((trees.where.session, block) for block, (_, row) in ledger.rows.items() if row is not None)
+        if new is not None:
+            yield from _counters(trees, old.counters if old and same_scope else Counters(), new.counters)
+            yield from ledger.beyond(new.counters, same_scope)
+        yield from bodies.findings(trees, ledger.rows)
+
+
+def _meta(trees: Trees, root: Tree) -> Meta | None:
+    """What `ctxvc.json` says; None where git cannot read it. Raises: Damaged, Refused."""
+    found = entry(root, fmt.META.encode())
+    if found is None:
+        raise Damaged(f"there is no {fmt.META}", hint=FROM_A_COPY)
+    try:
+        return trees.contents.meta(found.id)
+    except Unreadable as error:
+        trees.note(error, fmt.META)
+        return None
+
+
+def _held_meta(trees: Trees, root: Tree) -> Meta | None:
+    try:
+        return _meta(trees, root)
+    except CtxvcError:
+        return None  # told where that commit is looked at
+
+
+def _counters(trees: Trees, old: Counters, new: Counters) -> Iterator[Finding]:
+    """Counters never go back: else a number would be given out twice."""
+    back = [name for name in new.__struct_fields__ if getattr(new, name) < getattr(old, name)]
+    if back:
+        yield damage(f"the counters of {', '.join(back)} went back", trees.at(fmt.META), EDITED)
+
+
+def _top(trees: Trees) -> Iterator[Finding]:
+    """What stands beside the ledger and the bodies."""
+    for name, _, now in differing(trees.before, trees.root):
+        path = shown(name)
+        if now is not None and _TOP.get(path) != now.mode:
+            yield trees.foreign(path)
+        elif now is not None and path == fmt.ATTRIBUTES:
+            yield from _attributes(trees, now.id)
+    for change in trees.diff("request", 0):
+        if change.new is not None and (change.path not in _REQUEST or change.new.mode != FILE):
+            yield trees.foreign(change.path)
+
+
+def _attributes(trees: Trees, blob: bytes) -> Iterator[Finding]:
+    try:
+        if trees.objects.version(blob) != fmt.ATTRIBUTES_TEXT:
+            what = "the attributes are not those that ctxvc writes: a plain checkout may change bytes"
+            yield warning(what, trees.at(fmt.ATTRIBUTES), "`ctxvc checkout` gives the exact bytes all the same")
+    except Unreadable as error:
+        trees.note(error, fmt.ATTRIBUTES)

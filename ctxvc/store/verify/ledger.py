@@ -1,0 +1,165 @@
+"""Is a commit's ledger what the one before it and the laws say it must be?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Counters, Row, segment_of
+from ctxvc.errors import Damaged
+from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import FILE, Change, Unreadable, entry
+from ctxvc.store.verify.decoded import Regrouped
+from ctxvc.store.verify.finding import EDITED, Finding, damage
+from ctxvc.store.verify.groups import disagreements
+from ctxvc.store.verify.trees import Trees
+
+#: What no verb changes in a row; `extra` is another, without what we note in it ourselves.
+IDENTITY = (
+    "kind", "role", "origin", "msg", "step", "turn", "call", "tool", "error", "ext", "files", "bytes", "sha256",
+)  # fmt: skip
+
+_identity = attrgetter(*IDENTITY)
+
+_EXT = re.compile(r"[A-Za-z0-9]{1,16}")
+_GROUP = re.compile(r"G[1-9][0-9]{0,11}")
+_SUFFIX = re.compile(r"[1-9][0-9]{0,5}\.[A-Za-z0-9]{1,16}")
+
+
+@dataclass(slots=True)
+class LedgerChanges:
+    """The rows that differ, before and after, and the groups; complete once `findings` has been gone through."""
+
+    trees: Trees
+    rows: dict[str, tuple[Row | None, Row | None]] = field(default_factory=dict)
+    groups: Regrouped | None = None
+
+    def findings(self, same_scope: bool) -> Iterator[Finding]:
+        """What is wrong. `same_scope`: the commit before is of the same scope, and what it had is still there."""
+        for change in self.trees.diff("ledger", 1):
+            if change.new is not None and change.new.mode != FILE:
+                yield self.trees.foreign(change.path)
+            elif change.path == fmt.GROUPS:
+                yield from self._changed_groups(change)
+            else:
+                yield from self._segment(change)
+        yield from self._edited(same_scope)
+        yield from self._grouping()
+
+    def beyond(self, counters: Counters, same_scope: bool) -> Iterator[Finding]:
+        """Blocks and groups with numbers that the counters say were never given out."""
+        for _, row in self.rows.values():
+            if row is not None and row.number > counters.block:
+                what = f"{row.id} is beyond the counter of blocks, {counters.block}"
+                yield damage(what, self.trees.at(fmt.META, row.id), EDITED)
+        if self.groups is not None:
+            looked_at = self.groups.touched & self.groups.new.keys() if same_scope else self.groups.new
+            newest = max((int(name[1:]) for name in looked_at if _GROUP.fullmatch(name)), default=0)
+            if newest > counters.group:
+                what = f"G{newest} is beyond the counter of groups, {counters.group}"
+                yield damage(what, self.trees.at(fmt.META), EDITED)
+
+    # --- rows
+
+    def _segment(self, change: Change) -> Iterator[Finding]:
+        """Takes in the rows of a segment that differ."""
+        trees = self.trees
+        try:
+            segment = fmt.segment_number(change.path)
+        except ValueError:
+            segment = -1
+        if segment < 0 or fmt.segment_path(segment) != change.path:
+            yield trees.foreign(change.path)
+            return
+        try:
+            was, now = self._versions(change)
+        except Unreadable as error:
+            trees.note(error, change.path)
+            trees.forget(change.path)
+            return
+        except Damaged as error:
+            yield damage(str(error), trees.at(change.path))
+            trees.forget(change.path)
+            return
+        for block in was.keys() | now.keys():
+            if was.get(block) != now.get(block):
+                self.rows[block] = was.get(block), now.get(block)
+        for row in now.values():
+            if segment_of(row.number) != segment:
+                yield damage(f"the row of {row.id} is in another's place", trees.at(change.path, row.id), EDITED)
+
+    def _versions(self, change: Change) -> tuple[Mapping[str, Row], Mapping[str, Row]]:
+        """The rows before and after, without some that are the same in both. Raises: Unreadable, Damaged."""
+        contents = self.trees.contents
+        if change.old and change.new and (added := contents.added(change.old.id, change.new.id)):
+            return {}, {row.id: row for row in added}
+        old = contents.rows(change.old.id) if change.old else {}
+        return old, contents.rows(change.new.id) if change.new else {}
+
+    def _edited(self, same_scope: bool) -> Iterator[Finding]:
+        for block, (old, new) in self.rows.items():
+            if new is None:
+                if same_scope:
+                    yield damage(f"the row of {block} is gone, and no verb does that", self.trees.row_at(block), EDITED)
+                continue
+            if not _EXT.fullmatch(new.ext) or not all(map(_SUFFIX.fullmatch, new.files)):
+                what = f"the row of {block} names a file as no block's is named"
+                yield damage(what, self.trees.row_at(block), EDITED)
+            if old is not None and (names := altered(old, new)):
+                what = f"the row of {block} was edited: another {', '.join(names)}, and no verb does that"
+                yield damage(what, self.trees.row_at(block), EDITED)
+
+    # --- groups
+
+    def _changed_groups(self, change: Change) -> Iterator[Finding]:
+        old, new = change.old.id if change.old else None, change.new.id if change.new else None
+        try:
+            self.groups = self.trees.contents.regrouped(old, new)
+        except Unreadable as error:
+            self.trees.note(error, change.path)
+        except Damaged as error:
+            yield damage(str(error), self.trees.at(change.path))
+
+    def _grouping(self) -> Iterator[Finding]:
+        """Groups and rows point to each other: looked at where either changed."""
+        moved = any((old.group if old else "") != (new.group if new else "") for old, new in self.rows.values())
+        if self.groups is None and not moved:
+            return
+        try:
+            if self.groups is None:
+                found = entry(self.trees.child("ledger"), b"groups.jsonl")
+                held = self.trees.contents.groups(found.id) if found else {}
+                self.groups = Regrouped(held, held, frozenset())
+            for block, what in disagreements(*self.groups, self.rows, self._row):
+                where = msgspec.structs.replace(self.trees.where, block=block, path=fmt.GROUPS)
+                yield damage(what, where, EDITED)
+        except (Unreadable, Damaged):
+            return  # told where that file changed
+
+    def _row(self, block: str) -> Row | None:
+        """The row of a block in this commit. Raises: Unreadable, Damaged."""
+        if block in self.rows:
+            return self.rows[block][1]
+        try:
+            found = self.trees.segment(block)
+        except ValueError:
+            return None
+        return self.trees.contents.rows(found.id).get(block) if found else None
+
+
+def altered(old: Row, new: Row) -> list[str]:
+    """The fields that differ and never may."""
+    names = []
+    if _identity(old) != _identity(new):
+        names = [name for name in IDENTITY if getattr(old, name) != getattr(new, name)]
+    if old.extra != new.extra and _received(old) != _received(new):
+        names.append("extra")
+    return names
+
+
+def _received(row: Row) -> dict[str, object]:
+    return {name: value for name, value in row.extra.items() if name != "ctxvc"}

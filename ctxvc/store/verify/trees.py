@@ -1,0 +1,83 @@
+"""A commit's tree beside the one before it: what differs, and of which blocks nothing can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ctxvc.core.ledger.block import block_number
+from ctxvc.core.ledger.ledger import segment_of
+from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import Change, Entry, Objects, Tree, Unbrowsed, Unreadable, entry, folder
+from ctxvc.store.verify.decoded import Contents
+from ctxvc.store.verify.finding import EDITED, Finding, Where, blocks_at, damage
+
+#: Told of an object that cannot be read, and where.
+Note = Callable[[Unreadable, Where], None]
+
+
+@dataclass(slots=True)
+class Trees:
+    """The two root folders; `before` is empty where there is none, and all of `root` is looked at.
+
+    `unknown` are folders (`00/0b`, `00` for all in it, empty for all) of which the rows or the files cannot be read: of
+    their blocks nothing more is said.
+    """
+
+    contents: Contents
+    before: Tree
+    root: Tree
+    where: Where
+    tell: Note
+    unknown: set[str] = field(default_factory=set)
+
+    @property
+    def objects(self) -> Objects:
+        return self.contents.objects
+
+    def diff(self, name: str, depth: int) -> Iterator[Change]:
+        """What differs in a folder of the root, down to files `depth` folders below. What cannot be read is noted."""
+        old, new = folder(entry(self.before, name.encode())), folder(entry(self.root, name.encode()))
+        if old == new:
+            return
+        for change in self.objects.diff(old, new, name, depth):
+            if isinstance(change, Unbrowsed):
+                self.note(change.error, change.path)
+                self.forget(change.path)
+            else:
+                yield change
+
+    def segment(self, block: str) -> Entry | None:
+        """The ledger file that a block's row stands in, if it is there. Raises: Unreadable; ValueError for no block."""
+        high, low = fmt.folder(block_number(block)).split("/")
+        segments = entry(self.child("ledger"), high.encode())
+        return entry(self.objects.tree(segments.id), f"{low}.jsonl".encode()) if segments else None
+
+    def child(self, name: str) -> Tree:
+        """A folder of the root; empty where there is none. Raises: Unreadable."""
+        found = entry(self.root, name.encode())
+        return self.objects.tree(found.id) if found else {}
+
+    def forget(self, path: str) -> None:
+        """Nothing more is said of the blocks for which there is a ledger file or a folder at `path`."""
+        self.unknown.add(path.removesuffix(".jsonl").partition("/")[2])
+
+    def known(self, block: str) -> bool:
+        if not self.unknown:
+            return True
+        place = fmt.folder(block_number(block))
+        return self.unknown.isdisjoint(("", place.split("/")[0], place))
+
+    def note(self, error: Unreadable, path: str) -> None:
+        self.tell(error, self.at(path))
+
+    def foreign(self, path: str) -> Finding:
+        return damage("ctxvc puts nothing here", self.at(path), EDITED)
+
+    def row_at(self, block: str) -> Where:
+        return self.at(fmt.segment_path(segment_of(block_number(block))), block)
+
+    def at(self, path: str, block: str = "") -> Where:
+        return msgspec.structs.replace(self.where, path=path, block=block or blocks_at(path))

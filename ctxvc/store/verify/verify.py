@@ -1,0 +1,372 @@
+"""Does a store hold what it says it holds? Everything that is wrong becomes a finding; nothing is changed.
+
+git looks at its own side (`fsck`) while we look at ours: every commit, every journal, refs and files.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pygit2
+
+from ctxvc.errors import CtxvcError, NotFound
+from ctxvc.store import cleanup, pending_plans
+from ctxvc.store.git import program
+from ctxvc.store.git.objects import Commit, Objects, Unreadable, find, unhashed
+from ctxvc.store.locks import locked
+from ctxvc.store.log import aside
+from ctxvc.store.log.journal import Change
+from ctxvc.store.refs import HEADS, head_ref, ref_of, scope_of
+from ctxvc.store.store import Store
+from ctxvc.store.verify import git_fsck
+from ctxvc.store.verify import journal as check_journal
+from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
+from ctxvc.store.verify.history import History
+
+#: Told of a commit at most: what is quite broken, or hostile, is clear by then.
+_MOST = 100
+_PERMISSIONS = "check who owns the store, and its permissions"
+
+#: Called with commits looked at, and how many there are.
+Progress = Callable[[int, int], None]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, damage first and oldest first in each scope, and what was looked at. `bytes` are those hashed."""
+
+    findings: tuple[Finding, ...]
+    sessions: int
+    scopes: int
+    commits: int
+    blocks: int
+    bytes: int
+    seconds: float
+
+    @property
+    def damaged(self) -> bool:
+        return any(finding.level == "damage" for finding in self.findings)
+
+
+def verify(store: Store, progress: Progress | None = None, *, deep: bool = True) -> Report:
+    """Everything that is wrong with the store; without `deep`, with what its newest commits and its journals hold.
+
+    Safe while others write. No damage makes it raise.
+    """
+    before = _standing(store)
+    report = _verify(store, progress, deep=deep)
+    if report.damaged and _standing(store) != before:
+        # Refs or packs moved under our feet: what seemed to be missing may be in another place.
+        report = _verify(store, progress, deep=deep)
+    return report
+
+
+class _Walk(NamedTuple):
+    """The commits from the tips down, each with its distance from the first and a scope that has it."""
+
+    commits: dict[bytes, Commit]
+    ages: dict[bytes, int]
+    scopes: dict[bytes, tuple[str, str]]
+
+
+def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
+    start = time.perf_counter()
+    objects = Objects(store.repository)
+    history = History(objects)
+    tips, findings = _tips(store)
+    with ThreadPoolExecutor(max_workers=1) as beside, unhashed() if deep else nullcontext():
+        git_says = beside.submit(git_fsck.complaints, store.path) if deep else None
+        walk = _walk(objects, history, tips, deep=deep)
+        found = list(_commits(history, walk, progress, deep=deep))
+        findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]
+        findings += [*_plans(store, tips), *_privacy(store.path), *_leftovers(store)]
+        if git_says is not None:
+            findings += _git_side(git_says.result(), objects, history, walk, findings)
+    found += history.broken.values()
+    found.sort(key=lambda aged: (aged[1].where.session, aged[0]))
+    findings = [*(finding for _, finding in found), *findings]
+    return Report(
+        findings=tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.level)),
+        sessions=len(tips),
+        scopes=sum(map(len, tips.values())),
+        commits=len(walk.commits),
+        blocks=len(history.blocks),
+        bytes=history.bytes,
+        seconds=time.perf_counter() - start,
+    )
+
+
+# --- commits
+
+
+def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, bytes]], *, deep: bool) -> _Walk:
+    """All commits that the tips reach, children before parents; the tips alone where not `deep`."""
+    walk = _Walk({}, {}, {})
+    waiting = [(tip, (session, scope)) for session, held in tips.items() for scope, tip in held.items()]
+    while waiting:
+        at, named = waiting.pop()
+        line = []
+        while at not in walk.commits:
+            try:
+                commit = objects.commit(at)
+            except Unreadable as error:
+                history.note(error, 0, Where(session=named[0], scope=named[1], commit=at.hex()))
+                break
+            walk.commits[at], walk.scopes[at] = commit, named
+            line.append(at)
+            if not deep or not commit.parents:
+                break
+            waiting += [(parent, named) for parent in commit.parents[1:]]
+            at = commit.parents[0]
+        age = walk.ages.get(at, -1)
+        for older in reversed(line):
+            age += 1
+            walk.ages[older] = age
+    return walk
+
+
+def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: bool) -> Iterator[tuple[int, Finding]]:
+    total = len(walk.commits)
+    # Parents first: what was decoded of one commit is known when the next changes a little of it.
+    for done, name in enumerate(reversed(walk.commits), 1):
+        commit = walk.commits[name]
+        session, scope = walk.scopes[name]
+        where = Where(session=session, scope=scope, commit=name.hex())
+        age = walk.ages[name]
+        parent = walk.commits.get(commit.parents[0]) if deep and commit.parents else None
+        findings = history.findings(commit, parent, age, where)
+        for finding in islice(findings, _MOST):
+            yield age, finding
+        for _ in islice(findings, 1):
+            yield age, damage(f"more than {_MOST} things are wrong with this commit", where)
+        if progress and (done % 64 == 0 or done == total):
+            progress(done, total)
+
+
+def _scopes(history: History, tips: Mapping[str, Mapping[str, bytes]], walk: _Walk) -> Iterator[Finding]:
+    for session, scopes in tips.items():
+        if "main" not in scopes:
+            yield damage(f"session {session} has no scope main", Where(session=session))
+        for scope, tip in scopes.items():
+            meta = history.meta(walk.commits[tip]) if tip in walk.commits else None
+            # A scope that two clones both went on with is kept as `<scope>@<clone>`.
+            if meta is not None and (session, scope.split("@")[0]) != (meta.session, meta.scope):
+                what = f"the branch points to a commit of {meta.session}/{meta.scope}"
+                where = Where(session=session, scope=scope, commit=tip.hex(), path=ref_of(session, scope))
+                yield damage(what, where, EDITED)
+
+
+def _git_side(
+    complaints: Iterable[git_fsck.Complaint], objects: Objects, history: History, walk: _Walk, told: Iterable[Finding]
+) -> Iterator[Finding]:
+    """What git found and we did not, each object with a commit and a path that need it."""
+    complaints = [item for item in complaints if not item.object or bytes.fromhex(item.object) not in history.broken]
+    wanted = frozenset(bytes.fromhex(item.object) for item in complaints if item.object)
+    oldest_first = [(name, walk.commits[name]) for name in reversed(walk.commits)]
+    places = find(objects, oldest_first, wanted) if wanted else {}
+    refs = {finding.where.path for finding in told}
+    for item in complaints:
+        where = Where(path=item.pack or item.ref)
+        if item.object and (place := places.get(bytes.fromhex(item.object))):
+            session, scope = walk.scopes[place[0]]
+            where = Where(session=session, scope=scope, commit=place[0].hex(), block=blocks_at(place[1]), path=place[1])
+        elif item.ref:
+            session, scope = scope_of(item.ref) or ("", "")
+            where = Where(session=session, scope=scope, path=item.ref)
+            if item.ref in refs:
+                continue
+        tell = warning if item.mild else damage
+        what = f"object {item.object[:12]} is missing" if item.text.startswith("missing ") else f"git fsck: {item.text}"
+        yield tell(what, where, FROM_A_COPY)
+
+
+# --- refs
+
+
+def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
+    """session → scope → tip; and the refs that cannot be read, or hide what is there."""
+    try:
+        # libgit2 tells of a broken list of refs once, and takes it for an empty one from then on.
+        with Store(store.path) as afresh:
+            tips = {
+                session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
+                for session, scopes in afresh.all_tips().items()
+            }
+            listed = [os.fsdecode(ref) for ref in afresh.repository.raw_listall_references()]
+    except (pygit2.GitError, CtxvcError) as error:
+        return {}, [damage(f"the refs cannot be read: {error}", Where(path="packed-refs"))]
+    findings = []
+    for ref in listed:
+        if ref.startswith("refs/replace/"):
+            hint = f"`{program.advice('replace', '-d', _shown(ref.removeprefix('refs/replace/')))}` takes it away"
+            findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
+        elif not ref.isascii():
+            hint = "`git for-each-ref` shows it; rename or delete it"
+            findings.append(
+                warning("its name is none that a scope can have: it is left alone", Where(path=_shown(ref)), hint)
+            )
+    hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
+    closed: list[OSError] = []
+    for ref in _unlisted(store.path, set(listed), closed.append):
+        try:
+            store.repository.references[ref]
+        except KeyError:
+            continue  # it was deleted, or packed, meanwhile
+        except (pygit2.GitError, OSError, ValueError):
+            session, scope = scope_of(_shown(ref)) or ("", "")
+            where = Where(session=session, scope=scope, path=_shown(ref))
+            findings.append(damage("the branch cannot be read", where, hint))
+    for problem in closed:
+        where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
+        findings.append(damage(f"the refs in it cannot be read: {problem.strerror}", where, _PERMISSIONS))
+    return tips, findings
+
+
+def _shown(ref: str) -> str:
+    """A ref's name that can be printed."""
+    return os.fsencode(ref).decode("utf-8", "backslashreplace")
+
+
+def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:
+    """Files that should be branches, and that git leaves out where it lists them; `closed` is told of other folders."""
+    for folder, _, files in os.walk(path / HEADS, onerror=closed):
+        for name in files:
+            ref = Path(folder, name).relative_to(path).as_posix()
+            if ref not in listed and not name.startswith(".") and not name.endswith(".lock"):
+                yield ref
+
+
+def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[Finding]:
+    """HEAD and each session's own name a scope that is there; objects come from nowhere else."""
+    refs = {ref_of(session, scope) for session, scopes in tips.items() for scope in scopes}
+    for name in ("HEAD", *map(head_ref, tips)):
+        try:
+            target = store.repository.references[name].raw_target
+        except KeyError:
+            continue  # a session's is made when it is next needed
+        except pygit2.GitError as error:
+            yield damage(f"it cannot be read: {error}", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+            continue
+        shown = target.decode("utf-8", "replace") if isinstance(target, bytes) else ""
+        if not shown:
+            yield warning("it names a commit and no scope", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+        elif tips and shown not in refs:
+            yield warning(f"{shown} is not there", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+    for path, what in (("objects/info/alternates", "borrowed from another repository"), ("info/grafts", "replaced")):
+        if (store.path / path).exists():
+            hint = "`git repack -a` copies what is borrowed, then remove the file" if "objects" in path else "remove it"
+            yield warning(f"objects are {what}", Where(path=path), hint)
+
+
+# --- journals
+
+
+def _journals(
+    store: Store, history: History, walk: _Walk, tips: Mapping[str, Mapping[str, bytes]]
+) -> Iterator[Finding]:
+    folder = store.path / "ctxvc" / "journal"
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        names = []
+        yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
+    for name in names:
+        where = Where(session=name, path=f"ctxvc/journal/{name}")
+        kept = aside.piece(name, tips)
+        if kept:
+            where = msgspec.structs.replace(where, session=kept["session"])
+            if kept["accepted"]:
+                hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
+                yield warning("bytes of a journal that were lost are kept here", where, hint)
+            else:
+                hint = "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost"
+                yield damage("bytes of a journal that cannot be read were set aside", where, hint)
+            continue
+        found, records = _journal(store, history, walk, tips.get(name, {}), where)
+        yield from found
+        if records and name not in tips:
+            yield damage("it has records, and the session has no scope", where, FROM_A_COPY)
+
+
+def _journal(
+    store: Store, history: History, walk: _Walk, tips: Mapping[str, bytes], where: Where
+) -> tuple[list[Finding], bool]:
+    """What is wrong with a journal, and whether it has records at all."""
+
+    def committed(change: Change) -> set[str]:
+        try:
+            commit = walk.commits[tips.get(change.scope) or bytes.fromhex(change.origin)]
+        except (KeyError, ValueError):
+            raise NotFound(f"no commit {change.origin!r} in scope {change.scope!r}") from None
+        return history.block_ids(commit)
+
+    path = store.journal_path(where.session)
+    try:
+        found = list(check_journal.findings(path.read_bytes(), where, committed))
+        if found:
+            # A writer may have been in the middle of a record: look again when none is.
+            try:
+                with locked(store.lock_path(where.session), timeout=5):
+                    found = list(check_journal.findings(path.read_bytes(), where, committed))
+            except CtxvcError:
+                pass  # a store on a medium that cannot be written to has no writers
+        return found, check_journal.records(path.read_bytes()) > 0
+    except OSError as error:
+        return [damage(f"it cannot be read: {error.strerror}", where)], False
+
+
+def _plans(store: Store, sessions: Iterable[str]) -> Iterator[Finding]:
+    for session in sessions:
+        try:
+            pending_plans.pending(store, session)
+        except CtxvcError as error:
+            yield damage(str(error), Where(session=session, path=pending_plans.plans_ref(session)), error.hint)
+
+
+# --- files
+
+
+def _privacy(path: Path) -> Iterator[Finding]:
+    if (open_to := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+        yield warning(f"others may enter the store (mode {open_to:04o})", Where(path="."), f"chmod 700 {path}")
+    folder = path / "ctxvc" / "journal"
+    for journal in sorted(folder.glob("[!.]*")) if os.access(folder, os.R_OK | os.X_OK) else ():
+        if stat.S_IMODE(journal.stat().st_mode) & 0o077:
+            where = Where(path=str(journal.relative_to(path)))
+            yield warning("others may read what is not committed yet", where, f"chmod 600 {journal}")
+
+
+def _leftovers(store: Store) -> Iterator[Finding]:
+    """What killed writers left. While one is alive that is not to be told from what it needs: then nothing."""
+    try:
+        with locked(store._store_lock, timeout=0):
+            found = cleanup.leftovers(store.path)
+    except CtxvcError:
+        return
+    except OSError as error:
+        yield damage(f"the packs cannot be listed: {error.strerror}", Where(path="objects/pack"))
+        return
+    for left in found:
+        where = Where(path=str(left.relative_to(store.path)))
+        yield warning("a killed writer left this", where, "`ctxvc gc` removes it")
+
+
+def _standing(store: Store) -> tuple[list[str], list[str]]:
+    """The packs, and where each ref points, as far as they can be read."""
+    packs = sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
+    try:
+        refs = [f"{scope} {tip}" for scopes in store.all_tips().values() for scope, tip in scopes.items()]
+    except (pygit2.GitError, CtxvcError):
+        refs = []
+    return packs, sorted(refs)

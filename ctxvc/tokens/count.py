@@ -1,0 +1,351 @@
+"""How many tokens: of a text, and of a body that was counted before.
+
+Everything is counted by one `Count`, which is handed in. The default counts with OpenAI's `o200k_base` vocabulary,
+which stands in `data/`: no network is ever asked. Importing this module is cheap; the vocabulary, tiktoken and sqlite3
+are loaded by the first call that needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctxvc.core.display import decode
+from ctxvc.errors import BadName, Refused
+from ctxvc.tokens.media import CURRENT_CAP, ImageCap, media_tokens
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Count = Callable[[str], int]
+Loader = Callable[[], bytes]
+
+VOCABULARY = Path(__file__).parents[1] / "data" / "o200k_base.bpe.xz"
+
+#: The longest piece that is given to an engine, in characters. tiktoken's regex gives up at a million spaces in a row,
+#: and its merges of one very long word are slow.
+PIECE = 65_536
+
+# How o200k_base cuts a text into words before it merges, and the texts that could be single tokens (we count them as
+# the ordinary text they are). Facts of the encoding: with another pattern the counts are not exact.
+_PATTERN = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+_SPECIAL = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
+
+# The last place where a cut is exact, that is, where a word of _PATTERN always ends, whatever stands around it:
+# - after a newline, if the next line begins with at most some blanks and then neither a blank nor a slash: a run of
+#   white space is cut after its last newline, and only a slash can join a newline to what follows;
+# - between an ASCII letter or digit and any other ASCII character but the apostrophe: no word goes on from the one to
+#   the other.
+_LAST_CUT = re.compile(r"(?s:.*)(?:\n(?=[ \t]{0,200}[^\s/])|[0-9A-Za-z](?=[\x00-&(-/:-@\[-`{-\x7f]))")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """A way to count, under the name that its counts are kept by; `estimated` if they are no more than a guess."""
+
+    name: str
+    count: Count
+    estimated: bool = False
+
+
+def tokenizer(name: str = "o200k_base") -> Tokenizer:
+    """The tokenizer called `name`: `o200k_base`, or `chars` for a quarter of the characters, marked as estimated.
+
+    Where tiktoken is not installed, the second stands in for the first. Nothing is loaded before the first count.
+    Raises: BadName.
+    """
+    if name not in ("o200k_base", "chars"):
+        raise BadName(f"unknown tokenizer {name[:40]!r}", hint="use 'o200k_base' or 'chars'")
+    if name == "chars" or not _installed():
+        return Tokenizer("chars", estimate, estimated=True)
+    return Tokenizer("o200k_base", count)
+
+
+def counter(name: str = "o200k_base") -> Count:
+    """The `Count` of `tokenizer(name)`."""
+    return tokenizer(name).count
+
+
+def count(text: str) -> int:
+    """The number of `o200k_base` tokens of `text`, with no token taken for more than text.
+
+    Exact wherever the text can be cut exactly once in 65,536 characters; where it cannot, a word is cut in two there,
+    which costs a few tokens. Takes time linear in the text. A lone surrogate counts as U+FFFD.
+    Raises: Refused, if the installation is broken.
+    """
+    engine = _engine()
+    total = 0
+    for piece in pieces(text):
+        try:
+            total += engine(piece)
+        except UnicodeEncodeError:
+            total += engine(piece.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    return total
+
+
+def estimate(text: str) -> int:
+    """A quarter of the characters, rounded up. Far too low for scripts other than Latin."""
+    return (len(text) + 3) // 4
+
+
+def pieces(text: str, size: int = PIECE) -> Iterator[str]:
+    """`text` in pieces of at most `size` characters whose tokens are those of the whole, wherever that is possible."""
+    start = 0
+    while len(text) - start > size:
+        cut = _LAST_CUT.match(text, start, start + size)
+        end = cut.end() if cut else start + size
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def ranks() -> dict[bytes, int]:
+    """The vocabulary: each token's bytes and its rank, which is its place in the file."""
+    import io
+    import lzma
+
+    packed = io.BytesIO(lzma.decompress(VOCABULARY.read_bytes()))
+    return {packed.read(length[0]): rank for rank, length in enumerate(iter(lambda: packed.read(1), b""))}
+
+
+def _installed() -> bool:
+    from importlib.util import find_spec
+
+    return bool(find_spec("toktok") or (find_spec("tiktoken") and find_spec("_lzma") and VOCABULARY.exists()))
+
+
+@functools.cache
+def _engine() -> Count:
+    """Counts one piece. Both engines give the same number; the optional one is several times faster."""
+    try:
+        return _toktok()
+    except (ImportError, AttributeError):  # not installed, or another distribution of that name
+        return _tiktoken()
+
+
+def _toktok() -> Count:
+    from importlib import import_module
+
+    batch_count: Callable[[list[str], str, int], list[int]] = import_module("toktok").batch_count
+    return lambda piece: batch_count([piece], "o200k_base", 1)[0]
+
+
+def _tiktoken() -> Count:
+    import lzma
+
+    try:
+        import tiktoken
+
+        vocabulary = ranks()
+    except (ImportError, OSError, lzma.LZMAError) as error:
+        hint = "install ctxvc and tiktoken anew, or choose the tokenizer 'chars'"
+        raise Refused(f"the tokenizer cannot be loaded: {error}", hint=hint) from error
+    encoding = tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=vocabulary, special_tokens=_SPECIAL)
+    # Not `encode_ordinary`: where its regex gives up, it raises a BaseException.
+    return lambda piece: len(encoding.encode(piece, disallowed_special=()))
+
+
+class CountCache:
+    """Counts on disk, by tokenizer and SHA-256 of the bytes: a help that may be missing, never a truth.
+
+    A connection lives for one call, so that threads, forks and other processes need no care. A cache that is locked,
+    read-only or full answers nothing and takes nothing; a damaged one is dropped. It takes some 60 bytes a body and
+    tokenizer, so it is bounded by the store beside it, and may be deleted at any time.
+    """
+
+    _WAIT = 2.0  # seconds for another writer
+    _AT_ONCE = 500  # parameters of a query: old SQLite takes 999
+    _LONGEST = 5.0  # seconds of a query
+    _LARGEST = 1 << 32  # bytes
+    _OLD = 60.0  # seconds after which nobody is making it any more
+    _making = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get_many(self, tokenizer: str, digests: Sequence[bytes]) -> dict[bytes, int]:
+        """The counts that are known of these 32-byte digests."""
+        import sqlite3
+
+        found: dict[bytes, int] = {}
+        try:
+            with closing(self._connect()) as db:
+                for start in range(0, len(digests), self._AT_ONCE):
+                    some = digests[start : start + self._AT_ONCE]
+                    marks = ",".join("?" * len(some))
+                    query = f"SELECT digest, tokens FROM counts WHERE tokenizer = ? AND digest IN ({marks})"  # noqa: S608
+                    rows = db.execute(query, (tokenizer, *some))
+                    found.update((digest, count) for digest, count in rows if _is_count(digest, count))
+        except sqlite3.DatabaseError as error:
+            self._bear(error)
+        return found
+
+    def put_many(self, tokenizer: str, counts: Mapping[bytes, int]) -> None:
+        """Keeps `counts`, if it can."""
+        import sqlite3
+
+        try:
+            self._make()
+            with closing(self._connect()) as db:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("BEGIN IMMEDIATE")
+                db.execute(
+                    "CREATE TABLE IF NOT EXISTS counts (digest BLOB, tokenizer TEXT, tokens INTEGER NOT NULL,"
+                    " PRIMARY KEY (digest, tokenizer)) WITHOUT ROWID"
+                )
+                rows = [(digest, tokenizer, tokens) for digest, tokens in counts.items()]
+                db.executemany("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", rows)
+                db.execute("COMMIT")
+        except OSError:
+            return
+        except sqlite3.DatabaseError as error:
+            self._bear(error)
+
+    def _connect(self) -> sqlite3.Connection:
+        import sqlite3
+
+        self._check()
+        uri = f"{self._path.absolute().as_uri()}?mode=rw"
+        db = sqlite3.connect(uri, uri=True, timeout=self._WAIT, isolation_level=None)
+        try:
+            deadline = time.monotonic() + self._LONGEST
+            db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+            # What a power cut may damage is dropped and counted anew: no reason to wait for the disk.
+            db.execute("PRAGMA synchronous = OFF")
+            # What came with a store from elsewhere may be a view that never ends, or have triggers.
+            db.execute("PRAGMA trusted_schema = OFF")
+            kinds = db.execute("SELECT type, name FROM sqlite_master LIMIT 3").fetchall()
+            if not {*kinds} <= {("table", "counts")}:
+                raise sqlite3.DatabaseError("it is no cache of counts")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check(self) -> None:
+        """Raises: sqlite3.OperationalError where SQLite would be led elsewhere by what stands at the cache's place.
+
+        A rollback journal names a file that SQLite removes once it has rolled back: ours has none but for the moment in
+        which the cache is made.
+        """
+        import sqlite3
+
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path = f"{self._path}{suffix}"
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise sqlite3.OperationalError(str(error)) from error
+            whole = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= self._LARGEST
+            if not whole or (suffix == "-journal" and abs(time.time() - status.st_mtime) > self._OLD):
+                with suppress(OSError):
+                    Path(path).unlink()
+            elif suffix == "-journal":
+                raise sqlite3.OperationalError("somebody makes it at this moment")
+
+    def _make(self) -> None:
+        # Under a lock, since closing any handle on a file drops the locks that SQLite holds on it in this process.
+        with self._making:
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+
+    def _bear(self, error: sqlite3.DatabaseError) -> None:
+        import sqlite3
+
+        if isinstance(error, sqlite3.OperationalError):  # locked, full, read-only, not there
+            return
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                Path(f"{self._path}{suffix}").unlink()
+
+
+def _is_count(digest: object, count: object) -> bool:
+    """Whether a row of the cache is one: SQLite keeps any value in any column."""
+    return isinstance(digest, bytes) and type(count) is int and 0 <= count < 1 << 40
+
+
+class Tokens:
+    """The counts of a store's bodies and of the texts around them: each is counted once.
+
+    Bodies are known by the SHA-256 of their bytes; `cache` is the file that keeps their counts between processes.
+    """
+
+    _AT_ONCE = 500  # bodies that are counted before their counts are kept
+    _SHORT = 2_000  # characters of a text that is remembered whole; of a longer one, its digest
+
+    def __init__(self, tokenizer: Tokenizer, cache: Path | None = None) -> None:
+        self.tokenizer = tokenizer
+        self._cache = CountCache(cache) if cache else None
+        self._known: dict[str, dict[bytes, int]] = {}
+        self._unsaved: dict[str, dict[bytes, int]] = {}
+        self._short = functools.lru_cache(maxsize=4096)(tokenizer.count)
+        self._long: dict[bytes, int] = {}
+
+    def of_text(self, text: str) -> int:
+        """The tokens of a text that is no body: a stub, a dashboard, a tool's definition."""
+        if len(text) <= self._SHORT:
+            return self._short(text)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if digest not in self._long:
+            self._long[digest] = self.tokenizer.count(text)
+        return self._long[digest]
+
+    def of_bodies(self, items: Iterable[tuple[bytes, Loader]], *, fresh: bool = False) -> dict[bytes, int]:
+        """The tokens of bodies of text, by digest. A loader is called only where no count is known.
+
+        Bodies that are `fresh` are not looked for on disk, and their counts wait for `save` or for enough others: that
+        would take longer than to count one.
+        """
+        return self._measured(self.tokenizer.name, lambda body: self.tokenizer.count(decode(body)), items, fresh)
+
+    def of_media(self, items: Iterable[tuple[bytes, Loader]], cap: ImageCap = CURRENT_CAP) -> dict[bytes, int]:
+        """The same for images and PDFs, as `media_tokens` counts them."""
+        return self._measured(f"media-{cap.edge}", lambda body: media_tokens(body, cap), items, fresh=False)
+
+    def save(self) -> None:
+        """Keeps on disk what is counted, if it can."""
+        for name, counts in self._unsaved.items():
+            if counts and self._cache:
+                self._cache.put_many(name, counts)
+        self._unsaved.clear()
+
+    def _measured(
+        self, name: str, measure: Callable[[bytes], int], items: Iterable[tuple[bytes, Loader]], fresh: bool
+    ) -> dict[bytes, int]:
+        loaders = dict(items)
+        known = self._known.setdefault(name, {})
+        unknown = [digest for digest in loaders if digest not in known]
+        if unknown and self._cache and not fresh:
+            known.update(self._cache.get_many(name, unknown))
+            unknown = [digest for digest in unknown if digest not in known]
+        unsaved = self._unsaved.setdefault(name, {})
+        for digest in unknown:
+            known[digest] = unsaved[digest] = measure(loaders[digest]())
+            if len(unsaved) >= self._AT_ONCE:
+                self.save()
+                unsaved = self._unsaved.setdefault(name, {})
+        if not fresh:
+            self.save()
+        return {digest: known[digest] for digest in loaders}

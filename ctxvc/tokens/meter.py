@@ -1,0 +1,189 @@
+"""What the blocks of a prompt cost, in tokens. Each body is counted once in a store's life: the counts are cached."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.core import display as text
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.prompt.outline import MASK_SHOWN, Bodies, Slot, outline, pieces
+from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget, Ladder
+from ctxvc.core.view.dashboard import Cost
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens import count as tokens
+from ctxvc.tokens import media, models
+
+CACHE = "tokens.sqlite"
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """Something to be counted: the digest it is known by, how to get it, and whether it is an image or a document."""
+
+    digest: bytes
+    load: tokens.Loader
+    media: bool = False
+
+
+class Meter:
+    """Counts with one tokenizer, and keeps the counts in the store's cache. Nothing is held open between two calls."""
+
+    def __init__(self, store: Store, tokenizer: str = "o200k_base") -> None:
+        """Raises: BadName where there is no such tokenizer."""
+        self._cache = tokens.CountCache(cache_file(store))
+        self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store))
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the numbers are no more than a guess."""
+        return self._tokens.tokenizer.estimated
+
+    def count(self, words: str) -> int:
+        """The tokens of a text that is no body."""
+        return self._tokens.of_text(words)
+
+    def costs(self, moment: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
+        """What all blocks, or these, cost: the body, and what stands for it in the prompt of that moment.
+
+        A call counts its tool's name and its arguments, a result its text and the images beside it.
+        """
+        rows = moment.ledger.rows() if blocks is None else blocks
+        bodies = {row.id: list(_sources(row, moment.bodies)) for row in rows}
+        shown: dict[str, list[_Source]] = {}
+        for slot in outline(moment.ledger):
+            if slot.row.id not in bodies:
+                continue
+            held = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, moment.bodies)]
+            shown.setdefault(slot.row.id, []).extend(held)
+        counts = self._counts([*bodies.values(), *shown.values()], moment.ledger.meta.model)
+        return {
+            block: Cost(
+                body=sum(counts[source.digest] for source in sources),
+                shown=sum(counts[source.digest] for source in shown.get(block, ())),
+            )
+            for block, sources in bodies.items()
+        }
+
+    def bodies(self, blocks: Iterable[tuple[Row, Bodies]], model: str, *, fresh: bool = False) -> dict[str, int]:
+        """block → the tokens of its body. Counts of `fresh` ones are kept later (`save`)."""
+        sources = {row.id: list(_sources(row, bodies)) for row, bodies in blocks}
+        counts = self._counts(list(sources.values()), model, fresh=fresh)
+        return {block: sum(counts[source.digest] for source in some) for block, some in sources.items()}
+
+    def save(self) -> None:
+        """Keeps all counts in the store's cache."""
+        self._tokens.save()
+
+    def total(self, blocks: Iterable[tuple[Row, Bodies]], model: str) -> tuple[int, bool]:
+        """The tokens of all these bodies, and whether that is a guess (bytes / 4), as not all were counted before."""
+        blocks = list(blocks)
+        digests = [bytes.fromhex(row.sha256) for row, _ in blocks if not _is_media(row)]
+        if len(self._cache.get_many(self._tokens.tokenizer.name, digests)) < len(set(digests)):
+            return sum(row.bytes for row, _ in blocks) // 4, True
+        sources = [list(_sources(row, bodies)) for row, bodies in blocks]
+        counts = self._counts(sources, model)
+        return sum(counts[source.digest] for some in sources for source in some), self.estimated
+
+    def overhead(self, moment: Snapshot) -> int:
+        """The tokens of system prompt and tools."""
+        given = [moment.system if isinstance(moment.system, str) else _json(moment.system), _json(moment.tools)]
+        sources = [_text_source(words) for words in given if words]
+        counts = self._counts([sources], moment.ledger.meta.model)
+        return sum(counts[source.digest] for source in sources)
+
+    def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:
+        flat = [source for some in sources for source in some]
+        plain = ((source.digest, source.load) for source in flat if not source.media)
+        texts = self._tokens.of_bodies(plain, fresh=fresh)
+        pictures = [(source.digest, source.load) for source in flat if source.media]
+        return {**texts, **self._tokens.of_media(pictures, media.image_cap(model))} if pictures else texts
+
+
+class Prices:
+    """What the blocks of a scope cost, as `core.plan.Price` asks. Counts are kept: a block is read at most once."""
+
+    def __init__(self, meter: Meter, bodies: Bodies, model: str = "") -> None:
+        self._meter = meter
+        self._bodies = bodies
+        self._model = model
+        self._known: dict[tuple[str, str], int] = {}
+        self._masks: dict[tuple[str, str], int] = {}
+
+    def load(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
+        """Counts these blocks in one go, which asks the cache once; for `fresh` ones not at all."""
+        new = [row for row in rows if (row.id, row.sha256) not in self._known]
+        counts = self._meter.bodies([(row, self._bodies) for row in new], self._model, fresh=fresh) if new else {}
+        self._known.update(((row.id, row.sha256), counts[row.id]) for row in new)
+
+    def body(self, row: Row) -> int:
+        key = (row.id, row.sha256)
+        if key not in self._known:
+            self.load([row])
+        return self._known[key]
+
+    def mask(self, row: Row) -> int:
+        key = (row.id, row.sha256)
+        if key not in self._masks:
+            slot = Slot(row, "mask", row.role, row.kind, call=row.call)
+            self._masks[key] = self._meter.count(text.decode(pieces([slot], self._bodies)[0].body))
+        return self._masks[key]
+
+    def text(self, words: str) -> int:
+        return self._meter.count(words)
+
+
+def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
+    """The budget that a scope is judged by, with thresholds of `ladder` where the scope has none of its own.
+
+    Its window is the scope's own where the model takes so much, else the model's as its provider or the table has it,
+    else that of most models.
+    """
+    meta = ledger.meta
+    takes = meta.window or models.window(meta.model)
+    window = min(filter(None, (meta.budget, takes)), default=DEFAULT_WINDOW)
+    known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
+    return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
+
+
+def cache_file(store: Store) -> Path:
+    """Where a store's counts are kept."""
+    return store.cache_path / CACHE
+
+
+def _sources(row: Row, bodies: Bodies) -> Iterator[_Source]:
+    """What a block is made of."""
+    yield _Source(bytes.fromhex(row.sha256), lambda: bodies.body(row), _is_media(row))
+    if row.kind == "tool_use":
+        yield _text_source(row.tool)
+    for suffix in row.files:
+        if suffix.endswith(".txt"):
+            continue  # the whole of what the model saw cut
+        # The body names its siblings by their checksums, so its own checksum and the suffix say which bytes these are.
+        digest = hashlib.sha256(f"{row.sha256}-{suffix}".encode()).digest()
+        yield _Source(digest, lambda suffix=suffix: bodies.file(row, suffix), media=True)  # type: ignore[misc]
+
+
+def _is_media(row: Row) -> bool:
+    return row.kind in ("image", "document") and row.ext != "json"
+
+
+def _stand_in(slot: Slot, bodies: Bodies) -> _Source:
+    """What stands in the prompt in a body's place: a text of ours, or the body's head and tail."""
+    if slot.show == "text":
+        return _text_source(slot.text)
+    digest = hashlib.sha256(f"mask {MASK_SHOWN} {slot.row.id} {slot.row.sha256}".encode()).digest()
+    return _Source(digest, lambda: pieces([slot], bodies)[0].body)
+
+
+def _text_source(words: str) -> _Source:
+    body = text.encode(words)
+    return _Source(hashlib.sha256(body).digest(), lambda: body)
+
+
+def _json(value: object) -> str:
+    return text.decode(wire.compact(value)) if value else ""
