@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ctxvc.cli import githooks
 from ctxvc.cli.main import cli
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
-from ctxvc.recording import log
+from ctxvc.recording import git_hooks, log
 from ctxvc.store import links, links_inbox
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
@@ -43,7 +42,7 @@ def test_git_shows_a_call_readably(store: Store) -> None:
         )
         session.finish()
     plain = git.run(store.path, "log", "-p", "--format=", "demo/main").decode()
-    githooks.in_store(store.path, "ctxvc", uninstall=False, dry_run=False)
+    git_hooks.in_store(store.path, "ctxvc", uninstall=False, dry_run=False)
     shown = git.run(store.path, "log", "-p", "--format=", "demo/main").decode()
 
     assert '+{"command":"ls ä","limit":3}' in plain
@@ -355,12 +354,12 @@ def test_nothing_damaged_is_pushed(store: Store, project: Path, tmp_path: Path) 
 
 
 def test_every_script_says_that_it_is_ours_is_executable_and_is_installed_or_a_setting() -> None:
-    names = {path.name for path in githooks.scripts().iterdir()}
+    names = {path.name for path in git_hooks.scripts().iterdir()}
 
-    assert names == {githooks.PROJECT, *githooks.HOOKS, "textconv"}
+    assert names == {git_hooks.PROJECT, *git_hooks.HOOKS, "textconv"}
     for name in names:
-        path = githooks.scripts() / name
-        assert githooks.is_ours(path) and os.access(path, os.X_OK)
+        path = git_hooks.scripts() / name
+        assert git_hooks.is_ours(path) and os.access(path, os.X_OK)
         assert subprocess.run(["sh", "-n", path], check=False).returncode == 0
 
 

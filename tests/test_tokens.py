@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from ctxvc.errors import BadName, Refused
 from ctxvc.tokens import count as tokens
 from ctxvc.tokens import models
+from ctxvc.tokens.calibration import Calibration, fit, initial
 from ctxvc.tokens.count import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
 from ctxvc.tokens.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
-from ctxvc.tokens.models import MODELS, Calibration, fit, initial, limits, window
+from ctxvc.tokens.models import MODELS, limits, window
 
 # What tiktoken asks of the file, and the name under which it looks for the file in its own cache.
 PINNED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"

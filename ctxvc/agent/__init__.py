@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.agent.adapter import Adapter, Reply, Stop
-from ctxvc.agent.asynchronous import AsyncAdapter
+from ctxvc.agent.adapter import Adapter, AsyncAdapter, Reply, Stop
 from ctxvc.agent.tools.definitions import TOOLS, definitions
 
 __all__ = ["TOOLS", "Adapter", "AsyncAdapter", "Reply", "Stop", "definitions"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ctxvc.store.git import program
-from ctxvc.store.store import FOLDER
+from ctxvc.store.locate import FOLDER
 
 
 def below(start: Path, root: Path) -> set[str]:

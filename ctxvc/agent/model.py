@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from ctxvc.core.plan.plan import View
-from ctxvc.core.policy import Answer, Ask
 from ctxvc.errors import BadInput, CtxvcError
-
-if TYPE_CHECKING:
-    import anthropic
-
-#: How an answer of the provider says that the prompt is too long (its words, without the numbers).
-_TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
-#: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
-WAITS = (1.0, 2.0, 4.0, 8.0)
-#: The status of a reply that has begun.
-_BEGUN = 200
-#: What the provider calls it where an account has spent all that it may.
-_SPENT_ALL = "enforced_spend_limit_reached"
 
 
 class ModelFailed(CtxvcError):
@@ -34,10 +19,6 @@ class ModelFailed(CtxvcError):
 
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window."""
-
-
-class _BrokeOff(ModelFailed):
-    """The reply ended in its middle."""
 
 
 class Model(Protocol):
@@ -52,134 +33,6 @@ class Model(Protocol):
 
         Raises: TooLong, ModelFailed. A reply that broke off is none: it is asked for again.
         """
-
-
-class Anthropic:
-    """A model behind the Messages API, by the provider's own client, which retries by itself what it may."""
-
-    scripted = False
-
-    def __init__(
-        self,
-        client: anthropic.Anthropic | None = None,
-        *,
-        sleep: Callable[[float], object] = time.sleep,
-        **options: Any,
-    ) -> None:
-        """`options` are those of the client. Raises: ModelFailed where it cannot be made, as without a key."""
-        import anthropic
-
-        self._sleep = sleep
-        try:
-            self._client = client or anthropic.Anthropic(**options)
-        except anthropic.AnthropicError as error:
-            raise _failed(error) from error
-
-    def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-        said: list[str] = []
-
-        def heard(words: str) -> None:
-            said.append(words)
-            say(words)
-
-        for seconds in WAITS:
-            try:
-                return self._streamed(call, heard)
-            except _BrokeOff:
-                if words := "".join(said):
-                    say(("" if words.endswith("\n") else "\n") + "[broke off, asking again]\n")
-                said.clear()
-                self._sleep(seconds)
-        try:
-            return self._streamed(call, heard)
-        except _BrokeOff as error:
-            raise ModelFailed(f"the reply broke off {len(WAITS) + 1} times: {error}", hint=error.hint) from error
-
-    def _streamed(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-        """A whole reply. Raises: TooLong, ModelFailed, and _BrokeOff, after which the client does not try again."""
-        import anthropic
-        import httpx2
-
-        try:
-            with self._client.messages.stream(**call) as stream:
-                for event in stream:
-                    if event.type == "text":
-                        say(event.text)
-                message = stream.get_final_message()
-        except httpx2.TransportError as error:
-            raise _BrokeOff(str(error) or type(error).__name__, hint="look at the network") from error
-        except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
-            if isinstance(error, anthropic.APIStatusError) and error.status_code == _BEGUN:
-                raise _BrokeOff(error.api_message or str(error), hint="wait a little") from error
-            raise _failed(error) from error
-        if message.stop_reason is None:
-            raise _BrokeOff("it ended before it was complete", hint="look at the network")
-        return message.to_dict(warnings=False)
-
-    def close(self) -> None:
-        """Lets go of the connections to the provider."""
-        self._client.close()
-
-    def window(self, model: str) -> int | None:
-        """The window of a model in tokens, as the provider tells; None where it does not.
-
-        Raises: ModelFailed where it cannot be asked anything: without a key, or a network.
-        """
-        import anthropic
-
-        try:
-            told = getattr(self._client.models.retrieve(model), "max_input_tokens", None)
-        except (anthropic.AuthenticationError, anthropic.APIConnectionError, TypeError) as error:
-            raise _failed(error) from error
-        except anthropic.AnthropicError:
-            return None  # not every endpoint lists models
-        return told if isinstance(told, int) and told > 0 else None
-
-    def ask(
-        self,
-        model: str,
-        prompt: Callable[[View], Mapping[str, Any]],
-        most: int = 8_192,
-        *,
-        heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    ) -> Ask:
-        """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
-
-        `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
-        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, too.
-        """
-
-        def asked(view: View, words: str) -> Answer:
-            call = behind({**prompt(view), "model": model, "max_tokens": most}, words)
-            message = self.reply(call, lambda _: None)
-            heard(message)
-            usage = message.get("usage") or {}
-            spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
-            texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
-            return Answer("".join(texts), spent)
-
-        return asked
-
-
-#: What of a call's usage its planning cost: what was read from the cache costs next to nothing.
-_SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
-
-
-def behind(call: Mapping[str, Any], words: str) -> dict[str, Any]:
-    """The call with one more block of text at the end of its prompt, which stays what it is, byte for byte.
-
-    The tools stay too, and none may be called.
-    """
-    block = {"type": "text", "text": words}
-    messages = list(call["messages"])
-    if messages and messages[-1]["role"] == "user":
-        content = messages[-1]["content"]
-        held = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        messages[-1] = {**messages[-1], "content": [*held, block]}
-    else:
-        messages.append({"role": "user", "content": [block]})
-    choice = {"tool_choice": {"type": "none"}} if call.get("tools") else {}
-    return {**call, **choice, "messages": messages}
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,29 +84,6 @@ class Scripted:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadInput(f"this is no script: {error}", hint='a JSON list of {"content": …}') from error
         return Scripted(msgspec.structs.asdict(reply) for reply in replies if reply.role == "assistant")
-
-
-def _failed(error: Exception) -> ModelFailed:
-    """What the provider's client raised, as one of ours."""
-    import anthropic
-
-    words = getattr(error, "api_message", None) or str(error)
-    match error:
-        case anthropic.AuthenticationError() | anthropic.PermissionDeniedError() | TypeError():
-            return ModelFailed(f"the provider did not take the key: {words}", hint="set ANTHROPIC_API_KEY")
-        case anthropic.APIConnectionError():
-            return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network")
-        case anthropic.NotFoundError():
-            return ModelFailed(f"the provider has no such model: {words}", hint="give another with --model")
-        case anthropic.APIStatusError(status_code=400) if any(each in words for each in _TOO_LONG):
-            return TooLong(words)
-        case anthropic.APIStatusError(status_code=413):
-            return TooLong(words)
-        case anthropic.APIStatusError(body={"error": {"details": {"error_code": code}}}) if code == _SPENT_ALL:
-            return ModelFailed(f"the provider wants no more work: {words}", hint="raise its spend limit")
-        case anthropic.APIStatusError(status_code=429 | 529 | 503):
-            return ModelFailed(f"the provider is busy: {words}", hint="wait a little")
-    return ModelFailed(f"the provider failed: {words}")
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:

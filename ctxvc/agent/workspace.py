@@ -19,13 +19,13 @@ from typing import IO, Any
 
 import msgspec
 
-from ctxvc.agent import footholds
+from ctxvc.agent import footholds, shell
 from ctxvc.agent.file_list import below
 from ctxvc.agent.files import Place, Tree
 from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell
-from ctxvc.core import patterns, terminal
+from ctxvc.core import patterns
 from ctxvc.core.display import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 
@@ -408,7 +408,7 @@ def _shown(data: bytes) -> str | None:
     text = decode(data)
     end = text[-SETTLED:]
     above = len(text) - len(end)
-    shown = terminal.tail(terminal.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
+    shown = shell.tail(shell.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
     return None if shown == text.rstrip("\n") else shown
 
 

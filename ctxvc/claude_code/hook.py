@@ -16,7 +16,7 @@ from ctxvc.claude_code.event import Told
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.store import contained
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 
 #: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
 RECORDING = "CTXVC_RECORDING"

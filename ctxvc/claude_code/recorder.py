@@ -8,34 +8,40 @@ from __future__ import annotations
 
 import json
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ctxvc.claude_code import event, handoff, requests
+from ctxvc.claude_code import event, handoff, hook, requests, settings
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
-from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.errors import Conflict, CtxvcError, Refused
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower, Outcome
 from ctxvc.store import contained
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
+from ctxvc.store.locate import project_root
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 
 #: What Claude Code's hooks name is never anything else.
 FORMAT = "claude-code"
+
 #: Seconds that a recorder waits for more before it ends: what a start costs is then rarely paid in a session.
 LINGER = 20.0
+
 #: Seconds between two looks.
 _PAUSE = 0.05
+
 #: A transcript is read from its start each time. That may take one part in so many of the time, and where nobody waits
 #: for it, it waits; at most so many seconds.
 _SHARE = 20
 _LONGEST = 30.0
+
 #: Seconds that a new recorder waits for the lock: another may be about to end.
 _PATIENCE = 0.5
+
 #: So often a request is tried again whose session another writer holds.
 _TRIES = 3
 
@@ -185,3 +191,42 @@ def _standing(ledger: Ledger, writer: Writer) -> bytes:
         "waiting": writer.waiting(),
     }
     return json.dumps(told).encode()
+
+
+def record(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Does what is asked of a store.
+
+    `words` name it, or a project's folder that may need one, with the first request behind it.
+    """
+    store: Path | None = None
+    try:
+        store = Path(words[0])
+        if len(words) > 1:
+            first = requests.decoded(words[1].encode())
+            store = _made(Path(words[0]), env) if first and Path(first.transcript).exists() else None
+            if first and store:
+                requests.post(store, first)
+        if store:
+            work(store)
+    # The boundary: nobody is there to be told.
+    except Exception as error:
+        if store:
+            log.note(store, hook.RECORD, log.words(error))
+
+
+def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
+    """The store of the project that `folder` is in, a new one if need be; None where there is no place for one.
+
+    A folder that is no project of git is one if the person said so. The home folder is none: a store there would be
+    that of every project below it.
+    """
+    named = env.get("CTXVC_STORE")
+    root = project_root(folder)
+    if not named and (root in (Path.home(), Path(root.anchor)) or not settings.recorded_here(folder)):
+        return None
+    path = Path(named).absolute() if named else root / places.FOLDER
+    try:
+        create(path).close()
+    except Refused:  # another hook has made it meanwhile
+        return path if places.is_store(path) and (named or not path.is_symlink()) else None
+    return path

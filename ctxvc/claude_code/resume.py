@@ -27,7 +27,7 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import Words, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Refused
-from ctxvc.store import purged, revision
+from ctxvc.store import purge_apply, revision
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 
@@ -89,7 +89,7 @@ def resumable(
     if not wanted:
         raise Refused("nothing was said yet at this revision", hint="`ctxvc log` lists the others")
     history = list(revision.history(store, moment.commit))
-    rewritten = set(purged.commits(store).values())
+    rewritten = set(purge_apply.commits(store).values())
     if any(entry.commit in rewritten for entry in history):
         recorded = None
     redactor = store.redaction.of(moment.session)

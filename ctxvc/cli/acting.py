@@ -12,10 +12,10 @@ import click
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Size, Table, safe
-from ctxvc.core.actions import Verb
+from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
-from ctxvc.core.plan.rehearse import measure
+from ctxvc.core.view.view import measure
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ctxvc.cli.output import Output
-from ctxvc.core import patterns
+from ctxvc.cli.output import Output, safe
+from ctxvc.core import display, patterns
+from ctxvc.errors import CtxvcError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from ctxvc.store.log.stored_session import Writer
     from ctxvc.store.store import Store
 
+
 #: The variable by which a shell asks for completions.
 COMPLETE = "_CTXVC_COMPLETE"
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -55,7 +56,7 @@ class App:
 
     def store_path(self) -> Path:
         """The store that is meant. Raises: NotFound."""
-        from ctxvc.store.store import find
+        from ctxvc.store.locate import find
 
         named = self.env.get("CTXVC_STORE")
         return Path(named).absolute() if named and self.start is None else find(self.folder)
@@ -230,3 +231,20 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
             return [CompletionItem(name) for name in names(store) if name.startswith(incomplete)]
     except CtxvcError:
         return []  # a shell that completes has no place for errors
+
+
+def write(app: App, target: Path | None, data: bytes) -> None:
+    """Writes `data` to a file, whose old content a failure leaves as it was; to the output where no file is named."""
+    if target is None:
+        app.output.raw(data)
+        return
+    path = app.path(target)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        temporary.write_bytes(data)
+        temporary.chmod(0o600)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
+    app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

@@ -13,10 +13,10 @@ from ctxvc.cli import schemas, usage
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, counted
 from ctxvc.core.display import decode, one_line
-from ctxvc.core.plan.plan import View
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost, Dashboard, Line, dashboard, folded
+from ctxvc.core.view.view import View
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store

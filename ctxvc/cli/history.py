@@ -14,9 +14,9 @@ from ctxvc.cli.output import Cell, Column, Moment, Output, Styled, Table, counte
 from ctxvc.errors import Refused
 from ctxvc.inspection.diff import Change, difference
 from ctxvc.store import revision as revisions
+from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.refs import HEADS
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models

@@ -26,17 +26,17 @@ def hook(words: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
     event = words[0] if words else ""
     if event == answering.RECORD:
-        from ctxvc.cli.recorder import record
+        from ctxvc.claude_code.recorder import record
 
         record(words[1:], env)
         return 0
     if event in ("post-commit", "link"):
-        from ctxvc.cli import linking
+        from ctxvc.recording import git_hooks
 
-        if event == linking.LINK:
-            linking.link(words[1:])
+        if event == git_hooks.LINK:
+            git_hooks.link(words[1:])
         else:
-            linking.after_commit(words[1:], env, Path.cwd())
+            git_hooks.after_commit(words[1:], env, Path.cwd())
         return 0
     data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
     _say(answering.answer(event, data, env))

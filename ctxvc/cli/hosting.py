@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ctxvc.claude_code import settings
 from ctxvc.cli.app import App
-from ctxvc.cli.importing import project_root
 from ctxvc.core.ledger import wire
+from ctxvc.store.locate import project_root
 
 #: Days after which Claude Code deletes a transcript that nobody wrote to, where its settings say nothing.
 _KEPT_DAYS = 30.0

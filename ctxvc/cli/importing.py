@@ -15,9 +15,8 @@ from ctxvc.cli.progress import Progress
 from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
-from ctxvc.store import contained
-from ctxvc.store.git import program
-from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.locate import FOLDER, project_root
+from ctxvc.store.store import Store, create
 
 #: How much longer a gzipped transcript is unpacked: for the progress bar only.
 _PACKED = 6
@@ -85,24 +84,6 @@ def import_(
         _tell(app.output, answer)
     if any(outcome.error for outcome in outcomes):
         ctx.exit(1)
-
-
-def project_root(folder: Path) -> Path:
-    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` where git knows none.
-
-    A submodule is a project of its own.
-    """
-    told = (
-        program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
-    )
-    common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
-    if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
-        return folder  # a work tree elsewhere is what the project's settings say, not where it is
-    main = Path(common).parent
-    if Path(common).name != ".git":
-        return Path(top)
-    linked = not folder.resolve().is_relative_to(main.resolve())
-    return main if not linked or contained.main_worktree(folder.resolve()) == main.resolve() else Path(top)
 
 
 def _store(app: App) -> tuple[Store, bool]:

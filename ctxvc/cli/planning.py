@@ -22,9 +22,10 @@ from ctxvc.cli.policy_option import model_options, unasked, with_model
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Rehearsal, View
+    from ctxvc.core.plan.plan import Rehearsal
     from ctxvc.core.plan.timing import Moment
     from ctxvc.core.policy import Policy
+    from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
     from ctxvc.store.pending_plans import Pending
 
@@ -65,7 +66,8 @@ def plan(
         raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import Budget, check
-    from ctxvc.policies import parse, proposed
+    from ctxvc.policies import parse
+    from ctxvc.policies.run import proposed
     from ctxvc.session.session import Session
 
     with app.store() as store, store.writer(app.session) as writer:
@@ -208,7 +210,7 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
 def _judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
     """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
     from ctxvc.core.plan.timing import reckon
-    from ctxvc.policies import judged
+    from ctxvc.policies.run import judged
 
     moment = judged(policy, view, tried)
     if moment.benefit or moment.cost:
@@ -221,9 +223,9 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.Plann
 
     A block that two actions take counts for the last of them, which leaves it as it then stands.
     """
-    from ctxvc.core.plan.draft import blocks_of
-    from ctxvc.core.plan.rehearse import costs
+    from ctxvc.core.ledger.ledger import blocks_of
     from ctxvc.core.plan.timing import committed
+    from ctxvc.core.view.view import costs
 
     before, after = costs(view.ledger, view.price), costs(tried.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
@@ -334,7 +336,8 @@ def _pending(held: Pending) -> schemas.PendingPlan:
 
 
 def _listed(kind: type[Policy]) -> schemas.PolicyItem:
-    from ctxvc.policies import knobs, units, word
+    from ctxvc.policies import knobs
+    from ctxvc.policies.knobs import units, word
 
     terms = kind().terms()
     return schemas.PolicyItem(

@@ -14,9 +14,10 @@ from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.agent.model import Anthropic, Model, Scripted
-    from ctxvc.core.plan.plan import View
+    from ctxvc.agent.anthropic import Anthropic
+    from ctxvc.agent.model import Model, Scripted
     from ctxvc.core.policy import Ask, Policy
+    from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
 
 
@@ -37,7 +38,8 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
     if not model and script is None:
         return policy
     from ctxvc.core.policy import Answer
-    from ctxvc.policies import actor_of, asking, spec
+    from ctxvc.policies import asking, spec
+    from ctxvc.policies.run import actor_of
 
     if asking(policy, lambda _view, _words: Answer("")) == policy:
         raise BadInput(f"{spec(policy)[:80]} asks no model", hint="planned, layered and summary can use one")
@@ -83,7 +85,7 @@ def model_of(app: App, script: Path | None) -> Model:
 
 def _provider(app: App) -> Anthropic:
     """The provider's model; its connections are closed when the command ends. Raises: ModelFailed."""
-    from ctxvc.agent.model import Anthropic
+    from ctxvc.agent.anthropic import Anthropic
 
     url = app.env.get("ANTHROPIC_BASE_URL")
     made = Anthropic(base_url=url) if url else Anthropic()

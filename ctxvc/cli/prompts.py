@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from ctxvc.cli import schemas
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.cli.commands import export as resuming
 from ctxvc.cli.commands.export import CLAUDE_CODE
 from ctxvc.cli.output import Output, safe, spread, words_of
-from ctxvc.cli.writing import write
 from ctxvc.core import display
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, Show, outline, pieces, sendable

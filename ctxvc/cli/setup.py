@@ -20,7 +20,8 @@ def init(app: App, folder: Path | None) -> None:
     that folder. It is private to you, and git does not see it. Where there is one already, nothing is changed.
     """
     from ctxvc.cli import schemas
-    from ctxvc.store.store import FOLDER, Store, create
+    from ctxvc.store.locate import FOLDER
+    from ctxvc.store.store import Store, create
 
     named = app.env.get("CTXVC_STORE")
     path = Path(named).absolute() if named and not folder else app.path(folder or Path()) / FOLDER

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 from ctxvc import importers
 from ctxvc.cli import hosting
 from ctxvc.cli.app import App
-from ctxvc.cli.importing import project_root
 from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.recording import places
 from ctxvc.recording.files import SETTLED
+from ctxvc.store.locate import project_root
 
 _DAY = 86_400
 #: Bytes behind what was recorded in which a message is looked for.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ctxvc.core import actions
+from ctxvc.core.ledger import block
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt import stub as stubs
@@ -22,7 +22,7 @@ def archived(
 
     Raises: Refused where its state does not allow it, where a human wrote it, or where the stub would cost as much.
     """
-    state = actions.after(row.state, "archive")
+    state = block.after(row.state, "archive")
     if state is None or row.state == "archived":
         raise Refused(f"cannot archive {row.id}: it is {row.state}", hint=f"`ctxvc show {row.id}` tells more")
     if is_human(row.role, row.origin) and actor != "user":

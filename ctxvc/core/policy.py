@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from ctxvc.core.plan import timing
-from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.timing import Moment, Timing
+from ctxvc.core.view.view import View
 
 #: What the model is shown of its context: the table of blocks, the totals only, nothing.
 Board = Literal["full", "status", "off"]

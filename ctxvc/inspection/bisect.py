@@ -14,7 +14,7 @@ from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.inspection.bodies import Held, bodies, read, searchable
 from ctxvc.inspection.history import rev_list, touches
 from ctxvc.store import revision
-from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store

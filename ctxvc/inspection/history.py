@@ -18,9 +18,9 @@ from ctxvc.core.ledger.ledger import Group, Row, segment_of
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.inspection.bodies import damaged
 from ctxvc.store import format as fmt
+from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Commit, Objects, Tree, Unreadable
-from ctxvc.store.log.commits import trailers_of
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents

@@ -6,132 +6,33 @@ The first half is what all of them need: what may leave, what a prompt costs, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import groupby
 from typing import ClassVar
 
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.core.ledger.numbering import ASIDE, is_human
-from ctxvc.core.plan.plan import Action, Plan, View
-from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import measure, until
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.core.plan.rehearse import until
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import stub
-from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import (
+    TURN,
+    counted,
+    excess,
+    leaving,
+    old_results,
+    removable,
+    shown,
+    standing,
+    steps,
+    used,
+)
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
 _HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
-
-_STEP, _TURN = attrgetter("step"), attrgetter("turn")
-
-
-def counted(view: View) -> int:
-    """The tokens of the whole prompt as we count them; `view.calibrated` gives those of the provider."""
-    return view.overhead + measure(view.ledger, view.price)
-
-
-def used(view: View) -> int:
-    """The tokens of the whole prompt as the provider counts them."""
-    return view.calibrated(counted(view))
-
-
-def shown(view: View, row: Row) -> int:
-    """The tokens of what stands in the prompt for a block that is in no group."""
-    if row.present:
-        return view.price.mask(row) if row.state == "masked" else view.price.body(row)
-    return view.price.text(row.stub) if row.stub else 0
-
-
-def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> list[Row]:
-    """The blocks in the prompt that a policy may take out of it, in order; of one `kind`, if it is given.
-
-    Those stay that a human wrote, that are pinned or protected, the other halves of their pairs, notes, what the host
-    said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
-    """
-    ledger = view.ledger
-    latest = latest_step(ledger)
-    stays = set(protected(ledger)).union(*ledger.by_segment(_pinned))
-    calls = {ledger[block].call for block in stays} - {""}
-    for call, result in results_of(calls_and_results(ledger, calls)).items():
-        if call in stays or result.id in stays:
-            stays |= {call, result.id}
-    return [
-        row
-        for row in chain.from_iterable(ledger.by_segment(_alone if alone else _standing))
-        if (kind is None or row.kind == kind)
-        and row.step < latest
-        and row.id not in stays
-        and not is_cut(row, ledger.meta)
-    ]
-
-
-def _pinned(rows: tuple[Row, ...]) -> list[str]:
-    return [row.id for row in rows if row.state == "pinned"]
-
-
-def _standing(rows: tuple[Row, ...]) -> list[Row]:
-    """Those in the prompt that are of a kind and an origin that may leave."""
-    return [row for row in rows if row.state in ("visible", "masked") and _is_free(row)]
-
-
-def _alone(rows: tuple[Row, ...]) -> list[Row]:
-    """The same, and those that left with a stub of their own."""
-    left = ("archived", "blocked")
-    return [
-        row
-        for row in rows
-        if (row.state in ("visible", "masked") or (row.state in left and not row.group)) and _is_free(row)
-    ]
-
-
-def _is_free(row: Row) -> bool:
-    return row.kind not in ASIDE and row.kind != "system" and not is_human(row.role, row.origin)
-
-
-def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: bool = False) -> list[Row]:
-    """The tool results that may leave, oldest first, but for the newest `keep` of the prompt.
-
-    The results of one reply stay or leave together. Those of `tools` stay, and without `errors` those of calls that
-    failed.
-    """
-    stand = list(chain.from_iterable(view.ledger.by_segment(_results)))
-    kept_from = stand[-keep].step if 0 < keep <= len(stand) else 0 if keep else None
-    spared = frozenset(tools)
-    return [
-        row
-        for row in removable(view, kind="tool_result")
-        if (kept_from is None or row.step < kept_from) and row.tool not in spared and (errors or not row.error)
-    ]
-
-
-def _results(rows: tuple[Row, ...]) -> list[Row]:
-    """The results in the prompt."""
-    return [row for row in rows if row.kind == "tool_result" and row.present]
-
-
-def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each step, as far as they stand side by side."""
-    return (list(some) for _, some in groupby(rows, key=_STEP))
-
-
-def standing(view: View, before: int, mark: int, name: str) -> str:
-    """`58,000 of 60,000 tokens: below clear at 36,000`."""
-    return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
-
-
-def leaving(view: View, before: int, after: int, what: str) -> str:
-    """What leaves and what is then left; where that is still too much, how much too much it is."""
-    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
-
-
-def excess(view: View, after: int) -> str:
-    """The end of a reason where the budget is not met: by how much; empty where it is."""
-    most = after - view.budget.effective
-    return f"; that is {most:,} too many, and none of it may leave by this rule" if most > 0 else ""
 
 
 class Keep(Policy, frozen=True, kw_only=True):
@@ -393,7 +294,7 @@ class Summary(Policy, frozen=True, kw_only=True):
 
 def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
     """The rows in parts of at most so many steps, none of which goes over a turn's end."""
-    for _, turn in groupby(rows, key=_TURN):
+    for _, turn in groupby(rows, key=TURN):
         part: list[list[Row]] = []
         for step in steps(turn):
             part.append(step)

@@ -8,10 +8,11 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.plan import timing
-from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
 from ctxvc.policies.run import judged, proposed
 

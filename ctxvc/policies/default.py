@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import until
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
+from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.baselines import counted, leaving, old_results, shown, standing, used
+from ctxvc.policies.candidates import counted, leaving, old_results, shown, standing, used
 from ctxvc.policies.knobs import numbers, shares
 
 

@@ -13,9 +13,10 @@ from typing import ClassVar
 
 import msgspec
 
-from ctxvc.core.plan.plan import Action, Plan, View
-from ctxvc.core.plan.rehearse import measure, until
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.core.plan.rehearse import until
 from ctxvc.core.policy import Bytes, Policy, Share
+from ctxvc.core.view.view import View, measure
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import Movable, movable, objects, results
 

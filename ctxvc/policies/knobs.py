@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT
+
 from ctxvc.core.policy import Policy
+from ctxvc.errors import BadInput
 
 #: More tokens, bytes, steps, calls or seconds than a session has.
 _MOST = 10**9
@@ -28,3 +35,85 @@ def ordered(policy: Policy, *names: str) -> None:
     if values != sorted(values):
         told = ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
         raise ValueError(f"{told} are not {' <= '.join(names)}")
+
+
+#: Signs that separate, and how they are written inside a knob's value.
+_CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))
+
+
+def knobs(kind: type[Policy]) -> Mapping[str, Any]:
+    """The fields of a policy that can be set by name, with their usual values; `NODEFAULT` where there is none."""
+    return {
+        field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(kind)
+        if field.name != "ask"
+    }
+
+
+def units(kind: type[Policy]) -> Mapping[str, str]:
+    """What each knob counts, or which values it takes; empty where its type does not tell."""
+    return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
+
+
+def _unit(kind: Any) -> str:
+    if kind is bool:
+        return "on or off"
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    told = (each.description for each in getattr(kind, "__metadata__", ()) if isinstance(each, msgspec.Meta))
+    return next(told, None) or ""
+
+
+def _given(kind: type[Policy], words: str) -> dict[str, Any]:
+    """`knob=value,knob=value` as knob → value, still as words. Raises: BadInput."""
+    usual = knobs(kind)
+    given: dict[str, Any] = {}
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        knob, sign, value = word.partition("=")
+        if knob not in usual or not sign:
+            several = next((known for known, held in usual.items() if isinstance(held, tuple)), "")
+            more = f"; several words of one are separated by |, as in {several}=a|b" if several and not sign else ""
+            raise BadInput(
+                f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
+                hint=f"it has: {', '.join(usual) or 'none'}{more}",
+            )
+        given[knob] = _unpacked(value, usual[knob])
+    if missing := [knob for knob, value in usual.items() if value is NODEFAULT and knob not in given]:
+        raise BadInput(f"{kind.name}: {missing[0]} has no usual value", hint=f"as in {kind.name}:{missing[0]}=VALUE")
+    return given
+
+
+def _unpacked(value: str, usual: Any) -> Any:
+    """`on` and `off` are what people write for a switch; a knob of several words has `|` between them."""
+    for sign, code in reversed(_CODES):
+        value = value.replace(code, sign)
+    if isinstance(usual, tuple):
+        return tuple(value.split("|")) if value else ()
+    return {"on": "true", "off": "false"}.get(value, value) if isinstance(usual, bool) else value
+
+
+def word(value: Any) -> str:
+    """A knob's value as `parse` takes it."""
+    if isinstance(value, tuple):
+        value = "|".join(map(str, value))
+    words = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    for sign, code in _CODES:
+        words = words.replace(sign, code)
+    return words
+
+
+def _typed(knob: str, value: str, kind: Any) -> Any:
+    """Raises: BadInput."""
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{knob} cannot be {value[:40]!r}: {error}", hint=f"{knob} is {_takes(kind)}") from error
+
+
+def _takes(kind: Any) -> str:
+    """What a knob of this type takes, in words."""
+    unit = _unit(kind)
+    if kind is bool or get_origin(kind) is Literal:
+        return unit
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return f"a {'number' if plain in (int, float) else 'word'}{f' ({unit})' if unit else ''}"

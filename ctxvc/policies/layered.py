@@ -9,17 +9,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import ClassVar, NamedTuple
 
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import is_human, speaks
-from ctxvc.core.plan.draft import outermost
-from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import cost_of, measure, rehearse, until
+from ctxvc.core.plan.rehearse import rehearse, until
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import View, cost_of, measure
 from ctxvc.policies import summaries
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.summaries import Span

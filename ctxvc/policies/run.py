@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import Policy
+from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, CtxvcError
 
 _T = TypeVar("_T")

@@ -8,18 +8,18 @@ from operator import attrgetter
 from typing import ClassVar
 
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.plan import timing
-from ctxvc.core.plan.draft import blocks_of
-from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import until
 from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import REACH, Characters, Policy, Terms
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
+from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import leaving, removable, used
+from ctxvc.policies.candidates import leaving, removable, used
 from ctxvc.policies.knobs import numbers
 
 #: The context tools of a session with scopes, besides those that every session has.

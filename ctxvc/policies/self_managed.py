@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ctxvc.core.plan.plan import Action, Plan, View
+from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import until
 from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
+from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import leaving, removable, standing, steps, used
+from ctxvc.policies.candidates import leaving, removable, standing, steps, used
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.protocol import Wording
 

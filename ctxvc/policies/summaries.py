@@ -15,8 +15,8 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.core.plan.plan import View
 from ctxvc.core.prompt import stub
+from ctxvc.core.view.view import View
 
 #: The sections of a summary, each with what it is to say.
 SECTIONS: Mapping[str, str] = {

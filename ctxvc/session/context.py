@@ -11,18 +11,18 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan import selection
-from ctxvc.core.plan.plan import Rehearsal, View
-from ctxvc.core.plan.rehearse import costs, dashboards, measure
+from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import cut as cuts
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view import budget as budgets
 from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
+from ctxvc.core.view.view import View, costs, dashboards, measure
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.tokens import models
+from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 #: What a plan of several verbs is called in a commit, and how many blocks and verbs its subject names.
@@ -252,7 +252,7 @@ class Context:
         ledger = self.ledger()
         model = fields.get("model", ledger.meta.model)
         another = not models.is_same(model, ledger.meta.model)
-        wanted = {"window": 0, "calibration": tuple(models.initial(model)), **fields} if another else fields
+        wanted = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
         new = {name: value for name, value in wanted.items() if value != getattr(ledger.meta, name)}
         if not new:
             return

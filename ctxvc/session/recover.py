@@ -9,8 +9,7 @@ import msgspec
 
 from ctxvc.core import patterns
 from ctxvc.core.ledger.block import Kind
-from ctxvc.core.ledger.ledger import Row
-from ctxvc.core.plan.draft import blocks_of
+from ctxvc.core.ledger.ledger import Row, blocks_of
 from ctxvc.core.prompt import recover, truncation
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.errors import NotFound, Refused

@@ -13,7 +13,6 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan.guard import guard
-from ctxvc.core.plan.plan import View
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import is_cut
@@ -21,6 +20,7 @@ from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict, OverBudget
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut

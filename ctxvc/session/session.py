@@ -17,21 +17,22 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core import display as text
 from ctxvc.core import scope as scoping
-from ctxvc.core.actions import Verb
-from ctxvc.core.ledger.block import Message, Origin
+from ctxvc.core.ledger.block import Message, Origin, Verb
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.patterns import TOOL_SECONDS
 from ctxvc.core.plan import selection
-from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
+from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict, NotFound
 from ctxvc.session import append as incoming
-from ctxvc.session import governing, waiting
+from ctxvc.session import policy as governing
+from ctxvc.session import policy as waiting
 from ctxvc.session import recover as recovering
 from ctxvc.session import request as outgoing
 from ctxvc.session import undo as undoing
@@ -43,7 +44,7 @@ from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.pending_plans import Pending
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import models
+from ctxvc.tokens import calibration
 from ctxvc.tokens.calibration import Calibrating
 from ctxvc.tokens.meter import budget_of
 
@@ -124,7 +125,7 @@ class Session:
             session = Session(writer, actor=actor, policy=chosen)
             wanted = budget if isinstance(budget, Budget) else Budget(budget)
             session.set(
-                **({"calibration": tuple(models.initial(model))} if made else {}),
+                **({"calibration": tuple(calibration.initial(model))} if made else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(wanted) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),

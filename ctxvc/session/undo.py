@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxvc.core.plan import undo as undoing
 from ctxvc.core.plan.plan import Plan, Rehearsal
-from ctxvc.core.plan.rehearse import measure
+from ctxvc.core.view.view import measure
 from ctxvc.errors import Refused
 from ctxvc.session.context import Context
 from ctxvc.store import revision

@@ -15,14 +15,14 @@ from typing import Literal
 import msgspec
 import pygit2
 
-from ctxvc.core import actions
+from ctxvc.core.ledger import block as actions
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
+from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
-from ctxvc.store.log.commits import trailers_of
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 from ctxvc.store.verify.history import COMMITTER

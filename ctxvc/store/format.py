@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
 
+from ctxvc.core import display
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row
 from ctxvc.errors import Damaged, Refused
 
 FORMAT = 1
-
 META = "ctxvc.json"
 GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"
 
 #: No conversion of any kind; calls through a textconv where one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
-
 S = TypeVar("S", bound=msgspec.Struct)
-
 _row_encoder = msgspec.json.Encoder()
 _row_decoder = msgspec.json.Decoder(Row)
 _group_decoder = msgspec.json.Decoder(Group)
 _meta_decoder = msgspec.json.Decoder(Meta)
-
-
 _ROW_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Row)}
 _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "state"))
 
@@ -171,3 +167,45 @@ def decode_meta(data: bytes, where: str) -> Meta:
         return _meta_decoder.decode(data)
     except _UNREADABLE as error:
         raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
+
+
+_LONGEST_MESSAGE = 2000  # characters of a subject or a trailer
+
+
+def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
+    """A commit message whose last paragraph is git trailers; without a character that moves a cursor.
+
+    Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
+    """
+    lines = [
+        f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))
+    ]
+    parts = (display.one_line(subject, _LONGEST_MESSAGE), display.visible_controls(body), "\n".join(lines))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def trailers_of(told: str) -> dict[str, str]:
+    """The trailers of a commit message of ours."""
+    last = told.rstrip("\n").rsplit("\n\n", 1)[-1]
+    pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
+    return dict(pairs)
+
+
+HEADS = "refs/heads/"
+
+
+def ref_of(session: str, scope: str) -> str:
+    return f"{HEADS}{session}/{scope}"
+
+
+def scope_of(ref: str) -> tuple[str, str] | None:
+    """(session, scope), or None where `ref` is no scope's."""
+    if not ref.startswith(HEADS):
+        return None
+    session, _, scope = ref.removeprefix(HEADS).partition("/")
+    return (session, scope) if session and scope else None
+
+
+def head_ref(session: str) -> str:
+    """The symbolic ref that names the session's current scope on this machine."""
+    return f"refs/ctxvc/{session}/HEAD"

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.store import cleanup, contained
+from ctxvc.store import contained, leftovers
+from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.locks import locked
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.store import Store
 
@@ -84,7 +84,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
         with locked(store._store_lock, shared=True) as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
-        removed = [*cleanup.remove(store.path), *_stale_packed_refs(store.path)]
+        removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.

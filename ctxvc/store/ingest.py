@@ -17,11 +17,11 @@ from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Refused
 from ctxvc.store import format as fmt
+from ctxvc.store.files import locked
+from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
-from ctxvc.store.locks import locked
-from ctxvc.store.log.commits import message, step_subject, usage_trailers
+from ctxvc.store.log.commits import step_subject, usage_trailers
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.

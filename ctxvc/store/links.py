@@ -19,12 +19,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import Conflict
 from ctxvc.store import contained, links_inbox, revision
+from ctxvc.store.files import locked
+from ctxvc.store.format import HEADS, message, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
 from ctxvc.store.links_inbox import Told
-from ctxvc.store.locks import locked
-from ctxvc.store.log.commits import message
-from ctxvc.store.refs import HEADS, scope_of
 from ctxvc.store.store import Store
 
 FORMAT = 1

@@ -16,10 +16,10 @@ import pygit2
 from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
+from ctxvc.store.files import locked
+from ctxvc.store.format import message
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
-from ctxvc.store.locks import locked
-from ctxvc.store.log.commits import message
 from ctxvc.store.store import Store
 
 FORMAT = 1

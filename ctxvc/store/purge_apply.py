@@ -10,25 +10,34 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ctxvc.core.display import one_line
+from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, contained, identity, trust, worktrees
+from ctxvc.store import contained, identity, leftovers, trust, worktrees
 from ctxvc.store import files as durable
+from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.locks import locked
+
+if TYPE_CHECKING:
+    from ctxvc.store.store import Store
+
 
 FOLDER = Path("ctxvc", "purge")
 HOOKS = Path("ctxvc", "hooks")
+
 #: What remotes are known to have, since their branches are forgotten: name → commits, as they are called now.
 REMOTES = Path("ctxvc", "secrets", "remotes.json")
+
 #: What hooks leave to be done: of that, only what a purge names goes.
 WAITING = ("requests", "outputs")
+
 #: What a running recorder holds.
 _HELD = "recorder.lock"
 STATE = "state.json"
@@ -40,6 +49,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\.lock))+(?<!\.)")
 _PLAIN = r"(?!\.{1,2}(?:/|\Z))[^/\x00]+"
 _FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}[~.]unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
+
 #: Folders that a purge writes to or clears. None of them may be a link to somewhere else.
 _FOLDERS = (
     *("ctxvc", "ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/purge", "ctxvc/purge/journal"),
@@ -183,7 +193,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
     """
     folder = path / FOLDER
     state = _read(path)
-    cleanup.remove(path)
+    leftovers.remove(path)
     for name in state.journals:
         staged = folder / "journal" / name
         if staged.exists():
@@ -244,9 +254,6 @@ def _remove_state(path: Path) -> None:
     (folder / STATE).unlink(missing_ok=True)
     durable.sync_folder(folder)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-# --- whose it is, and whether it stays in the store
 
 
 @contextmanager
@@ -404,3 +411,16 @@ def _sum(path: Path) -> str:
         while data := file.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()
+
+
+REF = "refs/ctxvc/purged"
+MAP = "purged.json"
+
+
+def commits(store: Store) -> Mapping[str, str]:
+    """Commits that are no more → what stands in their place, over all purges."""
+    if REF not in store.repository.references:
+        return {}
+    told = wire.parsed(store.reader.path(str(store.repository.references[REF].target), MAP, MAP), dict) or {}
+    held = told.get("commits")
+    return {str(old): str(new) for old, new in held.items()} if isinstance(held, dict) else {}

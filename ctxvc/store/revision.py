@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound
 from ctxvc.store import format as fmt
-from ctxvc.store.log.commits import trailers_of
+from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 

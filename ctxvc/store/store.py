@@ -19,20 +19,19 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import cleanup, contained, purge_apply, secret_scanner, trust
+from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
+from ctxvc.store.files import locked
+from ctxvc.store.format import head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
-from ctxvc.store.locks import locked
-from ctxvc.store.log.commits import message
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.redaction import Redaction
-from ctxvc.store.refs import head_ref, ref_of, scope_of
 
-FOLDER = ".ctxvc"
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32
+
 #: A process that could not merge them waits so many seconds before it tries again.
 MERGE_AGAIN = 60.0
 _SETTINGS = {
@@ -304,10 +303,10 @@ class Store:
 
     def clean_up(self) -> list[str]:
         """Removes what killed writers left behind; gives what was removed. Waits for writers that live."""
-        if not cleanup.leftovers(self.path):
+        if not leftovers.leftovers(self.path):
             return []
         with self.exclusive():
-            return cleanup.remove(self.path)
+            return leftovers.remove(self.path)
 
     @contextmanager
     def exclusive(self) -> Iterator[int]:
@@ -346,7 +345,7 @@ class Store:
         try:
             program.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
         except CtxvcError:
-            cleanup.remove(self.path)  # half a pack takes the room that the next try needs
+            leftovers.remove(self.path)  # half a pack takes the room that the next try needs
             raise
 
     def first_parents(self, commit: str) -> Iterator[str]:
@@ -405,28 +404,6 @@ def create(path: Path) -> Store:
     except (OSError, CtxvcError):
         shutil.rmtree(path, ignore_errors=True)
         raise
-
-
-def find(start: Path) -> Path:
-    """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
-
-    Raises: NotFound; Refused where what is there is a link.
-    """
-    for folder in (start, *start.parents):
-        if _is_store(folder / FOLDER):
-            contained.refuse_link(folder / FOLDER)
-            return folder / FOLDER
-        if folder.name == FOLDER and _is_store(folder):
-            return folder
-    main = contained.main_worktree(start)
-    if main and _is_store(main / FOLDER):
-        contained.refuse_link(main / FOLDER)
-        return main / FOLDER
-    raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
-
-
-def _is_store(path: Path) -> bool:
-    return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
 
 
 def _exclude(path: Path) -> None:

@@ -23,6 +23,7 @@ import msgspec
 from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import files
+from ctxvc.store.files import locked
 from ctxvc.store.git import allowlist, config
 from ctxvc.store.identity import (
     data_folder,
@@ -35,7 +36,6 @@ from ctxvc.store.identity import (
     store_id,
     unreadable,
 )
-from ctxvc.store.locks import locked
 
 #: In the data folder.
 KEY = "key"

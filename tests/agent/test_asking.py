@@ -13,9 +13,9 @@ import anthropic
 import msgspec
 import pytest
 
-from ctxvc.agent import ask, citing
+from ctxvc.agent import ask
+from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.loop import Limits
-from ctxvc.agent.model import Anthropic
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.recording.files import import_paths
@@ -162,7 +162,7 @@ def test_whatever_a_model_asks_is_answered(recorded: Session, tmp_path: Path, to
 def judged(recorded: Session, answer: str, *blocks: str) -> dict[str, str]:
     """What an answer cites, and why it does not hold, where these blocks were read."""
     was_read = {(block, recorded.ledger()[block].sha256) for block in blocks}
-    return {each.handle: each.why for each in citing.cited(answer, recorded, was_read)}
+    return {each.handle: each.why for each in ask.cited(answer, recorded, was_read)}
 
 
 def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
@@ -231,7 +231,7 @@ def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Sess
     (said,), was_read = reading(recorded, tmp_path, {"block": block})
     told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
     assert told
-    found = citing.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
+    found = ask.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
     assert [each.why for each in found] == ["", "is no block of the recording"]
 
 

@@ -15,10 +15,12 @@ import anthropic
 import pytest
 
 from ctxvc import policies
-from ctxvc.agent import TOOLS, Adapter, run, start
+from ctxvc.agent import TOOLS, Adapter, retell, run, start
+from ctxvc.agent import start as start_module
+from ctxvc.agent.anthropic import Anthropic, behind
 from ctxvc.agent.call import result
 from ctxvc.agent.loop import DELEGATE, Limits
-from ctxvc.agent.model import Anthropic, ModelFailed, Scripted, behind
+from ctxvc.agent.model import ModelFailed, Scripted
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
 from ctxvc.core.display import decode
@@ -67,7 +69,7 @@ class Eyes:
 def begun(tmp_path: Path, *, window: int = 60_000, policy: str = "default") -> Session:
     folder = tmp_path / "project"
     folder.mkdir(exist_ok=True)
-    return run.begin(
+    return start_module.begin(
         tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse(policy), window=window, folder=folder
     )
 
@@ -127,12 +129,12 @@ def test_a_run_acts_in_its_folder_and_everything_is_recorded(tmp_path: Path) -> 
 def test_what_the_model_is_told_at_first_is_short(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         meter = session._context.meter
-        assert meter.count(run.system(TOOLS)) < 1_000
+        assert meter.count(start_module.system(TOOLS)) < 1_000
 
 
 @pytest.mark.parametrize("spec", ["default", "keep", "layered", "scoped", "self_managed:recover=off"])
 def test_what_it_is_told_at_first_fits_the_tools_that_it_has(tmp_path: Path, spec: str) -> None:
-    with run.begin(tmp_path / ".ctxvc", "work", model=MODEL, policy=parse(spec), window=64_000) as session:
+    with start_module.begin(tmp_path / ".ctxvc", "work", model=MODEL, policy=parse(spec), window=64_000) as session:
         session.append({"role": "user", "content": "Do it."})
         request = session.request()
         names = {tool["name"] for tool in request.tools}
@@ -197,7 +199,7 @@ def test_instructions_come_from_files_of_the_project_only_and_each_once(tmp_path
 def test_instructions_that_are_too_long_are_cut_and_both_are_told(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs, é.\n" * 10_000)
     notes: list[str] = []
-    with run.begin(
+    with start_module.begin(
         tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse("default"), folder=tmp_path, note=notes.append
     ) as session:
         (words,) = [words for row in session.ledger().rows() if (words := session.body(row.id).decode())[:3] == "AGE"]
@@ -441,7 +443,7 @@ def test_a_report_that_is_no_note_for_its_length_stays_a_result(tmp_path: Path) 
         assert session.body(told.id).decode() == f"a reports:\n{long}"
         assert first.text.endswith(f"… (all of it is {told.handle})")
         assert len(first.text) < 500
-        (turn,) = run.recorded(session)
+        (turn,) = retell.recorded(session)
         assert [outcome.output.decode() for _, outcome in turn.results] == [
             f"a reports:\n{long}",
             "b reports:\nIt is b.",
@@ -676,10 +678,10 @@ def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path)
     with serve(replies) as api, begun(tmp_path) as session:
         run.go(asked(session), setup(tmp_path, real(api)))
         run.go(asked(session, "more"), setup(tmp_path, real(api)))
-        turns = run.recorded(session)
+        turns = retell.recorded(session)
     assert [len(turn.replies) for turn in turns] == [2, 2]
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000) as again:
-        ended = run.play(again, turns, Eyes())
+        ended = retell.play(again, turns, Eyes())
         assert (ended.text, ended.steps) == ("Second.", 4)
         assert results(again) == ["one\n", "two\n"]
 
@@ -699,10 +701,10 @@ def test_a_result_is_played_back_to_the_call_that_it_was_of(tmp_path: Path) -> N
             {"role": "user", "content": [result({"id": each}, words) for each, words in came.items()]},
             {"role": "assistant", "content": "end"},
         )
-        turns = run.recorded(session)
+        turns = retell.recorded(session)
     tools = definitions(own=[*DEFINITIONS, DELEGATE])
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000, tools=tools) as again:
-        assert run.play(again, turns, Eyes()).text == "end"
+        assert retell.play(again, turns, Eyes()).text == "end"
         assert again.scopes() == ["main"]
         held = {row.call: again.body(row.id).decode() for row in again.ledger().rows() if row.kind == "tool_result"}
         assert [note.text for note in again.notes()] == ["n"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ctxvc import policies
-from ctxvc.agent import run
+from ctxvc.agent import start
 from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.cli.commands.run import _Ask
 from ctxvc.session.session import Session
@@ -124,7 +124,7 @@ def test_a_reply_that_ended_before_its_time_is_not_taken_for_the_answer(
     folder: Path, stop: str, told_again: bool
 ) -> None:  # fmt: skip
     """As after a kill behind the reply, or a run that ended with it."""
-    with run.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")) as session:
+    with start.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")) as session:
         session.append({"role": "user", "content": "do it"})
         session.append({"role": "assistant", "content": [text("It begins")], "stop_reason": stop})
     code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "It ends."}])
@@ -141,7 +141,7 @@ def test_a_reply_that_ended_before_its_time_is_not_taken_for_the_answer(
 
 
 def test_a_session_in_which_nobody_gave_a_task_asks_for_one(folder: Path) -> None:
-    run.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")).close()
+    start.begin(folder / ".ctxvc", "run-1", model="", policy=policies.parse("default")).close()
     code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "What?"}])
     assert (code, out) == (1, "")
     assert '`ctxvc run --resume run-1 "TASK"`' in err
@@ -176,8 +176,8 @@ def test_in_a_part_of_a_repository_the_store_is_the_repositorys(folder: Path) ->
 
 
 def test_runs_without_a_name_that_begin_together_have_two(folder: Path) -> None:
-    run.begin(folder / ".ctxvc", "run-2", model="", policy=policies.parse("default")).close()
-    with run.unnamed(folder / ".ctxvc") as one, run.unnamed(folder / ".ctxvc") as other:
+    start.begin(folder / ".ctxvc", "run-2", model="", policy=policies.parse("default")).close()
+    with start.unnamed(folder / ".ctxvc") as one, start.unnamed(folder / ".ctxvc") as other:
         assert (one, other) == ("run-1", "run-3")
 
 

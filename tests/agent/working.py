@@ -17,9 +17,10 @@ from typing import Any
 import anthropic
 
 from ctxvc import policies
-from ctxvc.agent import run as running
+from ctxvc.agent import run as run_module
+from ctxvc.agent import start
+from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.loop import Limits
-from ctxvc.agent.model import Anthropic
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.session.session import Session
@@ -226,7 +227,7 @@ class Life:
 def live(place: Path, policy: str, *, steps: int, window: int) -> Life:
     """So many replies under a policy, in a window that the server enforces. Close the session when done with it."""
     models = catalogue([replace(MODELS[MODEL], window=window)])
-    session = running.begin(place, "long", model=MODEL, policy=policies.parse(policy), window=window)
+    session = start.begin(place, "long", model=MODEL, policy=policies.parse(policy), window=window)
     worker, hands = Worker(session), Bench()
     with (
         serve(worker, judge=Judge(models=models)) as api,
@@ -236,7 +237,7 @@ def live(place: Path, policy: str, *, steps: int, window: int) -> Life:
         while (left := steps - worker.replies) > 0:
             session.append({"role": "user", "content": f"Go on from step {worker.replies}: find what is wrong."})
             limits = Limits(steps=left)
-            setup = running.Setup(model=Anthropic(client), hands=hands, watcher=Silent(), limits=limits)
-            running.go(session, setup)
+            setup = run_module.Setup(model=Anthropic(client), hands=hands, watcher=Silent(), limits=limits)
+            run_module.go(session, setup)
         worker.account()
     return Life(session, hands.given, worker.bill, frozenset(worker.called))

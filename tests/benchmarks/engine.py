@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.rehearse import measure, rehearse, until
+from ctxvc.core.plan.rehearse import rehearse, until
 from ctxvc.core.view import dashboard_text
+from ctxvc.core.view.view import measure
 from ctxvc.session.session import Session
 from tests.benchmarks.growth import SIZES, VISIBLE
 from tests.benchmarks.making import step, store_of

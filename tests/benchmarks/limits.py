@@ -19,8 +19,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.secrets.redact import find
+from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter
-from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store, create
 from tests.benchmarks.measuring import Figure
 from tests.benchmarks.recorded import _bytes

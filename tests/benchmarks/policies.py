@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ctxvc.core.plan.rehearse import measure, rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import measure
 from ctxvc.policies import POLICIES, parse
 from ctxvc.tokens import count
 from tests.benchmarks.making import step

@@ -14,7 +14,8 @@ from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.core.recording.events import Event, Forked, Opened, Said
 from ctxvc.store.ingest import record
-from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store, create
 
 #: What a terminal would take for commands: clear the screen, change the title, colour, go up, C1, bidi, backspaces.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x1b[31mred\x1b[1A\x9b5n\u202eevil\u2066\b\b\r\x00\x7f"

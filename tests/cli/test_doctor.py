@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from ctxvc.claude_code import requests
-from ctxvc.cli import githooks
 from ctxvc.core.plan import Action, Plan
-from ctxvc.recording import log, places
+from ctxvc.recording import git_hooks, log, places
 from ctxvc.store import links_inbox as committed
 from ctxvc.store import pending_plans, secret_scanner
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import program as git
 from ctxvc.store.links_inbox import Told
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.journal import parse
 from ctxvc.store.purge import purge
-from ctxvc.store.store import FOLDER, Store
+from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 
 Item = dict[str, str]
@@ -362,7 +362,7 @@ def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:
 
 def test_hooks_that_call_a_program_that_is_gone_are_a_problem(run: Run, project: Path) -> None:
     subprocess.run(["git", "init", "-q", str(project)], check=True)
-    for what in (githooks.PROJECT, githooks.STORE):
+    for what in (git_hooks.PROJECT, git_hooks.STORE):
         assert run("install", what, folder=project).exit_code == 0
     for path in (project / ".git" / "hooks" / "post-commit", project / FOLDER / "hooks" / "pre-push"):
         path.write_text(path.read_text().replace("program=", "program=/gone/"))

@@ -18,7 +18,8 @@ from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
 from ctxvc.store import links_inbox
 from ctxvc.store.links_inbox import Told
-from ctxvc.store.store import FOLDER, Store
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store
 from tests.cli.building import time
 from tests.cli.conftest import Run
 from tests.store.building import decide

@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from ctxvc.cli.main import cli
-from ctxvc.store.store import FOLDER
+from ctxvc.store.locate import FOLDER
 from tests.cli.conftest import Run
 from tests.store.test_redaction import TOKEN, everything, recording
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.cli.importing import project_root
 from ctxvc.recording import places
+from ctxvc.store.locate import project_root
 from ctxvc.store.store import create
 from tests.cli.conftest import Run
 from tests.recording.replaying import history, single_import

@@ -19,7 +19,8 @@ from ctxvc.inspection.edits import Write, needle, same_file, writes
 from ctxvc.store import links_inbox
 from ctxvc.store.ingest import record
 from ctxvc.store.links_inbox import Told
-from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store, create
 from tests.cli.building import HOSTILE, call, human, reply, results, time
 from tests.cli.conftest import Run
 

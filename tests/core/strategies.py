@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from ctxvc.core.actions import Verb
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Origin, Part, Role
+from ctxvc.core.ledger.block import Message, Origin, Part, Role, Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, rehearse

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import actions
 from ctxvc.core.archiving import archived, old_results
+from ctxvc.core.ledger import block
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
@@ -48,7 +48,7 @@ def test_it_is_archived_for_less_or_not_at_all(
         except Refused as refused:
             assert refused.hint
             assert (
-                actions.after(state, "archive") is None
+                block.after(state, "archive") is None
                 or state == "archived"
                 or (is_human(row.role, row.origin) and actor != "user")
                 or words(stub.stub(row, tokens=tokens, call=row.label)) >= (tokens if shown is None else shown)
@@ -113,13 +113,13 @@ def test_results_that_are_pinned_or_gone_are_not_old_ones() -> None:
 
 
 def test_every_state_can_be_left_again_and_every_verb_leads_to_a_known_state() -> None:
-    for state, verbs in actions.TRANSITIONS.items():
-        assert set(verbs.values()) <= actions.TRANSITIONS.keys()
-        assert actions.after(state, "restore") == "visible" or state in ("visible", "pinned")
+    for state, verbs in block.TRANSITIONS.items():
+        assert set(verbs.values()) <= block.TRANSITIONS.keys()
+        assert block.after(state, "restore") == "visible" or state in ("visible", "pinned")
 
 
 def test_what_is_pinned_only_becomes_unpinned() -> None:
-    assert actions.TRANSITIONS["pinned"] == {"unpin": "visible"}
+    assert block.TRANSITIONS["pinned"] == {"unpin": "visible"}
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def test_what_is_pinned_only_becomes_unpinned() -> None:
     [("archive", False), ("prune", False), ("delete", False), ("summarise", False), ("mask", True), ("restore", True)],
 )
 def test_a_verb_leads_into_the_prompt_or_out_of_it(verb: Any, present: bool) -> None:
-    for state in actions.TRANSITIONS:
-        after = actions.after(state, verb)
+    for state in block.TRANSITIONS:
+        after = block.after(state, verb)
         assert after is None or (after in PRESENT) == present

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, protected, rehearse, selection
-from ctxvc.core.plan.draft import Draft, blocks_of, digest
+from ctxvc.core.plan.draft import Draft
 from ctxvc.core.plan.verbs import Trial
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.outline import sendable
+from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
 from tests.core.checker import problems
 from tests.core.strategies import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
@@ -85,8 +86,8 @@ def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataOb
     if refused(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows())), held) == []:
         assert refused(done.after, held) == []
     assert view.ledger.with_rows(done.rows).with_groups(done.groups) == done.after
-    assert done.tokens_before == rehearse.measure(view.ledger, view.price)
-    assert done.tokens_after == rehearse.measure(done.after, view.price)
+    assert done.tokens_before == view_module.measure(view.ledger, view.price)
+    assert done.tokens_after == view_module.measure(done.after, view.price)
     assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in done.problems)
 
 
@@ -98,11 +99,11 @@ def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(da
         arrangement = data.draw(arranged(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows()))))
         view = dataclasses.replace(view, ledger=arrangement, next_group=9)
     draft = Draft(view.ledger, view.price, view.next_group)
-    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), rehearse.measure(view.ledger, view.price))
+    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), view_module.measure(view.ledger, view.price))
     for action in trial.plan.actions:
         trial.act(action)
         rows, groups = draft.changed()
-        assert trial.total == rehearse.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
+        assert trial.total == view_module.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
 
 
 @settings(max_examples=40, deadline=None)
@@ -114,7 +115,7 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
     view = View(ledger=ledger, price=data.draw(prices), next_group=9)
     done = rehearse.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
 
-    assert done.tokens_after == rehearse.measure(done.after, view.price)
+    assert done.tokens_after == view_module.measure(done.after, view.price)
     assert [identity(row) for row in done.after.rows()] == [identity(row) for row in ledger.rows()]
     assert all(
         member in done.after.groups or done.after.get(member)
@@ -371,7 +372,7 @@ def test_restoring_a_group_restores_all_levels_of_it() -> None:
 
 def test_what_does_not_fit_is_not_restored_and_the_numbers_are_told() -> None:
     view = after(after(session(), "archive", "B3"), "archive", "B5")
-    tokens = rehearse.measure(view.ledger, view.price)
+    tokens = view_module.measure(view.ledger, view.price)
     tight = dataclasses.replace(view, budget=Budget(window=tokens + 1000), overhead=100)
     done = act(tight, "restore", "B3", "B5")
 
@@ -402,7 +403,7 @@ def test_a_refused_group_uses_up_no_number() -> None:
 
 def test_what_counts_against_the_budget_is_what_the_provider_would_count() -> None:
     view = after(session(), "archive", "B3")
-    tokens = rehearse.measure(session().ledger, view.price)
+    tokens = view_module.measure(session().ledger, view.price)
     fits = dataclasses.replace(view, budget=Budget(window=tokens), calibration=(1000, 0))
 
     assert act(fits, "restore", "B3")
@@ -506,9 +507,9 @@ def test_the_ancestor_of_a_block_is_the_nearest_that_is_still_there() -> None:
 
 def test_the_costs_of_blocks_add_up_to_the_prompt() -> None:
     view = after(after(session(), "archive", "B3"), "mask", "B5")
-    costs = rehearse.costs(view.ledger, view.price)
+    costs = view_module.costs(view.ledger, view.price)
 
-    assert sum(cost.shown for cost in costs.values()) == rehearse.measure(view.ledger, view.price)
+    assert sum(cost.shown for cost in costs.values()) == view_module.measure(view.ledger, view.price)
     assert costs["B3"].body == 851 and costs["B3"].shown < 60
 
 

@@ -9,8 +9,8 @@ from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.plan.guard import ACTOR, guard
-from ctxvc.core.plan.rehearse import measure
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import measure
 
 from .strategies import worked_on
 

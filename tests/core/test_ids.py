@@ -72,7 +72,7 @@ def test_words_may_come_one_by_one() -> None:
 
 
 def test_a_group_is_known_by_the_checksum_of_all_that_is_in_it() -> None:
-    from ctxvc.core.plan.draft import digest
+    from ctxvc.core.ledger.ledger import digest
 
     assert found(f"G3@{digest([row(11), row(12)])[:6]}") == "G3"
     assert why(f"G3@{digest([row(11)])[:6]}")[0] == ""

@@ -15,6 +15,7 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.plan import Action, Plan, View, rehearse, rollup
 from ctxvc.core.prompt.outline import outline
+from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
 from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import Words, act, after, inconsistencies, refused
@@ -180,7 +181,7 @@ def test_the_rehearsal_says_what_was_rolled_up() -> None:
     assert done.rolled == ("G1",)
     assert done.after.groups["G1"].removed_by == "agent"
     assert done.freed > 0
-    assert done.tokens_after == rehearse.measure(done.after, view.price)
+    assert done.tokens_after == view_module.measure(done.after, view.price)
     assert re.match(r"\[archived G1@[0-9a-f]{6}: \d+ blocks, ", done.after.groups["G1"].stub)
 
 
@@ -204,7 +205,7 @@ def test_whatever_is_rolled_up_saves_and_stays_sound(worked_view: object, window
     assert inconsistencies(ledger) == []
     new = ledger.groups.keys() - view.ledger.groups.keys()
     assert bool(new) == (ledger != view.ledger)
-    assert not new or rehearse.measure(ledger, view.price) < rehearse.measure(view.ledger, view.price)
+    assert not new or view_module.measure(ledger, view.price) < view_module.measure(view.ledger, view.price)
     for row in ledger.rows():
         was = view.ledger[row.id]
         if was.present and not row.present:

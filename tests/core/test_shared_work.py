@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import ledger as ledgers
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
-from ctxvc.core.plan import View, rehearse
+from ctxvc.core.plan import View
 from ctxvc.core.plan.draft import Draft
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt import outline as prompt
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.prompt.request import canonical, request
+from ctxvc.core.view import view
 from ctxvc.core.view.dashboard import dashboard, totals
-from ctxvc.policies.baselines import removable
+from ctxvc.policies.candidates import removable
 from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
 from tests.core.test_ledger import META, row
 
@@ -72,9 +73,9 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert ledger == fresh
         assert list(ledger.rows()) == [each for segment in sorted(fresh.segments) for each in fresh.segments[segment]]
         assert outline(ledger) == outline(fresh)
-        assert rehearse.measure(ledger, price) == rehearse.measure(fresh, price)
-        assert rehearse.measure(ledger, other) == rehearse.measure(anew(ledger), other)
-        assert rehearse.costs(ledger, price) == rehearse.costs(fresh, price)
+        assert view.measure(ledger, price) == view.measure(fresh, price)
+        assert view.measure(ledger, other) == view.measure(anew(ledger), other)
+        assert view.costs(ledger, price) == view.costs(fresh, price)
         assert protected(ledger) == protected(fresh)
         assert protected(ledger, ()) == protected(fresh, ())
         assert Draft(ledger, price, 9).calls == Draft(fresh, price, 9).calls
@@ -116,9 +117,9 @@ def test_totals_are_those_of_the_dashboard(
         ledger = ledger.with_rows(  # noqa: PLW2901
             msgspec.structs.replace(each, kind="dashboard") for each in ledger.rows() if each.origin == "client"
         )
-        sent = rehearse.dashboards(ledger, price)
-        conversation = rehearse.measure(ledger, price) - sent
-        whole = dashboard(ledger, rehearse.costs(ledger, price), 1_000, overhead, calibration=calibration)
+        sent = view.dashboards(ledger, price)
+        conversation = view.measure(ledger, price) - sent
+        whole = dashboard(ledger, view.costs(ledger, price), 1_000, overhead, calibration=calibration)
         assert totals(ledger, conversation, sent, 1_000, overhead, calibration=calibration) == msgspec.structs.replace(
             whole, lines=()
         )

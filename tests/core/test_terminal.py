@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.core.terminal import settled, tail
+from ctxvc.agent.shell import settled, tail
 
 
 def test_progress_collapses_to_its_last_state() -> None:

@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError
-from ctxvc.store.store import FOLDER, Store
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store
 from tests.cli.building import build
 from tests.faults.summary import Tell, Times, line
 from tests.store.building import human, reply

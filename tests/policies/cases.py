@@ -12,7 +12,7 @@ from ctxvc.core.plan.guard import guard
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.core.prompt.request import request
-from ctxvc.policies import after
+from ctxvc.policies.composed import after
 from tests.policies.laws import BUDGETS
 from tests.policies.recorded import Run
 

@@ -10,13 +10,12 @@ from dataclasses import replace
 import msgspec
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.draft import blocks_of
 from ctxvc.core.plan.guard import guard
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import cost_of, measure, rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.undo import inverse
 from ctxvc.core.policy import Policy
 from ctxvc.core.prompt import cut, recover
@@ -24,7 +23,8 @@ from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import request
 from ctxvc.core.view.budget import Budget
-from ctxvc.policies import after
+from ctxvc.core.view.view import cost_of, measure
+from ctxvc.policies.composed import after
 from tests.messages_api.rules import canonical_problems
 from tests.policies.recorded import Run
 

@@ -24,8 +24,9 @@ from ctxvc.core.recording.events import Said
 from ctxvc.core.view.budget import Budget
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
-from ctxvc.policies import after
-from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window, removable, used
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.candidates import removable, used
+from ctxvc.policies.composed import after
 from tests.core.strategies import conversations, plans
 from tests.policies.laws import BUDGETS, check, drive
 from tests.policies.recorded import Run, messages, run, trajectories

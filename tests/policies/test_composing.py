@@ -11,7 +11,8 @@ from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import READING, Policy
-from ctxvc.policies import Composed, parse, protocol
+from ctxvc.policies import parse, protocol
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.session.session import Session
 from tests.policies.test_planned import Scripted, fold, working

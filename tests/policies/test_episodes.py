@@ -16,8 +16,9 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row, Source
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan import rehearse as engine
 from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.prompt import outline
+from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
 from ctxvc.policies.episodes import delimiter
 from ctxvc.policies.episodes import derive as annotating
@@ -65,7 +66,7 @@ def settle(policy: Episodes, talk: Talk, budget: int | Budget = ROOMY) -> Rehear
 
 def tokens(talk: Talk) -> int:
     view = talk.run.view()
-    return engine.measure(view.ledger, view.price)
+    return view_module.measure(view.ledger, view.price)
 
 
 def ceiling(talk: Talk, freed: int, **knobs: object) -> Episodes:
@@ -161,7 +162,7 @@ def test_algorithm_1_of_section_4_4_step_for_step(data: st.DataObject) -> None:
         talk.says("Next")
         talk.replies("Yes.")  # so that nothing of an episode is in the latest step
         view = talk.run.view(ROOMY, price=Bare())
-        total = engine.measure(view.ledger, view.price)
+        total = view_module.measure(view.ledger, view.price)
         budget = data.draw(st.integers(total // 4, total))
         cost = {row.id: row.bytes for row in view.ledger.rows()}
         out = algorithm_1(nodes, cost, total, budget, out)
@@ -249,7 +250,7 @@ def test_the_description_of_an_expl_is_what_stays_of_it() -> None:
     settle(Episodes(ceiling=10), talk, 500)
 
     assert by_name(talk.graph())["look"].state == "evicted"
-    shown = "\n".join(slot.text for slot in engine.outline(talk.run.ledger) if slot.show == "text")
+    shown = "\n".join(slot.text for slot in outline.outline(talk.run.ledger) if slot.show == "text")
     assert "expl look: learned in look" in shown
 
 
@@ -394,9 +395,9 @@ def test_what_left_an_episode_by_itself_joins_when_all_of_it_leaves() -> None:
     results = [row.id for row in talk.run.ledger.rows() if row.kind == "tool_result" and row.tool == "Read"]
     for result in results:
         talk.archives(result)
-    before = len([slot for slot in engine.outline(talk.run.ledger) if slot.show == "text"])
+    before = len([slot for slot in outline.outline(talk.run.ledger) if slot.show == "text"])
     settle(Episodes(ceiling=100), talk, 1_000)
-    stubs = [slot.text for slot in engine.outline(talk.run.ledger) if slot.show == "text"]
+    stubs = [slot.text for slot in outline.outline(talk.run.ledger) if slot.show == "text"]
 
     assert before == 6
     assert len(stubs) == 2

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.policies import parse, proposed
+from ctxvc.policies import parse
+from ctxvc.policies.run import proposed
 from tests.policies.test_baselines import compare, running, transcript
 
 HEURISTICS = ("oldest_turn", "tool_prune", "tool_mask_prune", "hybrid")

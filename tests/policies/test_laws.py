@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxvc.core.plan.guard import guard
-from ctxvc.core.plan.rehearse import measure, rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.core.prompt import recover
-from ctxvc.policies import POLICIES, Composed, parse, spec
+from ctxvc.core.view.view import measure
+from ctxvc.policies import POLICIES, parse, spec
+from ctxvc.policies.composed import Composed
 from ctxvc.session.session import Session
 from ctxvc.store.git import program
 from tests.core.strategies import conversations, plans

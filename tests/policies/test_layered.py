@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Group
+from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, admission
-from ctxvc.core.plan.draft import blocks_of
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request

@@ -11,8 +11,11 @@ from ctxvc.core.plan import Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import Moment
 from ctxvc.errors import BadInput
-from ctxvc.policies import POLICIES, Composed, judged, knobs, parse, proposed, spec, units
+from ctxvc.policies import POLICIES, knobs, parse, spec
+from ctxvc.policies.composed import Composed
+from ctxvc.policies.knobs import units
 from ctxvc.policies.planned.policy import Planned
+from ctxvc.policies.run import judged, proposed
 from ctxvc.session.session import Session
 from tests.policies.test_planned import working
 

@@ -14,7 +14,7 @@ from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.plan.rehearse import ancestor, rehearse
 from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
-from ctxvc.policies import after
+from ctxvc.policies.composed import after
 from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.objects import movable, objects
 from ctxvc.policies.planned.plan_text import Entry, parse, write

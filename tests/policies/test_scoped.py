@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
-from ctxvc.core.plan.rehearse import measure, rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.view.view import measure
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.scoped import TOOLS, Scoped
 from tests.policies.laws import BUDGETS, check, drive

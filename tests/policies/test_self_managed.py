@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.plan import Action, Plan, admission
-from ctxvc.core.plan.rehearse import costs, measure, rehearse
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import recover, stub
 from ctxvc.core.view import dashboard as view
 from ctxvc.core.view import dashboard_text
+from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import protocol
-from ctxvc.policies.baselines import Window, used
+from ctxvc.policies.baselines import Window
+from ctxvc.policies.candidates import used
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
 from tests.policies.laws import BUDGETS, check, drive, problems
 from tests.policies.recorded import Run, messages, run, trajectories

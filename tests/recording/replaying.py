@@ -17,8 +17,8 @@ from ctxvc.claude_code import requests
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
+from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.locks import locked
 from ctxvc.store.store import Store, create
 
 ROOT = Path(__file__).parents[2]

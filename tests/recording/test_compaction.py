@@ -15,7 +15,7 @@ from ctxvc.claude_code import hook as answering
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 from ctxvc.store.store import Store
 from tests.recording.replaying import end_recorder, history, hook, settle, single_import
 from tests.test_importing import CONVERSATION, write

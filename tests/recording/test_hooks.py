@@ -15,12 +15,13 @@ from click.testing import CliRunner
 
 from ctxvc.claude_code import event, requests, settings, statusline, truncate
 from ctxvc.claude_code import hook as answering
+from ctxvc.claude_code.recorder import record
 from ctxvc.claude_code.requests import Request
 from ctxvc.cli.main import cli
-from ctxvc.cli.recorder import record
 from ctxvc.errors import CtxvcError
 from ctxvc.recording import log, places
-from ctxvc.store import store as stores
+from ctxvc.store import locate
+from ctxvc.store import store as store_module
 from ctxvc.store.store import create
 from tests.recording.replaying import START, end_recorder, environment, hook, settle
 from tests.test_importing import CONVERSATION, write
@@ -110,7 +111,7 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
     wait_for(places.standing(project / places.FOLDER, str(transcript)))
     end_recorder(project / places.FOLDER)
 
-    with stores.Store(project / places.FOLDER) as store:
+    with store_module.Store(project / places.FOLDER) as store:
         assert store.sessions() == ["claude-11111111"]
 
 
@@ -232,10 +233,10 @@ def test_the_store_is_found_where_commands_find_it(tmp_path: Path) -> None:
     (main / "deep" / "deeper").mkdir(parents=True)
 
     for folder in (main, main / "deep" / "deeper", main / places.FOLDER, tmp_path / "linked"):
-        assert places.find(folder) == stores.find(folder) == main / places.FOLDER
+        assert places.find(folder) == locate.find(folder) == main / places.FOLDER
     assert places.find(tmp_path) is None
     with pytest.raises(CtxvcError):
-        stores.find(tmp_path)
+        locate.find(tmp_path)
 
 
 # --- an output that is too long

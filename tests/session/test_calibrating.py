@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.store import create as create_store
-from ctxvc.tokens import models
-from ctxvc.tokens.calibration import Calibrating
-from ctxvc.tokens.models import MIN_SAMPLES, Calibration
+from ctxvc.tokens import calibration as models
+from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration
 
 from .building import MODEL, WORDS, create
 

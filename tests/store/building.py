@@ -16,13 +16,12 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.store import purge_apply
+from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.commits import message
 from ctxvc.store.log.journal import Journal, Record, encode_record
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.purge import purge
-from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store
 
 HERE = Path(__file__).parent

@@ -583,13 +583,13 @@ class Watch:
 def _quiet() -> None:
     """Hooks do at once, in this process, what they leave to processes of their own."""
     from ctxvc.claude_code import hook, recorder
-    from ctxvc.cli import linking
-    from ctxvc.cli import recorder as recorders
+    from ctxvc.claude_code import recorder as recorders
+    from ctxvc.recording import git_hooks
 
     assert recorder.work.__kwdefaults__
     recorder.work.__kwdefaults__["linger"] = 0
     hook._start = lambda words: recorders.record(words, os.environ)
-    linking._start = lambda store: linking.link([str(store)])
+    git_hooks._start = lambda store: git_hooks.link([str(store)])
 
 
 def commands(world: World, chosen: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -617,7 +617,7 @@ def commands(world: World, chosen: Sequence[tuple[str, ...]]) -> Iterator[tuple[
 def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
     """The same for the hooks of a host and of git."""
     from ctxvc.claude_code import hook
-    from ctxvc.cli import linking
+    from ctxvc.recording import git_hooks
 
     own = world.scratch / "own.jsonl"
     own.write_text(_transcript().replace(PLANTED, "ordinary words").replace(TRANSCRIPT[:8], "00000000"))
@@ -637,7 +637,7 @@ def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
             )
 
     def commit() -> str:
-        linking.after_commit(["b" * 40], env, world.project)
+        git_hooks.after_commit(["b" * 40], env, world.project)
         return ""
 
     yield "hook post-commit", commit

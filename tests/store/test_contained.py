@@ -18,8 +18,8 @@ from ctxvc.claude_code.requests import Request
 from ctxvc.cli.commands import doctor
 from ctxvc.errors import Refused
 from ctxvc.recording import places
-from ctxvc.store import contained, links_inbox, seals, trust, worktrees
-from ctxvc.store import store as stores
+from ctxvc.store import contained, links_inbox, locate, seals, trust, worktrees
+from ctxvc.store import store as store_module
 from ctxvc.store.checkout import checkout, place
 from ctxvc.store.purge import exposure
 from ctxvc.store.store import Store
@@ -371,10 +371,10 @@ def test_a_store_that_a_project_only_links_to_is_not_taken(path: Path, tmp_path:
     project.mkdir()
     (project / ".ctxvc").symlink_to(path)
     with pytest.raises(Refused, match="is a link") as refused:
-        stores.find(project)
+        locate.find(project)
     assert f"CTXVC_STORE={path}" in refused.value.hint
     with pytest.raises(Refused, match="is a link"):
-        stores.create(project / ".ctxvc")
+        store_module.create(project / ".ctxvc")
 
     assert places.find(project) is None
 
@@ -401,7 +401,7 @@ def test_the_projects_list_of_what_git_leaves_out_is_not_written_through_a_link(
     exclude = tmp_path / "project" / ".git" / "info" / "exclude"
     exclude.unlink()
     exclude.symlink_to(outside / "folder" / "file")
-    stores.create(tmp_path / "project" / ".ctxvc").close()
+    store_module.create(tmp_path / "project" / ".ctxvc").close()
 
     assert (outside / "folder" / "file").read_text() == "theirs"
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from ctxvc.errors import Conflict
+from ctxvc.store.files import locked
 from ctxvc.store.git import fast_import
 from ctxvc.store.git import program as programs
-from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 

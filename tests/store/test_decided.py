@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, NotFound, Refused
 from ctxvc.store import checkout, purge_apply, trust
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import Wanted
 from ctxvc.store.store import Store, create
@@ -411,7 +411,7 @@ WORKING = """
 import sys, time
 from pathlib import Path
 from ctxvc.store import purge_apply as decided
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 path = Path(sys.argv[1])
 with locked(path / "ctxvc" / "store.lock") as lock:
     print("holds", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import cleanup, files
+from ctxvc.store import files, leftovers
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.log import state as known
@@ -422,7 +422,7 @@ def test_old_temporary_files_of_ours_are_cleaned_up(store: Store) -> None:
         os.utime(found, (time.time() - 3600,) * 2)
 
     assert sorted(store.clean_up()) == sorted(str(found.relative_to(store.path)) for found in left)
-    assert cleanup.leftovers(store.path) == []
+    assert leftovers.leftovers(store.path) == []
 
 
 def test_everything_in_a_store_is_private(path: Path, tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from ctxvc.core.ledger.wire import part as part_of
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import CtxvcError
 from ctxvc.store import format as fmt
+from ctxvc.store.format import message, trailers_of
 from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.commits import Pending, apply, covered, message, plan, trailers_of
+from ctxvc.store.log.commits import Pending, apply, covered, plan
 from ctxvc.store.log.journal import Change, Record
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store

@@ -13,8 +13,8 @@ import pytest
 from ctxvc.core.plan import Action, Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import gc, pending_plans
+from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 

@@ -21,7 +21,7 @@ from ctxvc.core.ledger.wire import call_part, part, text_part
 from ctxvc.core.plan import Action, Plan
 from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.recording.files import import_paths
-from ctxvc.store import checkout, pending_plans, purge_apply, purged, push_check, trust
+from ctxvc.store import checkout, pending_plans, purge_apply, push_check, trust
 from ctxvc.store.copies import copies
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.purge import purge
@@ -135,12 +135,12 @@ def test_the_map_says_what_became_what(filled: Path) -> None:
         old = store.tips("demo")
         purge.purge(store, Wanted(texts=(SECRET,)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purged.REF}:{purged.MAP}"))
+        told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
         assert {scope: told["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
         assert len(told["blobs"]) >= 4
         purge.purge(store, Wanted(texts=("open end",)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purged.REF}:{purged.MAP}"))
+        told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
         assert told["commits"][old["main"]] == store.tips("demo")["main"]
 
 

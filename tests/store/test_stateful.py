@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ctxvc.core.actions import TRANSITIONS, after
-from ctxvc.core.ledger.block import PRESENT, Message, Part
+from ctxvc.core.ledger.block import PRESENT, TRANSITIONS, Message, Part, after
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.errors import Refused
 from ctxvc.store import store as stores

@@ -13,10 +13,11 @@ import pytest
 
 from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.store import store as stores
+from ctxvc.store import locate
+from ctxvc.store import store as store_module
+from ctxvc.store.files import locked
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import Commit
-from ctxvc.store.locks import locked
 from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.store import Store
 
@@ -40,7 +41,7 @@ CRLF = b"one\r\ntwo\r\n$Id$\r\n"
 
 def write_everything(project: Path) -> Path:
     """A store in `project`, through all that writes one."""
-    with stores.create(project / ".ctxvc") as store:
+    with store_module.create(project / ".ctxvc") as store:
         store.create_session("demo")
         with store.writer() as session:
             session.append(raw(CRLF, ext="txt"), reply("ok"))
@@ -303,9 +304,9 @@ def test_the_store_is_found_from_anywhere_in_the_project_and_from_its_linked_wor
     (tmp_path / "linked" / "c").mkdir()
 
     for start in (root, deep, root / ".ctxvc", tmp_path / "linked", tmp_path / "linked" / "c"):
-        assert stores.find(start) == root / ".ctxvc", start
+        assert locate.find(start) == root / ".ctxvc", start
     with pytest.raises(NotFound) as missing:
-        stores.find(tmp_path)
+        locate.find(tmp_path)
     assert "ctxvc init" in missing.value.hint
 
 
@@ -428,10 +429,10 @@ def test_a_damaged_store_gives_an_error_in_words(path: Path, damage: object) -> 
 def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Refused, match="not empty"):
-        stores.create(tmp_path)
+        store_module.create(tmp_path)
     assert os.listdir(tmp_path) == ["file"]
     with pytest.raises(CtxvcError):
-        stores.create(tmp_path / "file" / ".ctxvc")
+        store_module.create(tmp_path / "file" / ".ctxvc")
 
 
 def test_meta_of_the_first_commit_names_what_it_is(path: Path) -> None:

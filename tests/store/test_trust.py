@@ -15,16 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.agent import file_list
-from ctxvc.cli import githooks
-from ctxvc.cli.importing import project_root
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.recording import places
+from ctxvc.recording import git_hooks, places
 from ctxvc.store import checkout, links, trust
-from ctxvc.store import store as stores
+from ctxvc.store import locate as stores
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.git.config import Setting
+from ctxvc.store.locate import project_root
 from ctxvc.store.store import Store, create
 
 from .building import ROOT, exchange
@@ -164,7 +163,7 @@ def test_what_could_run_or_redirect_may_not_be_set(key: str, value: str) -> None
 
 
 def test_the_textconv_that_may_be_set_is_the_one_that_install_sets(path: Path) -> None:
-    githooks.in_store(path, "ctxvc", uninstall=False, dry_run=False)
+    git_hooks.in_store(path, "ctxvc", uninstall=False, dry_run=False)
 
     with Store(path) as store:
         assert git.config(store.repository)[allowlist.TEXTCONV] in allowlist.TEXTCONVS

@@ -15,11 +15,11 @@ import pytest
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Conflict, CtxvcError
-from ctxvc.store import cleanup, files, revision
+from ctxvc.store import files, leftovers, revision
+from ctxvc.store.files import locked
+from ctxvc.store.format import message
 from ctxvc.store.git.fast_import import Commit, PackWriter
-from ctxvc.store.locks import locked
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.commits import message
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 
@@ -337,7 +337,7 @@ def test_flushes_share_the_store_s_lock_and_a_clean_up_waits_for_them(store: Sto
             with locked(store.path / "ctxvc" / "store.lock", timeout=0.05):
                 pass
     with store.exclusive():
-        assert cleanup.leftovers(store.path) == []
+        assert leftovers.leftovers(store.path) == []
 
 
 def test_packs_stay_few_and_an_open_reader_keeps_reading(

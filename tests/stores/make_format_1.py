@@ -21,10 +21,9 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, Source
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.store import store as stores
+from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
-from ctxvc.store.log.commits import message
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.refs import ref_of
 from ctxvc.store.store import Store
 
 HERE = Path(__file__).parent

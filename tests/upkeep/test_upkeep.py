@@ -18,8 +18,8 @@ import pytest
 from ctxvc.errors import CtxvcError
 from ctxvc.store import gc as upkeep
 from ctxvc.store.checkout import checkout
+from ctxvc.store.files import locked
 from ctxvc.store.gc import gc, sizes
-from ctxvc.store.locks import locked
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
@@ -242,7 +242,7 @@ def test_sizes_say_where_the_bytes_are(full: Store) -> None:
 _GC = """
 import sys
 from pathlib import Path
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 from ctxvc.store.store import Store
 from ctxvc.store.gc import gc
 print("ready", flush=True)

@@ -15,8 +15,9 @@ from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.policy_option import model_options, unasked, with_model
 
 if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Action, Rehearsal, View
+    from ctxvc.core.plan.plan import Action, Rehearsal
     from ctxvc.core.policy import Policy
+    from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
 
 #: Where no policy and no budget are named: old results are cleared until this share of the prompt is left; if clearing
@@ -66,7 +67,8 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> schemas.Compacted:
     from ctxvc.core.plan.rehearse import rehearse
-    from ctxvc.policies import proposed, spec
+    from ctxvc.policies import spec
+    from ctxvc.policies.run import proposed
 
     view = unasked(session.view())
     before = session.used()

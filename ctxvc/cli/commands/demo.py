@@ -21,8 +21,9 @@ from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store import revision
 from ctxvc.store.git import program
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.store import FOLDER, Store, create
+from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
 from ctxvc.tokens.meter import Meter
 
@@ -59,7 +60,7 @@ def run(say: Say, folder: Path | None = None) -> Path:
 
 def agent(say: Say, folder: Path | None = None) -> Path:
     """Plays the recorded session through the agent's loop, once without bounds and once under a budget; as `run`."""
-    from ctxvc.agent import run as running
+    from ctxvc.agent import retell as running
     from ctxvc.policies import parse
     from ctxvc.session.session import Session
 

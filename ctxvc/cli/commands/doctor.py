@@ -16,19 +16,29 @@ from pathlib import Path
 import click
 
 from ctxvc.claude_code import requests
-from ctxvc.cli import githooks, hosting, transcripts
+from ctxvc.cli import hosting, transcripts
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
-from ctxvc.cli.project import git_says
 from ctxvc.cli.schemas import Doctor, DoctorItem
 from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
-from ctxvc.recording import log, places
-from ctxvc.store import checkout, gc, links_inbox, pending_plans, purged, redaction, secret_scanner, trust, worktrees
+from ctxvc.recording import git_hooks, log, places
+from ctxvc.store import (
+    checkout,
+    gc,
+    links_inbox,
+    pending_plans,
+    purge_apply,
+    redaction,
+    secret_scanner,
+    trust,
+    worktrees,
+)
 from ctxvc.store import format as fmt
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
+from ctxvc.store.git.program import git_says
 from ctxvc.store.log import aside
 from ctxvc.store.store import MOST_PACKS, Store
 from ctxvc.store.verify import verify as check
@@ -287,32 +297,32 @@ def _removal(paths: list[Path]) -> str:
 
 def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
-    for name in githooks.HOOKS:
-        yield from _stale(store.path / "hooks" / name, f"ctxvc install {githooks.STORE}")
+    for name in git_hooks.HOOKS:
+        yield from _stale(store.path / "hooks" / name, f"ctxvc install {git_hooks.STORE}")
     if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
         found = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
-        yield _problem("git hooks", found, f"ctxvc install {githooks.STORE}")
-    if others := githooks.others(store.path):
+        yield _problem("git hooks", found, f"ctxvc install {git_hooks.STORE}")
+    if others := git_hooks.others(store.path):
         found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
         yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
-    if remotes and not githooks.is_ours(store.path / "hooks" / "pre-push"):
+    if remotes and not git_hooks.is_ours(store.path / "hooks" / "pre-push"):
         found = "the store has a remote, and a plain `git push` would not be searched for secrets"
-        yield _note("git hooks", found, f"ctxvc install {githooks.STORE}")
+        yield _note("git hooks", found, f"ctxvc install {git_hooks.STORE}")
 
 
 def _project_hook(app: App) -> Iterator[DoctorItem]:
     told = git_says(app.folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks").rstrip("\n")
-    path = Path(told) / githooks.PROJECT
-    if told and githooks.is_ours(path):
-        yield from _stale(path, f"ctxvc install {githooks.PROJECT}") or [
+    path = Path(told) / git_hooks.PROJECT
+    if told and git_hooks.is_ours(path):
+        yield from _stale(path, f"ctxvc install {git_hooks.PROJECT}") or [
             _ok("git hooks", "commits of this project are linked to their sessions")
         ]
 
 
 def _stale(path: Path, mend: str) -> list[DoctorItem]:
     """A hook of ours that would call a program that is gone, or is not run at all."""
-    if not githooks.is_ours(path):
+    if not git_hooks.is_ours(path):
         return []
     named = _PROGRAM.search(path.read_text("utf-8", "replace"))
     program = "".join(shlex.split(named[1])[:1]) if named else ""
@@ -343,8 +353,8 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
 
 
 def _purged(store: Store) -> Iterator[DoctorItem]:
-    if purged.REF in store.repository.references:
-        times = sum(1 for _ in store.first_parents(str(store.repository.references[purged.REF].target)))
+    if purge_apply.REF in store.repository.references:
+        times = sum(1 for _ in store.first_parents(str(store.repository.references[purge_apply.REF].target)))
         found = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
         yield _note("purged", found, "delete those clones, and replace keys that were in them")
 

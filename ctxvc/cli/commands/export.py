@@ -12,14 +12,13 @@ from pathlib import Path
 import click
 
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.app import App
-from ctxvc.cli.importing import project_root
+from ctxvc.cli.app import App, write
 from ctxvc.cli.output import safe
-from ctxvc.cli.writing import write
 from ctxvc.core import display
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.claude_code import read
 from ctxvc.store import revision as revisions
+from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
 CLAUDE_CODE = read.FORMAT

@@ -25,7 +25,7 @@ def hook(app: App, event: str, words: tuple[str, ...]) -> None:
     if event != hook_entry.VETO:
         hook_entry.hook([event, *words])
         return
-    from ctxvc.cli import githooks
+    from ctxvc.recording import git_hooks
 
     with app.store() as store:
-        githooks.before_push(store, words[0] if words else "", sys.stdin)
+        git_hooks.before_push(store, words[0] if words else "", sys.stdin)

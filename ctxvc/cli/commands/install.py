@@ -15,18 +15,18 @@ from typing import Any
 import click
 
 from ctxvc.claude_code import json_edit, settings
-from ctxvc.cli import githooks, schemas
+from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
-from ctxvc.recording import places
+from ctxvc.recording import git_hooks, places
+from ctxvc.store.locate import project_root
 
 CLAUDE_CODE = "claude-code"
 
 
 @command("install", "ctxvc install claude-code --user")
-@click.argument("what", metavar="WHAT", type=click.Choice(["claude-code", githooks.PROJECT, githooks.STORE]))
+@click.argument("what", metavar="WHAT", type=click.Choice(["claude-code", git_hooks.PROJECT, git_hooks.STORE]))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
               help="For this project, in .claude/settings.local.json, which is not shared (the default).")  # fmt: skip
@@ -47,11 +47,11 @@ def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> 
     """
     if what != CLAUDE_CODE and where == "user":
         raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
-    if what == githooks.PROJECT:
+    if what == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
-        done = [githooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
-    elif what == githooks.STORE:
-        done = githooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
+        done = [git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
+    elif what == git_hooks.STORE:
+        done = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
     else:
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
         return

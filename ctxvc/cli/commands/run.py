@@ -124,7 +124,8 @@ def run(
     unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
     ends with the run. With --sandbox they see no other process, no home folder and no network.
     """
-    from ctxvc.agent import run as running
+    from ctxvc.agent import run as run_module
+    from ctxvc.agent import start
     from ctxvc.agent.loop import Limits
 
     if not task.strip() and not resume:
@@ -142,12 +143,12 @@ def run(
         watcher = Screen(app.output, event, scripted=chosen.scripted)
         if task.strip():
             session.append({"role": "user", "content": task})
-        elif not running.has_task(session):
+        elif not start.has_task(session):
             raise BadInput(
                 f"nobody has said in session {session.name} what is to be done",
                 hint=f'`ctxvc run --resume {session.name} "TASK"`',
             )
-        setup = running.Setup(
+        setup = run_module.Setup(
             model=chosen,
             hands=hands,
             watcher=watcher,
@@ -156,7 +157,7 @@ def run(
         )
         try:
             with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
-                ended = running.go(session, setup)
+                ended = run_module.go(session, setup)
         except KeyboardInterrupt:
             watcher.end()
             app.output.note(f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` goes on")
@@ -185,7 +186,7 @@ def told_window(asked: Model, model: str) -> int:
 
     Raises: ModelFailed where the provider cannot be asked: then nothing has begun yet.
     """
-    from ctxvc.agent.model import Anthropic
+    from ctxvc.agent.anthropic import Anthropic
 
     return (asked.window(model) or 0) if isinstance(asked, Anthropic) else 0
 
@@ -198,7 +199,7 @@ def _opened(
 
     Its budget is what the person gave, and none where nobody did: the model's window is the model's.
     """
-    from ctxvc.agent import run as running
+    from ctxvc.agent import start
     from ctxvc.cli.planning import parsed
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.session.session import Session
@@ -219,11 +220,11 @@ def _opened(
     policy = parsed(spec or "default", app.folder)
     made = not (path / "HEAD").exists()
     name = resume or name
-    with running.alone(path, name) if name else running.unnamed(path) as taken:
+    with start.alone(path, name) if name else start.unnamed(path) as taken:
         if resume:
             session = Session.open(path, taken, model=model, policy=policy if spec else "")
         else:
-            session = running.begin(
+            session = start.begin(
                 path, taken, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
                 note=lambda words: app.output.note(safe(words)),
             )  # fmt: skip
@@ -248,9 +249,9 @@ class _Held(NamedTuple):
 
 def _known(app: App, resume: str) -> tuple[Path, _Held]:
     """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
-    from ctxvc.agent import run as running
-    from ctxvc.cli.importing import project_root
-    from ctxvc.store.store import FOLDER, Store
+    from ctxvc.agent import start
+    from ctxvc.store.locate import FOLDER, project_root
+    from ctxvc.store.store import Store
 
     try:
         path = app.store_path()
@@ -263,7 +264,7 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
             if resume in store.sessions():
                 writer = store.writer(resume)
                 app.tell_damage(writer)
-                running.check_begun(writer)
+                start.check_begun(writer)
                 meta = writer.ledger().meta
                 return path, _Held(meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")

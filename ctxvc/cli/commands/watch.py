@@ -12,12 +12,12 @@ from ctxvc import importers
 from ctxvc.claude_code import recorder
 from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.importing import project_root
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
 from ctxvc.recording.watch import GROWING, Found, Watch
+from ctxvc.store.locate import project_root
 
 
 @command("watch", "ctxvc watch")

@@ -14,7 +14,6 @@ from ctxvc.cli import schemas
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.progress import Progress
-from ctxvc.cli.project import git_says
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.recover import readable
@@ -22,6 +21,7 @@ from ctxvc.errors import BadInput, NotFound
 from ctxvc.inspection import why as origins
 from ctxvc.inspection.bodies import Place
 from ctxvc.store import links
+from ctxvc.store.git.program import git_says
 from ctxvc.store.links import Link
 from ctxvc.store.store import Store
 

@@ -30,7 +30,6 @@ PRESENT: frozenset[str] = frozenset({"visible", "pinned", "masked"})
 #: Keys of `extra` that are never part of a provider's content block: `openai` holds what only that wire form has,
 #: `ctxvc` what we note ourselves.
 FOREIGN: frozenset[str] = frozenset({"openai", "ctxvc"})
-
 _BLOCK_ID = re.compile(r"B([1-9][0-9]{0,11})")
 _GROUP_ID = re.compile(r"G([1-9][0-9]{0,11})")
 
@@ -86,3 +85,48 @@ def group_number(group_id: str) -> int:
     if not match:
         raise ValueError(f"not a group id: {group_id[:40]!r}")
     return int(match.group(1))
+
+
+Verb = Literal["archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise"]
+Actor = Literal["agent", "planner", "guard", "user", "host"]  # or "policy:NAME"
+
+#: state → verb → new state. What is not here is not allowed.
+TRANSITIONS: dict[State, dict[Verb, State]] = {
+    "visible": {
+        "archive": "archived",
+        "mask": "masked",
+        "prune": "pruned",
+        "pin": "pinned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
+    "pinned": {"unpin": "visible"},
+    "masked": {
+        "restore": "visible",
+        "archive": "archived",
+        "prune": "pruned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
+    "archived": {
+        "restore": "visible",
+        "archive": "archived",
+        "prune": "pruned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
+    "pruned": {"restore": "visible", "delete": "deleted"},
+    "blocked": {
+        "restore": "visible",
+        "archive": "archived",
+        "prune": "pruned",
+        "delete": "deleted",
+        "summarise": "archived",
+    },
+    "deleted": {"restore": "visible"},
+}
+
+
+def after(state: State, verb: Verb) -> State | None:
+    """The state that `verb` leads to from `state`; None where it is not allowed."""
+    return TRANSITIONS[state].get(verb)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from ctxvc.core.ledger.block import PRESENT, Kind, Origin, Role, State, block_nu
 
 #: How many block numbers share one segment of the ledger and one folder of bodies.
 SEGMENT = 64
-
 T = TypeVar("T")
 
 
@@ -266,3 +266,34 @@ class Ledger:
 
 def _steps(rows: tuple[Row, ...]) -> frozenset[int]:
     return frozenset(row.step for row in rows)
+
+
+def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
+    """The blocks of a group, those of the groups in it included, in the order of the members."""
+    blocks: list[str] = []
+    seen = {name}
+    left = [iter(groups[name].members)] if name in groups else []
+    while left:
+        member = next(left[-1], "")
+        if not member:
+            left.pop()
+        elif member.startswith("B"):
+            blocks.append(member)
+        elif member in groups and member not in seen:
+            seen.add(member)
+            left.append(iter(groups[member].members))
+    return blocks
+
+
+def outermost(groups: Mapping[str, Group], name: str) -> str:
+    """The group that holds all others around `name`, itself where none does; empty where there is no such group."""
+    seen: set[str] = set()
+    while name in groups and groups[name].group in groups and name not in seen:
+        seen.add(name)
+        name = groups[name].group
+    return name if name in groups else ""
+
+
+def digest(rows: Iterable[Row]) -> str:
+    """The checksum of a group: over those of its blocks, in order."""
+    return hashlib.sha256("".join(row.sha256 for row in rows).encode()).hexdigest()

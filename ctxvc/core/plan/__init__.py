@@ -1,5 +1,6 @@
 """What changes the prompt: actions, plans and what became of them."""
 
-from ctxvc.core.plan.plan import Action, Plan, Price, Problem, Rehearsal, View
+from ctxvc.core.plan.plan import Action, Plan, Problem, Rehearsal
+from ctxvc.core.view.view import Price, View
 
 __all__ = ["Action", "Plan", "Price", "Problem", "Rehearsal", "View"]

@@ -15,9 +15,9 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan.plan import Price, View
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.view.budget import HUMAN_PASTE
+from ctxvc.core.view.view import Price, View
 
 #: Lines of an offloaded result that stand at its head and at its tail, and the characters of each at most.
 LINES = 5

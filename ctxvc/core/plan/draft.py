@@ -5,7 +5,6 @@ Costs are those of `prompt.outline`, a block at a time, so that one change of ma
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,42 +13,11 @@ import msgspec
 
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.block import group_number
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
-from ctxvc.core.plan.plan import Price
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import in_prompt_order, results_of
-
-
-def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
-    """The blocks of a group, those of the groups in it included, in the order of the members."""
-    blocks: list[str] = []
-    seen = {name}
-    left = [iter(groups[name].members)] if name in groups else []
-    while left:
-        member = next(left[-1], "")
-        if not member:
-            left.pop()
-        elif member.startswith("B"):
-            blocks.append(member)
-        elif member in groups and member not in seen:
-            seen.add(member)
-            left.append(iter(groups[member].members))
-    return blocks
-
-
-def outermost(groups: Mapping[str, Group], name: str) -> str:
-    """The group that holds all others around `name`, itself where none does; empty where there is no such group."""
-    seen: set[str] = set()
-    while name in groups and groups[name].group in groups and name not in seen:
-        seen.add(name)
-        name = groups[name].group
-    return name if name in groups else ""
-
-
-def digest(rows: Iterable[Row]) -> str:
-    """The checksum of a group: over those of its blocks, in order."""
-    return hashlib.sha256("".join(row.sha256 for row in rows).encode()).hexdigest()
+from ctxvc.core.view.view import Price
 
 
 def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True) -> str:

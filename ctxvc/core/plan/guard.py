@@ -14,9 +14,10 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import measure, rehearse, until
+from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.view.view import View, measure
 
 ACTOR = "guard"
 #: The share of the effective budget that is left where there is enough to take away.

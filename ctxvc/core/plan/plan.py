@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
-from ctxvc.core.actions import Verb
+from ctxvc.core.ledger.block import Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
-from ctxvc.core.view.budget import Budget
 
 #: Why a target of a plan was left out.
 Why = Literal[
     "unknown", "open", "pinned", "human", "gone", "no saving", "protected", "level", "stale", "no room", "not allowed"
 ]
-
-
-class Price(Protocol):
-    """What things cost in tokens. Pure: the same block always costs the same."""
-
-    def body(self, row: Row) -> int:
-        """The whole body, with the images beside it."""
-
-    def mask(self, row: Row) -> int:
-        """What a mask leaves of it."""
-
-    def text(self, words: str) -> int:
-        """A text of ours: a stub, a note, a dashboard."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,36 +45,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pressure: bool = False
     asked: bool = False
     cost: int = 0
-
-
-def _unread(row: Row) -> str:
-    raise LookupError(f"this view cannot read {row.id}")
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What would be sent now and what it costs.
-
-    `overhead` is what system prompt and tools cost, `next_group` the number that a new group of this session gets,
-    `idle` the seconds since the last call (0 where nobody knows). `calibration` is (a, b) in thousandths and tokens:
-    the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
-    Without `handles`, stubs do not say how to get back what they stand for.
-    """
-
-    ledger: Ledger
-    price: Price
-    budget: Budget = field(default_factory=Budget)
-    overhead: int = 0
-    next_group: int = 1
-    idle: float = 0.0
-    calibration: tuple[int, int] = (1000, 0)
-    words: Callable[[Row], str] = _unread
-    handles: bool = True
-
-    def calibrated(self, tokens: int) -> int:
-        """Counted tokens as the provider would count them."""
-        a, b = self.calibration
-        return tokens * a // 1000 + b if tokens else 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

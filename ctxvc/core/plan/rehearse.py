@@ -5,26 +5,13 @@ What is done is done to rows and groups alone: no body is read, none is changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import accumulate
-from operator import is_not
-from typing import NamedTuple
-
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.plan import protected, rollup
 from ctxvc.core.plan.draft import Draft
-from ctxvc.core.plan.plan import Action, Plan, Price, Rehearsal, View
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.verbs import Trial
-from ctxvc.core.prompt.outline import Slot, outline
-from ctxvc.core.view.dashboard import Cost
-
-
-class _Summed(NamedTuple):
-    """An outline that was measured: before each slot, and behind the last, what all before it cost."""
-
-    price: Price
-    slots: tuple[Slot, ...]
-    sums: list[int]
+from ctxvc.core.prompt.outline import outline
+from ctxvc.core.view.view import View, measure
 
 
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
@@ -78,52 +65,6 @@ def until(
         if (left := trial.act(action)).targets:
             done.append(left)
     return tuple(done), view.calibrated(view.overhead + trial.total)
-
-
-def measure(ledger: Ledger, price: Price) -> int:
-    """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
-    return ledger.derived(_measure, price)
-
-
-def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
-    """What each block costs: its body, and what stands for it in the prompt now."""
-    return ledger.derived(_costs, price)
-
-
-def dashboards(ledger: Ledger, price: Price) -> int:
-    """What of it the dashboards cost that were sent, but for those that left in a group."""
-    return sum(
-        cost_of(slot, price)
-        for slot in outline(ledger)
-        if slot.row.kind == "dashboard" and (slot.show != "text" or slot.row.group not in ledger.groups)
-    )
-
-
-def _measure(ledger: Ledger, price: Price) -> int:
-    """The sum over the outline. It goes on from where an outline that was measured before begins to differ."""
-    slots, known = outline(ledger), ledger.held(_measure)
-    held: _Summed | None = known.get("newest")
-    if held is None or held.price is not price:
-        held = _Summed(price, (), [0])
-    both = enumerate(map(is_not, slots, held.slots))
-    same = next((at for at, other in both if other), min(len(slots), len(held.slots)))
-    new = accumulate((cost_of(slot, price) for slot in slots[same:]), initial=held.sums[same])
-    known["newest"] = made = _Summed(price, slots, [*held.sums[:same], *new])
-    return made.sums[-1]
-
-
-def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
-    shown: dict[str, int] = {}
-    for slot in outline(ledger):
-        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
-    return {row.id: Cost(body=price.body(row), shown=shown.get(row.id, 0)) for row in ledger.rows()}
-
-
-def cost_of(slot: Slot, price: Price) -> int:
-    """The tokens of one piece of the prompt."""
-    if slot.show == "text":
-        return price.text(slot.text) if slot.text else 0
-    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
 
 
 def ancestor(ledger: Ledger, row: Row) -> Row | None:

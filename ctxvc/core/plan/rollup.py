@@ -13,9 +13,9 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import protected
 from ctxvc.core.plan.draft import Draft, contents, header
-from ctxvc.core.plan.plan import View
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.prompt.stub import is_summary
+from ctxvc.core.view.view import View
 
 #: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
 MOST = 10

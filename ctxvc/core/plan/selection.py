@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.plan.draft import blocks_of, digest
+from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
 from ctxvc.core.plan.plan import Problem, Why
 from ctxvc.core.prompt.stub import escaped
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
-from ctxvc.core.plan.plan import Rehearsal, View
-from ctxvc.core.plan.rehearse import cost_of
+from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.view.view import View, cost_of
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

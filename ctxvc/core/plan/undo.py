@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
-from ctxvc.core.plan.draft import blocks_of, header
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of
+from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Problem
 from ctxvc.core.prompt.outline import results_of
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ctxvc.core import actions
-from ctxvc.core.actions import Verb
-from ctxvc.core.ledger.block import group_number
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger import block as actions
+from ctxvc.core.ledger.block import Verb, group_number
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
-from ctxvc.core.plan.draft import Draft, digest
-from ctxvc.core.plan.plan import Action, Plan, Problem, View, Why
+from ctxvc.core.plan.draft import Draft
+from ctxvc.core.plan.plan import Action, Plan, Problem, Why
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.view.view import View
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from typing import Literal
 import msgspec
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.plan.draft import outermost
+from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.prompt.cut import is_cut
 
 BAR = 20

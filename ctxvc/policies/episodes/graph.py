@@ -19,10 +19,10 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
 from ctxvc.core.plan import protected as protection
-from ctxvc.core.plan import rehearse
-from ctxvc.core.plan.plan import Price
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.prompt.outline import results_of
+from ctxvc.core.view import view
+from ctxvc.core.view.view import Price
 from ctxvc.policies.episodes.delimiter import TOOL, Declared, Type, judge
 
 #: Who told of an episode: the model with its calls, a rule that looked at what was done, nobody.
@@ -256,7 +256,7 @@ def leaving(rows: Iterable[Row], tools: Tools = TOOLS) -> Leaving:
 
 def lines(ledger: Ledger, graph: Graph, price: Price) -> list[Line]:
     """The episodes as `ctxvc context --episodes` lists them."""
-    costs = rehearse.costs(ledger, price)
+    costs = view.costs(ledger, price)
     return [
         Line(
             type=episode.type,

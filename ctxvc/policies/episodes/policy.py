@@ -8,16 +8,16 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal, NamedTuple
 
 from ctxvc.core import display
-from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.ledger import Group, Row, outermost
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import timing
-from ctxvc.core.plan.draft import header, outermost
-from ctxvc.core.plan.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.rehearse import measure
+from ctxvc.core.plan.draft import header
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import Moment
 from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.core.view.view import View, measure
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark

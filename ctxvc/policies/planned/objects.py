@@ -20,8 +20,8 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human, speaks
-from ctxvc.core.plan.plan import View
 from ctxvc.core.plan.protected import protected
+from ctxvc.core.view.view import View
 
 Family = Literal["conversation", "function"]
 

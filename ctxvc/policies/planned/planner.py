@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.plan.plan import View
 from ctxvc.core.prompt import stub
+from ctxvc.core.view.view import View
 from ctxvc.policies.planned.objects import Movable, Object, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, Lifecycle, write
 

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import msgspec
 
-from ctxvc.core.plan.plan import Action, Plan, View
-from ctxvc.core.plan.rehearse import measure, until
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.core.plan.rehearse import until
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
+from ctxvc.core.view.view import View, measure
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.objects import Movable, Object, movable, objects

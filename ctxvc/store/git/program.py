@@ -43,16 +43,20 @@ _ALONE = (
     "maintenance.auto=false",
     "gc.auto=0",
 )
+
 #: Verbs that turn no file of a folder into what git would store. Any other starts what `filter.*` names for that.
 _WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file"})
+
 #: verb → what keeps it from the programs that show a difference.
 _PLAIN = {
     **dict.fromkeys(("log", "show", "diff", "diff-tree"), ("--no-ext-diff", "--no-textconv")),
     "blame": ("--no-textconv",),
 }
 _FILTER = re.compile(r"(?i)(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
+
 #: More filters than this do not fit into a child's environment.
 _MOST_FILTERS = 200
+
 #: Seconds for a question about the project: a pipe in the place of a file must not keep us waiting.
 PATIENCE = 60.0
 
@@ -391,3 +395,13 @@ def config(repository: pygit2.Repository) -> Mapping[str, str]:
 def _shown(raw: bytes | None) -> str:
     """Text of a configuration, which is of any bytes: what is no UTF-8 is shown by its numbers."""
     return (raw or b"").decode("utf-8", "backslashreplace")
+
+
+def git_says(folder: Path, verb: str, *words: str) -> str:
+    """What git prints; nothing where it fails. Bytes that are no text come as `os.fsdecode` gives them.
+
+    The person's own settings count here, in which they say whose repositories they trust; no program that settings
+    name is run (`git.of_project`). What a hook of git inherits does not count: it names the repository, and perhaps an
+    index, of whoever runs the hook.
+    """
+    return os.fsdecode(of_project(folder, verb, *words) or b"")

@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store import files
-from ctxvc.store.locks import locked
+from ctxvc.store.files import locked
 from ctxvc.store.log.damage import Numbers, described, numbers_after
 from ctxvc.store.log.journal import FORMAT, Damage, Head, Journal, encode_head, parse
 

@@ -12,9 +12,9 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
 from ctxvc.errors import Damaged
+from ctxvc.store.format import message, trailers_of
 from ctxvc.store.log.journal import Change, reference
 
-_LONGEST = 2000  # characters of a subject or a trailer
 _SEQ = re.compile(r"(\S+)/(\d+)")
 _META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
 
@@ -126,23 +126,6 @@ def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
     found = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
     return int(found.group(2)) if found and found.group(1) == journal else 0
-
-
-def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
-    """A commit message whose last paragraph is git trailers; without a character that moves a cursor.
-
-    Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
-    """
-    lines = [f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST))]
-    parts = (display.one_line(subject, _LONGEST), display.visible_controls(body), "\n".join(lines))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def trailers_of(told: str) -> dict[str, str]:
-    """The trailers of a commit message of ours."""
-    last = told.rstrip("\n").rsplit("\n\n", 1)[-1]
-    pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
-    return dict(pairs)
 
 
 def step_subject(step: int, blocks: int, size: int) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import Commit, epoch, storable_date
 from ctxvc.store.log.commits import Planned, plan_all
 from ctxvc.store.log.state import Known
-from ctxvc.store.refs import ref_of
 
 
 def flush(known: Known, lock: int) -> None:

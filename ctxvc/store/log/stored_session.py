@@ -22,8 +22,8 @@ from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
 from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
 from ctxvc.store.commit_reader import Outline
+from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
-from ctxvc.store.locks import locked
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Damage, Record, encode_record
 from ctxvc.store.log.state import Known

@@ -14,10 +14,9 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Refused
 from ctxvc.store import checkout, contained, purge_apply, worktrees
 from ctxvc.store.copies import Copy
+from ctxvc.store.format import scope_of, trailers_of
 from ctxvc.store.git import program
-from ctxvc.store.log.commits import trailers_of
 from ctxvc.store.purge.rewrite import Rewriter, commits_of
-from ctxvc.store.refs import scope_of
 from ctxvc.store.store import Store
 
 REMOTES = "refs/remotes/"

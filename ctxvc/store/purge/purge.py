@@ -25,22 +25,20 @@ from ctxvc.core.secrets import encodings
 from ctxvc.core.secrets import redact as secrets
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store import address as addresses
-from ctxvc.store import cleanup, contained, gc, purge_apply, worktrees
+from ctxvc.store import contained, gc, leftovers, purge_apply, worktrees
 from ctxvc.store import files as durable
 from ctxvc.store import format as fmt
 from ctxvc.store.copies import copies
+from ctxvc.store.files import locked
+from ctxvc.store.format import HEADS, message
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
-from ctxvc.store.locks import locked
 from ctxvc.store.log import aside
-from ctxvc.store.log.commits import message
 from ctxvc.store.purge import exposure, search
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
-from ctxvc.store.purge_apply import Decided
-from ctxvc.store.purged import MAP, REF
-from ctxvc.store.refs import HEADS
+from ctxvc.store.purge_apply import MAP, REF, Decided
 from ctxvc.store.store import Store
 
 #: A text of fewer bytes is not looked for: it would hit everything.
@@ -122,7 +120,7 @@ def _alone(store: Store) -> Iterator[int]:
             )
         if store.sessions() != names:
             raise Conflict("a session was made meanwhile", hint="run it again")
-        cleanup.remove(store.path)
+        leftovers.remove(store.path)
         yield lock
 
 

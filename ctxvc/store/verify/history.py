@@ -15,6 +15,7 @@ from ctxvc.core.ledger import names
 from ctxvc.core.ledger.ledger import Counters, Meta
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store import format as fmt
+from ctxvc.store.format import trailers_of
 from ctxvc.store.git.objects import (
     FILE,
     TREE,
@@ -28,7 +29,6 @@ from ctxvc.store.git.objects import (
     folder,
     shown,
 )
-from ctxvc.store.log.commits import trailers_of
 from ctxvc.store.verify import bodies
 from ctxvc.store.verify.decoded import Contents
 from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, damage, warning

@@ -20,13 +20,13 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.store import cleanup, pending_plans
+from ctxvc.store import leftovers, pending_plans
+from ctxvc.store.files import locked
+from ctxvc.store.format import HEADS, head_ref, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Commit, Objects, Unreadable, find, unhashed
-from ctxvc.store.locks import locked
 from ctxvc.store.log import aside
 from ctxvc.store.log.journal import Change
-from ctxvc.store.refs import HEADS, head_ref, ref_of, scope_of
 from ctxvc.store.store import Store
 from ctxvc.store.verify import git_fsck
 from ctxvc.store.verify import journal as check_journal
@@ -351,7 +351,7 @@ def _leftovers(store: Store) -> Iterator[Finding]:
     """What killed writers left. While one is alive that is not to be told from what it needs: then nothing."""
     try:
         with locked(store._store_lock, timeout=0):
-            found = cleanup.leftovers(store.path)
+            found = leftovers.leftovers(store.path)
     except CtxvcError:
         return
     except OSError as error:

@@ -1,16 +1,21 @@
-"""The hooks of git that `install` puts in place, and what a push of a store is looked at for."""
+"""Git hooks of the project and of the store: which there are, and what they do."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
-from ctxvc.cli.project import git_says
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import contained, files, push_check, trust
+from ctxvc.recording import log, places
+from ctxvc.store import contained, files, links_inbox, push_check, trust
 from ctxvc.store.git import program as git
+from ctxvc.store.git.program import git_says
+from ctxvc.store.links_inbox import Told
 from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
@@ -18,6 +23,7 @@ from ctxvc.store.verify import verify
 #: What `install` takes: the project's own repository, or the store.
 PROJECT = "post-commit"
 STORE = "git-hooks"
+
 #: The store's hooks.
 HOOKS = ("pre-push", "post-checkout")
 TEXTCONV = "diff.ctxvc.textconv"
@@ -25,12 +31,10 @@ TEXTCONV = "diff.ctxvc.textconv"
 #: A script of ours has this in it.
 _MARK = "# ctxvc: "
 _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
+
 #: git appends the file's name to a textconv's command.
 _FUNCTION = "ctxvc() {{ {}; }}; ctxvc"
 _MOST = 5
-
-
-# --- to install
 
 
 def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> tuple[Path, bool]:
@@ -158,9 +162,6 @@ def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
     return True
 
 
-# --- before a push
-
-
 def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
     """Looks at what git says that it is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
 
@@ -193,3 +194,62 @@ def _tracked(store: Store, remote: str) -> list[str]:
         return []
     told = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
     return told.decode("ascii", "replace").split()
+
+
+EVENT = "post-commit"
+
+#: Started as this event, the program makes links of what waits.
+LINK = "link"
+
+#: host → the variable in which it names its session to what it runs.
+HOSTS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
+
+#: Set to `off`, nothing is recorded, and nothing is linked.
+RECORDING = "CTXVC_RECORDING"
+
+
+def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
+    """Leaves the commit that `words` name, made in `folder`, for a process that links it. Never fails."""
+    store: Path | None = None
+    try:
+        store = _store(folder, env)
+        if store is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+            return
+        if not words or not links_inbox.COMMIT.fullmatch(words[0]):
+            return
+        host, recording = next(((host, env[name]) for host, name in HOSTS.items() if env.get(name)), ("", ""))
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        links_inbox.post(store, Told(words[0], str(folder), now, host, recording, links_inbox.head(store)))
+        _start(store)
+    # The boundary: whatever it is, the commit is made.
+    except Exception as error:
+        if store:
+            log.note(store, EVENT, f"{type(error).__name__}: {error}")
+
+
+def link(words: Sequence[str]) -> None:
+    """Makes links of what waits in the store that `words` name. Never fails: nobody is there to be told."""
+    from ctxvc.store import links
+    from ctxvc.store.store import Store
+
+    path = Path(words[0])
+    try:
+        with Store(path) as store:
+            links.take(store)
+    except Exception as error:
+        log.note(path, EVENT, f"{type(error).__name__}: {error}")
+
+
+def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
+    named = env.get("CTXVC_STORE")
+    if not named:
+        return places.find(folder)
+    path = Path(named).absolute()
+    return path if places.is_store(path) else None
+
+
+def _start(store: Path) -> None:
+    """A process that outlives this one and its terminal, and holds none of their files."""
+    nothing = subprocess.DEVNULL
+    words = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
+    subprocess.Popen(words, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)

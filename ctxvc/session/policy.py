@@ -1,4 +1,4 @@
-"""A session under a policy: asked before each request, its plan is made true at once or waits for a better moment."""
+"""A policy at work in a session: when it is asked, and what becomes of its plan."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import msgspec
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
-from ctxvc.core.plan.plan import Plan, Rehearsal, View
+from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import PROTOCOL, protocol
+from ctxvc.core.view.view import View
 from ctxvc.errors import Conflict
-from ctxvc.policies import actor_of, judged, proposed
-from ctxvc.session import waiting
+from ctxvc.policies.run import actor_of, judged, proposed
 from ctxvc.session.context import Context
 from ctxvc.store import pending_plans
+from ctxvc.store.pending_plans import Pending
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
@@ -26,7 +27,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
     context.writer.refresh()
-    held = next((each for each in waiting.pending(context) if each.plan.actor == actor_of(policy)), None)
+    held = next((each for each in pending(context) if each.plan.actor == actor_of(policy)), None)
     view = context.view()
     plan = held.plan if held else proposed(policy, view)
     if plan.asked and not held:
@@ -38,7 +39,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     now, why = _moment(policy, view, tried, cut=cut)
     if tried and not now:
         if held is None:
-            waiting.propose(context, _told(plan, f"waits: {why}"))
+            propose(context, _told(plan, f"waits: {why}"))
         return None
     if tried:
         try:
@@ -71,3 +72,51 @@ def _told(plan: Plan, more: str) -> Plan:
     """The plan with a reason that says more; what an earlier look said is left out."""
     reason = plan.reason.partition("; waits: ")[0]
     return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))
+
+
+#: Digits of a checksum by which a later rehearsal tells that a block is still the one that was meant.
+_CHECKSUM = 12
+
+
+def propose(context: Context, plan: Plan) -> Pending:
+    """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
+    context.writer.refresh()
+    ledger = context.ledger()
+    actions = []
+    for action in plan.actions:
+        named = (ledger.get(target) for target in action.targets if target.startswith("B"))
+        known = {row.id: row.sha256[:_CHECKSUM] for row in named if row}
+        actions.append(msgspec.structs.replace(action, checksums={**known, **action.checksums}))
+    return pending_plans.put(
+        context.store,
+        context.writer.name,
+        context.scope,
+        msgspec.structs.replace(plan, actions=tuple(actions)),
+        base_commit=context.writer.tip(),
+        time=context.store.now_iso(),
+    )
+
+
+def pending(context: Context) -> tuple[Pending, ...]:
+    """The plans that wait in this scope, oldest first."""
+    held = pending_plans.pending(context.store, context.writer.name)
+    return tuple(plan for plan in held if plan.scope == context.scope)
+
+
+def settle(context: Context) -> list[tuple[Pending, Rehearsal]]:
+    """Commits what waits, each plan as far as the view of now allows it; gives what came of each.
+
+    A plan of which nothing is left is dropped as stale. Where another writer is in between, the plan goes on waiting.
+    """
+    done: list[tuple[Pending, Rehearsal]] = []
+    for held in pending(context):
+        context.writer.refresh()
+        tried = rehearse(context.view(), held.plan)
+        try:
+            context.commit(tried)
+        except Conflict:
+            continue
+        # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
+        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+        done.append((held, tried))
+    return done

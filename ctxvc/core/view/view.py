@@ -1,0 +1,111 @@
+"""What a policy sees: the ledger, the prompt and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import is_not
+from typing import NamedTuple, Protocol
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import Cost
+
+
+class _Summed(NamedTuple):
+    """An outline that was measured: before each slot, and behind the last, what all before it cost."""
+
+    price: Price
+    slots: tuple[Slot, ...]
+    sums: list[int]
+
+
+def measure(ledger: Ledger, price: Price) -> int:
+    """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
+    return ledger.derived(_measure, price)
+
+
+def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
+    """What each block costs: its body, and what stands for it in the prompt now."""
+    return ledger.derived(_costs, price)
+
+
+def dashboards(ledger: Ledger, price: Price) -> int:
+    """What of it the dashboards cost that were sent, but for those that left in a group."""
+    return sum(
+        cost_of(slot, price)
+        for slot in outline(ledger)
+        if slot.row.kind == "dashboard" and (slot.show != "text" or slot.row.group not in ledger.groups)
+    )
+
+
+def _measure(ledger: Ledger, price: Price) -> int:
+    """The sum over the outline. It goes on from where an outline that was measured before begins to differ."""
+    slots, known = outline(ledger), ledger.held(_measure)
+    held: _Summed | None = known.get("newest")
+    if held is None or held.price is not price:
+        held = _Summed(price, (), [0])
+    both = enumerate(map(is_not, slots, held.slots))
+    same = next((at for at, other in both if other), min(len(slots), len(held.slots)))
+    new = accumulate((cost_of(slot, price) for slot in slots[same:]), initial=held.sums[same])
+    known["newest"] = made = _Summed(price, slots, [*held.sums[:same], *new])
+    return made.sums[-1]
+
+
+def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
+    shown: dict[str, int] = {}
+    for slot in outline(ledger):
+        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
+    return {row.id: Cost(body=price.body(row), shown=shown.get(row.id, 0)) for row in ledger.rows()}
+
+
+def cost_of(slot: Slot, price: Price) -> int:
+    """The tokens of one piece of the prompt."""
+    if slot.show == "text":
+        return price.text(slot.text) if slot.text else 0
+    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
+
+
+class Price(Protocol):
+    """What things cost in tokens. Pure: the same block always costs the same."""
+
+    def body(self, row: Row) -> int:
+        """The whole body, with the images beside it."""
+
+    def mask(self, row: Row) -> int:
+        """What a mask leaves of it."""
+
+    def text(self, words: str) -> int:
+        """A text of ours: a stub, a note, a dashboard."""
+
+
+def _unread(row: Row) -> str:
+    raise LookupError(f"this view cannot read {row.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What would be sent now and what it costs.
+
+    `overhead` is what system prompt and tools cost, `next_group` the number that a new group of this session gets,
+    `idle` the seconds since the last call (0 where nobody knows). `calibration` is (a, b) in thousandths and tokens:
+    the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
+    Without `handles`, stubs do not say how to get back what they stand for.
+    """
+
+    ledger: Ledger
+    price: Price
+    budget: Budget = field(default_factory=Budget)
+    overhead: int = 0
+    next_group: int = 1
+    idle: float = 0.0
+    calibration: tuple[int, int] = (1000, 0)
+    words: Callable[[Row], str] = _unread
+    handles: bool = True
+
+    def calibrated(self, tokens: int) -> int:
+        """Counted tokens as the provider would count them."""
+        a, b = self.calibration
+        return tokens * a // 1000 + b if tokens else 0

@@ -1,0 +1,122 @@
+"""Which blocks may leave the prompt, oldest first, and how many have to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from operator import attrgetter
+
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.plan.protected import protected
+from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.core.view.view import View, measure
+
+_STEP, TURN = attrgetter("step"), attrgetter("turn")
+
+
+def counted(view: View) -> int:
+    """The tokens of the whole prompt as we count them; `view.calibrated` gives those of the provider."""
+    return view.overhead + measure(view.ledger, view.price)
+
+
+def used(view: View) -> int:
+    """The tokens of the whole prompt as the provider counts them."""
+    return view.calibrated(counted(view))
+
+
+def shown(view: View, row: Row) -> int:
+    """The tokens of what stands in the prompt for a block that is in no group."""
+    if row.present:
+        return view.price.mask(row) if row.state == "masked" else view.price.body(row)
+    return view.price.text(row.stub) if row.stub else 0
+
+
+def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> list[Row]:
+    """The blocks in the prompt that a policy may take out of it, in order; of one `kind`, if it is given.
+
+    Those stay that a human wrote, that are pinned or protected, the other halves of their pairs, notes, what the host
+    said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
+    """
+    ledger = view.ledger
+    latest = latest_step(ledger)
+    stays = set(protected(ledger)).union(*ledger.by_segment(_pinned))
+    calls = {ledger[block].call for block in stays} - {""}
+    for call, result in results_of(calls_and_results(ledger, calls)).items():
+        if call in stays or result.id in stays:
+            stays |= {call, result.id}
+    return [
+        row
+        for row in chain.from_iterable(ledger.by_segment(_alone if alone else _standing))
+        if (kind is None or row.kind == kind)
+        and row.step < latest
+        and row.id not in stays
+        and not is_cut(row, ledger.meta)
+    ]
+
+
+def _pinned(rows: tuple[Row, ...]) -> list[str]:
+    return [row.id for row in rows if row.state == "pinned"]
+
+
+def _standing(rows: tuple[Row, ...]) -> list[Row]:
+    """Those in the prompt that are of a kind and an origin that may leave."""
+    return [row for row in rows if row.state in ("visible", "masked") and _is_free(row)]
+
+
+def _alone(rows: tuple[Row, ...]) -> list[Row]:
+    """The same, and those that left with a stub of their own."""
+    left = ("archived", "blocked")
+    return [
+        row
+        for row in rows
+        if (row.state in ("visible", "masked") or (row.state in left and not row.group)) and _is_free(row)
+    ]
+
+
+def _is_free(row: Row) -> bool:
+    return row.kind not in ASIDE and row.kind != "system" and not is_human(row.role, row.origin)
+
+
+def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: bool = False) -> list[Row]:
+    """The tool results that may leave, oldest first, but for the newest `keep` of the prompt.
+
+    The results of one reply stay or leave together. Those of `tools` stay, and without `errors` those of calls that
+    failed.
+    """
+    stand = list(chain.from_iterable(view.ledger.by_segment(_results)))
+    kept_from = stand[-keep].step if 0 < keep <= len(stand) else 0 if keep else None
+    spared = frozenset(tools)
+    return [
+        row
+        for row in removable(view, kind="tool_result")
+        if (kept_from is None or row.step < kept_from) and row.tool not in spared and (errors or not row.error)
+    ]
+
+
+def _results(rows: tuple[Row, ...]) -> list[Row]:
+    """The results in the prompt."""
+    return [row for row in rows if row.kind == "tool_result" and row.present]
+
+
+def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """The rows of each step, as far as they stand side by side."""
+    return (list(some) for _, some in groupby(rows, key=_STEP))
+
+
+def standing(view: View, before: int, mark: int, name: str) -> str:
+    """`58,000 of 60,000 tokens: below clear at 36,000`."""
+    return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
+
+
+def leaving(view: View, before: int, after: int, what: str) -> str:
+    """What leaves and what is then left; where that is still too much, how much too much it is."""
+    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
+
+
+def excess(view: View, after: int) -> str:
+    """The end of a reason where the budget is not met: by how much; empty where it is."""
+    most = after - view.budget.effective
+    return f"; that is {most:,} too many, and none of it may leave by this rule" if most > 0 else ""

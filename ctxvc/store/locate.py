@@ -1,0 +1,51 @@
+"""Where a store lies, and the project around it, found without loading what reads stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctxvc.errors import NotFound
+from ctxvc.store import contained
+from ctxvc.store.git import program
+
+FOLDER = ".ctxvc"
+
+
+def find(start: Path) -> Path:
+    """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
+
+    Raises: NotFound; Refused where what is there is a link.
+    """
+    for folder in (start, *start.parents):
+        if _is_store(folder / FOLDER):
+            contained.refuse_link(folder / FOLDER)
+            return folder / FOLDER
+        if folder.name == FOLDER and _is_store(folder):
+            return folder
+    main = contained.main_worktree(start)
+    if main and _is_store(main / FOLDER):
+        contained.refuse_link(main / FOLDER)
+        return main / FOLDER
+    raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
+
+
+def _is_store(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
+
+
+def project_root(folder: Path) -> Path:
+    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` where git knows none.
+
+    A submodule is a project of its own.
+    """
+    told = (
+        program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
+    )
+    common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
+    if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
+        return folder  # a work tree elsewhere is what the project's settings say, not where it is
+    main = Path(common).parent
+    if Path(common).name != ".git":
+        return Path(top)
+    linked = not folder.resolve().is_relative_to(main.resolve())
+    return main if not linked or contained.main_worktree(folder.resolve()) == main.resolve() else Path(top)
