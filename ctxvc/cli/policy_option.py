@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -104,3 +107,46 @@ def _scripted(app: App, script: Path) -> Scripted:
             f"cannot read {script}: {error.strerror or error}",
             hint='name a file that you may read: a JSON list of {"content": …}',
         ) from error
+
+
+#: What a policy of one's own may be called: its name stands in commits, and between `+`, `:` and `,`.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def parsed(spec: str, folder: Path) -> Policy:
+    """The policy that the words name; one of a person's own is loaded from a file, meant from `folder`."""
+    from ctxvc.policies import parse
+
+    return parse(spec, load=lambda path, name: _loaded(folder / path, name))
+
+
+def _loaded(path: Path, name: str) -> type[Policy]:
+    """The class `name` of a Python file. It runs: a policy of one's own is one's own code. Raises: BadInput."""
+    from ctxvc.core.policy import Policy
+    from ctxvc.policies import POLICIES
+
+    module_name = f"ctxvc_policy_{path.stem}"
+    found = importlib.util.spec_from_file_location(module_name, path)
+    if found is None or found.loader is None or not path.is_file():
+        raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[module_name] = module  # a class is looked up there, by msgspec too
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise BadInput(
+            f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
+        ) from error
+    kind = getattr(module, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Policy)):
+        has = [each for each, value in vars(module).items() if _is_own(value, module_name, Policy)]
+        raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
+    if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
+        raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
+    if kind.name in {each.name for each in POLICIES}:
+        raise BadInput(f"{path}: {kind.name} is the name of a policy that is there already", hint="give it another")
+    return kind
+
+
+def _is_own(value: object, module: str, base: type) -> bool:
+    return isinstance(value, type) and issubclass(value, base) and value.__module__ == module

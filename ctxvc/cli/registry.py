@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 from importlib import import_module
 from typing import NamedTuple
 
@@ -10,74 +11,70 @@ import click
 
 
 class Entry(NamedTuple):
-    """`target` is `module:attribute` below `ctxvc.cli`; `help` is the first sentence of the command's help."""
+    """`help` is the first sentence of the command's help."""
 
-    target: str
     help: str
 
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Begin": {
-        "init": Entry("setup:init", "Make a store in a project."),
-        "import": Entry("importing:import_", "Bring recorded sessions into the store."),
-        "demo": Entry("setup:demo", "Show on a recorded session what ctxvc does."),
+        "init": Entry("Make a store in a project."),
+        "import": Entry("Bring recorded sessions into the store."),
+        "demo": Entry("Show on a recorded session what ctxvc does."),
     },
     "Record": {
-        "install": Entry("commands.install:install", "Put hooks in place: a program's, the project's or the store's."),
-        "watch": Entry("commands.watch:watch", "Record sessions as they are written, by looking again and again."),
-        "hook": Entry("commands.hook:hook", "Take in an event of Claude Code or git, for hooks and status line."),
+        "install": Entry("Put hooks in place: a program's, the project's or the store's."),
+        "watch": Entry("Record sessions as they are written, by looking again and again."),
+        "hook": Entry("Take in an event of Claude Code or git, for hooks and status line."),
     },
     "Look": {
-        "sessions": Entry("commands.sessions:sessions", "List the sessions of the store, newest first."),
-        "status": Entry("budget:status", "Show the dashboard: what is in the prompt and what it costs."),
-        "context": Entry("budget:context", "Show what uses the context, by kind, tool, turn or file."),
+        "sessions": Entry("List the sessions of the store, newest first."),
+        "status": Entry("Show the dashboard: what is in the prompt and what it costs."),
+        "context": Entry("Show what uses the context, by kind, tool, turn or file."),
         "policies": Entry(
-            "planning:policies",
             "List the policies: who decides, and what the model sees.",
         ),
-        "log": Entry("history:log", "List the commits of a scope, newest first."),
-        "show": Entry("commands.show:show", "Show a block, a group or a commit."),
-        "diff": Entry("history:diff", "Show what entered and left the prompt between two revisions."),
-        "prompt": Entry("prompts:prompt", "Show the prompt as it would be sent after a revision."),
-        "grep": Entry("inspection:grep", "Search all blocks, and say where each hit is now."),
-        "bisect": Entry("commands.bisect:bisect", "Find the commit at which something entered the prompt, or left it."),
-        "blame": Entry("inspection:blame", "Show what became of a block or a group, who did it and why."),
-        "why": Entry("commands.why:why", "Show the conversation that a commit, or a line of code, came from."),
+        "log": Entry("List the commits of a scope, newest first."),
+        "show": Entry("Show a block, a group or a commit."),
+        "diff": Entry("Show what entered and left the prompt between two revisions."),
+        "prompt": Entry("Show the prompt as it would be sent after a revision."),
+        "grep": Entry("Search all blocks, and say where each hit is now."),
+        "bisect": Entry("Find the commit at which something entered the prompt, or left it."),
+        "blame": Entry("Show what became of a block or a group, who did it and why."),
+        "why": Entry("Show the conversation that a commit, or a line of code, came from."),
     },
     "Change": {
-        "archive": Entry("acting:archive", "Take blocks out of the prompt; a stub with their address stays."),
-        "recover": Entry(
-            "commands.recover:recover", "Read out a block that left the prompt; its state stays what it is."
-        ),
-        "restore": Entry("acting:restore", "Put blocks back into the prompt, each at its place."),
-        "delete": Entry("acting:delete", "Take blocks out of the prompt for good; a tombstone says why."),
-        "pin": Entry("acting:pin", "Keep blocks in the prompt, whatever a policy or an agent proposes."),
-        "unpin": Entry("acting:unpin", "Let pinned blocks leave again."),
-        "undo": Entry("acting:undo", "Take back the last change of the prompt in this scope."),
-        "plan": Entry("planning:plan", "Show what a policy would take out of the prompt, and why."),
-        "compact": Entry("commands.compact:compact", "Make room now: clear old results, and summarise where need be."),
-        "note": Entry("scoping:note", "Write down what was learned: a commit, and a block that stays."),
-        "notes": Entry("scoping:notes", "List the notes of a scope, oldest first, inherited ones included."),
-        "scope": Entry("scoping:scope", "Open a new scope and go there."),
-        "goto": Entry("scoping:goto", "Go to another scope, with an arrival note there."),
-        "scopes": Entry("scoping:scopes", "List the session's scopes; a star stands at the current one."),
+        "archive": Entry("Take blocks out of the prompt; a stub with their address stays."),
+        "recover": Entry("Read out a block that left the prompt; its state stays what it is."),
+        "restore": Entry("Put blocks back into the prompt, each at its place."),
+        "delete": Entry("Take blocks out of the prompt for good; a tombstone says why."),
+        "pin": Entry("Keep blocks in the prompt, whatever a policy or an agent proposes."),
+        "unpin": Entry("Let pinned blocks leave again."),
+        "undo": Entry("Take back the last change of the prompt in this scope."),
+        "plan": Entry("Show what a policy would take out of the prompt, and why."),
+        "compact": Entry("Make room now: clear old results, and summarise where need be."),
+        "note": Entry("Write down what was learned: a commit, and a block that stays."),
+        "notes": Entry("List the notes of a scope, oldest first, inherited ones included."),
+        "scope": Entry("Open a new scope and go there."),
+        "goto": Entry("Go to another scope, with an arrival note there."),
+        "scopes": Entry("List the session's scopes; a star stands at the current one."),
     },
     "Work": {
-        "run": Entry("commands.run:run", "Work on a task in this folder: a small agent under a budget."),
-        "ask": Entry("commands.ask:ask", "Ask a recorded session; what the answer cites is checked."),
+        "run": Entry("Work on a task in this folder: a small agent under a budget."),
+        "ask": Entry("Ask a recorded session; what the answer cites is checked."),
     },
     "Take out": {
-        "export": Entry("prompts:export", "Write the prompt as a request of a provider's API."),
-        "checkout": Entry("commands.checkout:checkout", "Put a scope's blocks into a folder as files."),
-        "mcp": Entry("commands.mcp:mcp", "Serve the store to an MCP client, on stdin and stdout."),
+        "export": Entry("Write the prompt as a request of a provider's API."),
+        "checkout": Entry("Put a scope's blocks into a folder as files."),
+        "mcp": Entry("Serve the store to an MCP client, on stdin and stdout."),
     },
     "Keep": {
-        "verify": Entry("upkeep:verify", "Check that every block is what was recorded."),
-        "gc": Entry("upkeep:gc", "Pack the store tightly."),
-        "purge": Entry("commands.purge:purge", "Erase blocks, a text or all secrets, from all of the history."),
-        "trust": Entry("commands.trust:trust", "Accept the git settings of a store that came from elsewhere."),
-        "doctor": Entry("commands.doctor:doctor", "Look for what is wrong, and say what mends it."),
-        "completion": Entry("setup:completion", "Print the script that completes commands in a shell."),
+        "verify": Entry("Check that every block is what was recorded."),
+        "gc": Entry("Pack the store tightly."),
+        "purge": Entry("Erase blocks, a text or all secrets, from all of the history."),
+        "trust": Entry("Accept the git settings of a store that came from elsewhere."),
+        "doctor": Entry("Look for what is wrong, and say what mends it."),
+        "completion": Entry("Print the script that completes commands in a shell."),
     },
 }
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -92,8 +89,8 @@ class LazyGroup(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].target.partition(":")
-        command = getattr(import_module(f"ctxvc.cli.{module}"), attribute)
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = getattr(import_module(f"ctxvc.cli.commands.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from ctxvc.cli.schemas import Category, Threshold
+from ctxvc.cli.answers import Category, Threshold
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row

@@ -12,7 +12,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 Move = Literal["entered", "left", "changed"]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
     """One block that stands otherwise. `row` is the newer one; `was` and `now` are states, empty where it was not."""
 
     move: Move
@@ -21,12 +21,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     now: str = ""
 
 
-def difference(before: Ledger, after: Ledger) -> list[Change]:
+def difference(before: Ledger, after: Ledger) -> list[BlockChange]:
     """The blocks that stand otherwise in `after` than in `before`, in the order of their numbers."""
     return sorted(_changes(before, after), key=lambda change: change.row.number)
 
 
-def _changes(before: Ledger, after: Ledger) -> Iterator[Change]:
+def _changes(before: Ledger, after: Ledger) -> Iterator[BlockChange]:
     for segment in before.segments.keys() | after.segments.keys():
         old_rows, new_rows = before.segments.get(segment, ()), after.segments.get(segment, ())
         if old_rows is new_rows:
@@ -39,13 +39,13 @@ def _changes(before: Ledger, after: Ledger) -> Iterator[Change]:
                 yield change
 
 
-def _change(old: Row | None, new: Row | None) -> Change | None:
+def _change(old: Row | None, new: Row | None) -> BlockChange | None:
     row = new or old
     assert row is not None
     was, now = old.state if old else "", new.state if new else ""
     before, after = old is not None and old.present, new is not None and new.present
     if before != after:
-        return Change(move="entered" if after else "left", row=row, was=was, now=now)
+        return BlockChange(move="entered" if after else "left", row=row, was=was, now=now)
     if was != now or (old and new and old.group != new.group):
-        return Change(move="changed", row=row, was=was, now=now)
+        return BlockChange(move="changed", row=row, was=was, now=now)
     return None

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc.cli import schemas
-from ctxvc.cli.acting import left_out
+from ctxvc.cli import answers
+from ctxvc.cli.verb import left_out
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
@@ -87,7 +87,7 @@ def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run,
 
 def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
     problems = [
-        schemas.LeftOut(target=f"B{n}", why="gone", text=f"cannot archive B{n}: it is in G{n % 20} already")
+        answers.LeftOut(target=f"B{n}", why="gone", text=f"cannot archive B{n}: it is in G{n % 20} already")
         for n in range(2, 4_000)
     ]
     lines = list(left_out("archive", problems))

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from ctxvc.cli import reference, schemas
+from ctxvc.cli import answers
 from ctxvc.cli.app import App
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
@@ -20,11 +20,12 @@ from ctxvc.store import links_inbox
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import Store
+from docs import reference
 from tests.cli.building import time
 from tests.cli.conftest import Run
 from tests.store.building import decide
 
-ROOT = Path(reference.__file__).parents[2]
+ROOT = Path(reference.__file__).parents[1]
 TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}
 
 #: A code commit, as if it had been made right after the newest step of `demo`.
@@ -120,7 +121,7 @@ def _check(value: Any, kind: Any) -> None:
     msgspec.json.decode(msgspec.json.encode({"schema": kind.__struct_config__.tag, **value}), type=kind)
     for name, hint in get_type_hints(kind).items():
         (item,) = get_args(hint) if get_origin(hint) is list else (hint,)
-        if isinstance(item, type) and issubclass(item, schemas.Item):
+        if isinstance(item, type) and issubclass(item, answers.Item):
             for each in value[name] if get_origin(hint) is list else [value[name]]:
                 _check(each, item)
 
@@ -166,7 +167,7 @@ def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, 
 
 @pytest.mark.parametrize(("name", "page"), [("cli.md", reference.cli_page), ("json.md", reference.json_page)])
 def test_the_reference_is_made_of_this_code(name: str, page: Callable[[], str]) -> None:
-    assert (ROOT / "docs" / name).read_text() == page(), "run: python -m ctxvc.cli.reference"
+    assert (ROOT / "docs" / name).read_text() == page(), "run: python docs/reference.py"
 
 
 def test_the_reference_names_every_command_and_every_answer() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc.cli import schemas
+from ctxvc.cli.commands import why as schemas
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Write, needle, same_file, writes

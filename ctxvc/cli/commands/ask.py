@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.commands.run import MODEL, Screen, after_failure, stopping, told_window
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
@@ -70,7 +71,7 @@ def ask(
         finally:
             recorded.writer.leave()
             store.set_current_scope(current, store.current_scope(current))
-    answer = schemas.Asked(
+    answer = Asked(
         session=asked.session,
         recording=name,
         answer=asked.answer,
@@ -79,7 +80,7 @@ def ask(
         steps=asked.ended.steps,
         dollars=asked.ended.dollars,
         items=[
-            schemas.CitationItem(
+            CitationItem(
                 handle=each.handle, block=each.block, scope=each.scope, step=each.step, label=each.label,
                 exists=each.exists, was_read=each.was_read, why=each.why,
             )
@@ -96,7 +97,7 @@ def ask(
         ctx.exit(1)
 
 
-def _lines(output: Output, answer: schemas.Asked) -> Iterator[str]:
+def _lines(output: Output, answer: Asked) -> Iterator[str]:
     yield from safe(answer.answer or f"no answer ({answer.why})").splitlines()
     yield ""
     if not answer.items:
@@ -107,7 +108,33 @@ def _lines(output: Output, answer: schemas.Asked) -> Iterator[str]:
     yield from output.table_lines(Table(columns, rows))
 
 
-def _verdict(item: schemas.CitationItem) -> Styled:
+def _verdict(item: CitationItem) -> Styled:
     if not item.why:
         return Styled("yes", "green")
     return Styled(f"no: it {item.why}", "yellow" if item.exists else "red")
+
+
+class CitationItem(Item, frozen=True, kw_only=True):
+    """What an answer cites. It holds if the block exists and was read."""
+
+    handle: Annotated[str, described("as the answer writes it")]
+    block: BlockId
+    scope: ScopeName
+    step: int
+    label: str
+    exists: Annotated[bool, described("whether the recording has a block of that number and checksum")]
+    was_read: Annotated[bool, described("whether it was read for this answer")]
+    why: Annotated[str, described("why it does not hold; empty where it does")]
+
+
+class Asked(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):
+    """`ask`"""
+
+    session: Annotated[str, described("session that holds question, reading and answer")]
+    recording: Annotated[str, described("session that was asked")]
+    answer: str
+    scripted: Annotated[bool, described("whether a script replied and no model")]
+    why: Annotated[str, described("why it ended, as in `run`")]
+    steps: int
+    dollars: float | None
+    items: Annotated[list[CitationItem], described("what the answer cites")]

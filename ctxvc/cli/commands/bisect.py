@@ -7,13 +7,14 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import answers
+from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.history import SHORT, log_item
-from ctxvc.cli.inspection import COMMIT_COLUMNS, commit_cells, writer_of
+from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, writer_of
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core import display
@@ -31,6 +32,7 @@ from ctxvc.tokens.meter import Meter
 
 #: The variable that names the file with the prompt, for a command that judges it.
 PROMPT = "CTXVC_PROMPT"
+
 #: What a shell gives from here on is no judgement: a command not found, a signal.
 NO_JUDGEMENT = 126
 
@@ -82,7 +84,7 @@ def bisect(
     _tell_bisected(ctx, app.output, answer, waiting)
 
 
-def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> schemas.Bisected:
+def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> Bisected:
     found = None if as_text else _block(session, scope, words)
     if found and (item := found.row or found.group):
         session, scope = writer_of(session, found), found.moment.scope
@@ -91,14 +93,14 @@ def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> sche
         moves, what = bisecting.of_text(session, scope, words), "text"
     entries = _Entries(session.store)
     items = [
-        schemas.Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
+        Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
         for move in moves
     ]
     shown = {move.id: move.move == "entered" for move in moves}
     return _bisected(session, scope, what, words, items, stands=any(shown.values()))
 
 
-def _of_tokens(session: Writer, scope: str, most: int) -> schemas.Bisected:
+def _of_tokens(session: Writer, scope: str, most: int) -> Bisected:
     store = session.store
     commits = list(store.first_parents(session.tip(scope)))[::-1]
     costs = _PromptCosts(store, session.ledger(scope).meta.tokenizer)
@@ -107,11 +109,11 @@ def _of_tokens(session: Writer, scope: str, most: int) -> schemas.Bisected:
     if place is not None:
         stands = bisecting.still_over(store, commits, costs.of, most, place)
         item = log_item(store, revision.entry(store, commits[place]))
-        items = [schemas.Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
+        items = [Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
     return _bisected(session, scope, "tokens", f"{most}", items, stands=stands, judged=costs.measured)
 
 
-def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear: bool) -> schemas.Bisected:
+def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
     store = session.store
     commits = _with_prompt(store, session.tip(scope))
     judged: dict[int, bool] = {}
@@ -133,7 +135,7 @@ def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear
         else:
             turns = [(bisecting.first_bad(range(len(commits)), good), False)]
     items = [
-        schemas.Turned(
+        Turned(
             move="good" if now else "bad",
             block="",
             type="",
@@ -158,17 +160,17 @@ def _bisected(
     scope: str,
     what: str,
     asked: str,
-    items: list[schemas.Turned],
+    items: list[Turned],
     *,
     stands: bool,
     judged: int = 0,
-) -> schemas.Bisected:
-    return schemas.Bisected(
+) -> Bisected:
+    return Bisected(
         session=session.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items
     )
 
 
-def _tell_bisected(ctx: click.Context, output: Output, answer: schemas.Bisected, waiting: int) -> None:
+def _tell_bisected(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:
     if output.json:
         output.value(answer)
     elif answer.items:
@@ -187,7 +189,7 @@ def _tell_bisected(ctx: click.Context, output: Output, answer: schemas.Bisected,
         ctx.exit(1)
 
 
-def _now(answer: schemas.Bisected) -> str:
+def _now(answer: Bisected) -> str:
     match answer.what, answer.stands:
         case "tokens", True:
             return f"the prompt has more than {answer.asked} tokens now"
@@ -200,7 +202,7 @@ def _now(answer: schemas.Bisected) -> str:
     return "it is not in the prompt now"
 
 
-def _nothing(answer: schemas.Bisected) -> str:
+def _nothing(answer: Bisected) -> str:
     where = f"{answer.session}/{answer.scope}"
     match answer.what:
         case "tokens":
@@ -215,7 +217,7 @@ def _nothing(answer: schemas.Bisected) -> str:
     return f"'{asked}' never stood in the prompt of {where}; `ctxvc grep -F` searches elsewhere too"
 
 
-def _turns_table(items: Sequence[schemas.Turned]) -> Table:
+def _turns_table(items: Sequence[Turned]) -> Table:
     marks = {"entered": ("+", "green"), "left": ("-", "red"), "bad": ("bad", "red"), "good": ("good", "green")}
     return Table(
         columns=[
@@ -239,9 +241,9 @@ class _Entries:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, schemas.LogItem] = {}
+        self._known: dict[str, answers.LogItem] = {}
 
-    def of(self, commit: str) -> schemas.LogItem | None:
+    def of(self, commit: str) -> answers.LogItem | None:
         """None for what is not committed yet."""
         if commit and commit not in self._known:
             self._known[commit] = log_item(self._store, revision.entry(self._store, commit))
@@ -321,3 +323,27 @@ def _within(address: Address, session: Writer, scope: str) -> Address:
     """The address as it is meant in another scope than the current one."""
     elsewhere = not address.scope and scope != session.scope
     return Address(id=address.id, scope=scope, checksum=address.checksum) if elsewhere else address
+
+
+class Turned(Item, frozen=True, kw_only=True):
+    """A commit at which something changed."""
+
+    move: Annotated[str, described("`entered` or `left` the prompt; `passed` a number of tokens; `bad` or `good`")]
+    block: Annotated[str, described("`B17`, `G3`; `request` is system prompt and tools; empty for the whole prompt")]
+    type: Annotated[str, described("the block's kind, `group` or `system`; empty for the whole prompt")]
+    tokens: Annotated[int | None, described("of the prompt, where they were asked for")]
+    commit: Annotated[LogItem | None, described("null for what is not committed yet")]
+
+
+class Bisected(Answer, frozen=True, kw_only=True, tag="ctxvc.bisect/1"):
+    """`bisect`"""
+
+    session: SessionName
+    scope: ScopeName
+    what: Annotated[str, described("`text`, `block`, `tokens`, `command`, or `command, every prompt`")]
+    asked: Annotated[str, described("what was looked for")]
+    stands: Annotated[
+        bool, described("whether it is in the prompt now; whether the newest prompt is too large, or bad")
+    ]
+    judged: Annotated[int, described("prompts that were measured or judged")]
+    items: Annotated[list[Turned], described("in the order in which it happened")]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.budget import COLUMNS, Page, columns_of, page_of
+from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
 from ctxvc.cli.output import counted, plain, safe
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import folded
@@ -20,6 +21,7 @@ from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
+
 #: Characters of a note on the page.
 _NOTE = 200
 
@@ -58,7 +60,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
             where = app.path(folder) if folder else checkouts.place(store, session, scope)
             taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []
             done = check_out(store, session, scope, where)
-    answer = schemas.CheckedOut(
+    answer = CheckedOut(
         folder=done.path, session=done.session, scope=done.scope, commit=done.commit, files=done.files, taken=taken
     )
     if app.output.json:
@@ -118,3 +120,14 @@ def markdown(page: Page) -> str:
 
 def _escaped(words: str) -> str:
     return _MARKUP.sub(r"\\\1", words)
+
+
+class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):
+    """`checkout`"""
+
+    folder: str
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    files: Annotated[int, described("in the folder, the dashboard not counted")]
+    taken: Annotated[list[str], described("with --take, what was made true, as in `archive B6`")]

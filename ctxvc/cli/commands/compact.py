@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import answers
+from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.policy_option import model_options, unasked, with_model
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
 
+
 #: Where no policy and no budget are named: old results are cleared until this share of the prompt is left; if clearing
 #: leaves more than the other, what is old is summarised.
 CLEARED = 0.4
 SUMMARISED = 0.5
+
 #: Ids and ranges that are named, at most; `--json` has all.
 _MOST_NAMED = 12
 _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delete": "deleted", "restore": "restored"}
@@ -44,7 +47,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
     `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.
     """
-    from ctxvc.cli.planning import parsed
+    from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered
     from ctxvc.session.session import Session
 
@@ -65,7 +68,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
         app.output.lines(_lines(app.output, answer, dry_run=dry_run))
 
 
-def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> schemas.Compacted:
+def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.policies import spec
     from ctxvc.policies.run import proposed
@@ -74,7 +77,7 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
     before = session.used()
     made = proposed(policy, _under(view, window, before))
     done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)
-    return schemas.Compacted(
+    return Compacted(
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
@@ -84,11 +87,11 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         tokens_after=session.left(done) if dry_run else session.used(),
         items=_items(done),
         groups=[
-            schemas.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
+            answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
             for group in done.groups
             if group.members and not group.group
         ],
-        problems=[schemas.LeftOut(target=each.target, why=each.why, text=each.text) for each in done.problems],
+        problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in done.problems],
     )
 
 
@@ -102,12 +105,12 @@ def _under(view: View, window: int, present: int) -> View:
     return replace(view, budget=check(Budget(whole, reserve, view.budget.ladder)))
 
 
-def _items(done: Rehearsal) -> list[schemas.CompactedPart]:
+def _items(done: Rehearsal) -> list[CompactedPart]:
     """What left, by the way it did."""
     blocks: dict[str, list[str]] = {}
     for action in done.done:
         blocks.setdefault(_way(action), []).extend(action.targets)
-    return [schemas.CompactedPart(what=way, blocks=named) for way, named in blocks.items()]
+    return [CompactedPart(what=way, blocks=named) for way, named in blocks.items()]
 
 
 def _way(action: Action) -> str:
@@ -116,7 +119,7 @@ def _way(action: Action) -> str:
     return "offloaded" if action.preview else "cleared" if len(action.targets) == 1 else "archived"
 
 
-def _lines(output: Output, answer: schemas.Compacted, *, dry_run: bool) -> Iterator[str]:
+def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]:
     yield safe(answer.reason)
     if not answer.items:
         yield "nothing to do"
@@ -132,9 +135,31 @@ def _lines(output: Output, answer: schemas.Compacted, *, dry_run: bool) -> Itera
         yield f"{freed:,} tokens freed; the prompt is {answer.tokens_after:,} tokens now"
 
 
-def _row(item: schemas.CompactedPart) -> list[Cell]:
+def _row(item: CompactedPart) -> list[Cell]:
     from ctxvc.core.plan import selection
 
     named = selection.ranges(item.blocks)
     more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     return [item.what, len(item.blocks), ", ".join(named[:_MOST_NAMED]) + more]
+
+
+class CompactedPart(Item, frozen=True, kw_only=True):
+    """What left in the same way."""
+
+    what: Annotated[str, described("`offloaded` (its two ends are still shown), `cleared`, `summarised`, …")]
+    blocks: Annotated[list[str], described("blocks, and groups that were there before")]
+
+
+class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
+    """`compact`. Tokens are as the provider would count them."""
+
+    session: SessionName
+    scope: ScopeName
+    policy: Annotated[str, described("the policy with its knobs, as `--policy` takes it")]
+    reason: Annotated[str, described("why, or why nothing leaves")]
+    committed: Annotated[bool, described("false with --dry-run, and where nothing leaves")]
+    tokens_before: int
+    tokens_after: Annotated[int, described("with --dry-run, those that would be left")]
+    items: list[CompactedPart]
+    groups: Annotated[list[ActedGroup], described("those whose stubs stand in the place of what left")]
+    problems: list[LeftOut]

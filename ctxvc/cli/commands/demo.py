@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from ctxvc import importers
+from ctxvc.cli.app import App, command
 from ctxvc.core import display
 from ctxvc.core.archiving import archived, old_results
 from ctxvc.core.ledger import label
@@ -31,17 +34,18 @@ if TYPE_CHECKING:
     from ctxvc.agent.adapter import Adapter
     from ctxvc.agent.workspace import Outcome
 
+
 SESSION = Path(__file__).parents[2] / "data" / "demo" / "claude-code-session.jsonl.gz"
 WINDOW = 32_000
 ACTOR = "policy:oldest"
+
 #: What the played session runs under.
 PLAYED = "layered"
 PLAYED_WINDOW = 16_000
-
 Say = Callable[[str], None]
 
 
-def run(say: Say, folder: Path | None = None) -> Path:
+def tell(say: Say, folder: Path | None = None) -> Path:
     """Does all of it, telling `say` what it does, and gives the folder with the store."""
     folder = _place(folder)
     began = time.monotonic()
@@ -58,7 +62,7 @@ def run(say: Say, folder: Path | None = None) -> Path:
     return folder
 
 
-def agent(say: Say, folder: Path | None = None) -> Path:
+def play_agent(say: Say, folder: Path | None = None) -> Path:
     """Plays the recorded session through the agent's loop, once without bounds and once under a budget; as `run`."""
     from ctxvc.agent import retell as running
     from ctxvc.policies import parse
@@ -214,3 +218,16 @@ def _further(folder: Path, name: str, say: Say) -> None:
     ):
         say(f"   ctxvc -C {folder} {words:<18} {why}")
     say(f"   git --git-dir {folder / FOLDER} log --stat {name}/main")
+
+
+@command("demo", "ctxvc demo")
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, under a small budget.")
+@click.pass_obj
+def demo(app: App, folder: Path | None, agent: bool) -> None:
+    """Show on a recorded session what ctxvc does.
+
+    Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
+    --agent no model replies but a script of what one said.
+    """
+    (play_agent if agent else tell)(app.output.say, app.path(folder) if folder else None)

@@ -12,14 +12,15 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from ctxvc.claude_code import requests
 from ctxvc.cli import hosting, transcripts
+from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
-from ctxvc.cli.schemas import Doctor, DoctorItem
 from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged
@@ -49,8 +50,10 @@ _SOON_DAYS = 7
 _MOST = 20  # findings of the store that are listed
 _MOST_NAMED = 4  # files that are open to others
 _MOST_CHECKOUTS = 5  # that are looked into
+
 #: Less room than this on the disk, in bytes, and a gc may not have enough.
 _LITTLE = 500_000_000
+
 #: What the check of what the store holds is called. A problem in it is damage.
 _CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
@@ -119,9 +122,6 @@ def _problem(check: str, found: str, mend: str) -> DoctorItem:
     return DoctorItem(check=check, level="problem", found=found, mend=mend)
 
 
-# --- what ctxvc stands on
-
-
 def _surroundings() -> Iterator[DoctorItem]:
     yield _ok("python", sys.version.split()[0])
     yield from _tried("git", "install git", _git)
@@ -149,9 +149,6 @@ def _tokenizer() -> Iterator[DoctorItem]:
         yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "install ctxvc anew")
     else:
         yield _ok("tokenizer", f"{chosen.name}, works offline")
-
-
-# --- the store
 
 
 def _about_store(app: App) -> Iterator[DoctorItem]:
@@ -372,9 +369,6 @@ def _session(store: Store, name: str) -> Iterator[DoctorItem]:
         yield _note(f"session {name}", found, f"ctxvc plan --pending --session {name}")
 
 
-# --- transcripts
-
-
 def _transcripts(app: App) -> Iterator[DoctorItem]:
     """Whether the project has recorded sessions that are not in the store, or not all of them, and how long yet."""
     found = transcripts.of_project(app)
@@ -406,3 +400,18 @@ def _recording(app: App, found: list[Transcript]) -> Iterator[DoctorItem]:
         yield _problem("recording", told, f"take disableAllHooks out of {off}")
     elif any(each.format == "claude-code" for each in found) and not (wanted or transcripts.by_hooks(app, found)):
         yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")
+
+
+class DoctorItem(Item, frozen=True, kw_only=True):
+    """One thing that `doctor` looked at."""
+
+    check: str
+    level: Annotated[str, described("`ok`, `note`, or `problem`")]
+    found: str
+    mend: Annotated[str, described("the command that mends it; empty where nothing needs to be done")]
+
+
+class Doctor(Answer, frozen=True, kw_only=True, tag="ctxvc.doctor/1"):
+    """`doctor`"""
+
+    items: list[DoctorItem]

@@ -1,4 +1,4 @@
-"""`export --format claude-code`: a revision as a session file, and where Claude Code looks for it."""
+"""`export`: the prompt as a request of a provider, or as a session of a host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from pathlib import Path
 import click
 
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.app import App, write
+from ctxvc.cli.app import App, command, complete_revisions, write
 from ctxvc.cli.output import safe
+from ctxvc.cli.request import request_of
 from ctxvc.core import display
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.claude_code import read
 from ctxvc.store import revision as revisions
@@ -25,7 +28,7 @@ CLAUDE_CODE = read.FORMAT
 _LONGEST_FOLDER = 200
 
 
-def export(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
+def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
     """Writes the session file of a revision, checked, and says how to go on with it."""
     if install and target:
         raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
@@ -113,3 +116,34 @@ def _installed(place: Path, data: bytes) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+_FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
+
+
+@command("export", "ctxvc export --format openai -o request.json")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
+              help="Whose form (anthropic).")  # fmt: skip
+@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write to FILE.")  # fmt: skip
+@click.option("--install", is_flag=True, help="claude-code: put it where `claude --resume` finds it for this project.")
+@click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
+              help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
+@click.pass_obj
+def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
+    """Write the prompt as a request of a provider's API.
+
+    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
+    With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
+    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
+    """
+    if form == CLAUDE_CODE:
+        export_session(app, revision, target, install=install, recorded=recorded)
+        return
+    if install or recorded:
+        raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        data = formats.dumps(_FORMATS[form](request_of(moment, pieces(outline(moment.ledger), moment.bodies))))
+    write(app, target, data)

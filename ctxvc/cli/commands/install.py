@@ -10,12 +10,12 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from ctxvc.claude_code import json_edit, settings
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
@@ -55,14 +55,14 @@ def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> 
     else:
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
         return
-    answer = schemas.InstalledHooks(items=[schemas.InstalledHook(path=str(path), changed=new) for path, new in done])
+    answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in done])
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
 
 
-def _hook_lines(answer: schemas.InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
+def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
     would = "would be " if dry_run else ""
     done = f"{would}taken out" if uninstall else f"{would}put in place"
     for item in answer.items:
@@ -83,7 +83,7 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
         _write(path, after, backup if keeps else None)
         if uninstall and _bytes(backup) == after.encode():
             backup.unlink()
-    answer = schemas.Installed(
+    answer = Installed(
         path=str(path),
         changed=changed,
         backup=str(backup) if keeps and not dry_run else "",
@@ -163,7 +163,7 @@ def _diff(before: str, after: str, path: Path) -> Iterator[str]:
     yield from difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="")
 
 
-def _tell(app: App, answer: schemas.Installed, *, dry_run: bool, uninstall: bool) -> None:
+def _tell(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> None:
     if app.output.json:
         app.output.value(answer)
         return
@@ -181,3 +181,26 @@ def _tell(app: App, answer: schemas.Installed, *, dry_run: bool, uninstall: bool
         app.output.say("sessions that begin from now on are recorded; `ctxvc doctor` shows what went wrong")
         app.output.say("for notes, search and recovery inside a session (it needs `pip install 'ctxvc[mcp]'`):")
         app.output.say(f"claude mcp add ctxvc -- {_program()} mcp")
+
+
+class Installed(Answer, frozen=True, kw_only=True, tag="ctxvc.install/1"):
+    """`install`"""
+
+    path: Annotated[str, described("the settings that are changed")]
+    changed: Annotated[bool, described("whether there is, or with --dry-run would be, a difference")]
+    backup: Annotated[str, described("where the settings as they were are kept; empty where none were written")]
+    plugin: Annotated[str, described("folder of the plugin, which Claude Code can load instead")]
+    diff: Annotated[list[str], described("lines of the difference")]
+
+
+class InstalledHook(Item, frozen=True, kw_only=True):
+    """A file that has a hook of ours, or a setting."""
+
+    path: str
+    changed: Annotated[bool, described("whether there is, or with --dry-run would be, a difference")]
+
+
+class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks/1"):
+    """`install post-commit`, `install git-hooks`"""
+
+    items: list[InstalledHook]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas, transcripts
+from ctxvc.cli import answers, transcripts
+from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.core.secrets.encodings import SHORTEST
@@ -18,6 +20,7 @@ from ctxvc.store.purge.purge import Wanted, survey
 from ctxvc.store.purge.purge import purge as erase
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
+
 #: Blocks of a scope that are named, at most.
 _MOST = 12
 
@@ -83,7 +86,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         purge_apply.discard(path)
     elif yes:
         waiting = purge_apply.finish(path)
-    answer = schemas.PendingPurge(
+    answer = answers.PendingPurge(
         done="" if not yes else "discarded" if discard else "finished",
         sealed=waiting.sealed,
         begun=waiting.begun,
@@ -105,7 +108,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         ctx.exit(1)
 
 
-def _pending_lines(output: Output, answer: schemas.PendingPurge) -> Iterator[str]:
+def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str]:
     ours = "this machine" if answer.sealed else "nobody that this machine knows"
     stay = "" if answer.sealed else " (stays: delete it yourself)"
     yield from output.facts(
@@ -122,33 +125,29 @@ def _pending_lines(output: Output, answer: schemas.PendingPurge) -> Iterator[str
     yield from _remaining(answer.remaining)
 
 
-def _answer(report: Report) -> schemas.Purged:
-    return schemas.Purged(
+def _answer(report: Report) -> Purged:
+    return Purged(
         done=report.done,
         kinds=report.kinds,
         bodies=report.bodies,
         commits=report.commits,
         items=[
-            schemas.PurgedScope(
-                session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps)
-            )
+            PurgedScope(session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps))
             for seen in report.seen
         ],
-        remotes=[
-            schemas.PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes
-        ],
+        remotes=[PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes],
         checkouts=list(report.checkouts),
         remaining=list(report.remaining),
         forms=list(report.forms),
         short=report.short,
         copies=[
-            schemas.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
+            answers.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
             for copy in report.copies
         ],
     )
 
 
-def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
+def _lines(output: Output, answer: Purged) -> Iterator[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
     done = "erased" if answer.done else "would erase"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: nothing of it is left"
@@ -177,7 +176,7 @@ def _lines(output: Output, answer: schemas.Purged) -> Iterator[str]:
     yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
 
 
-def _forms(answer: schemas.Purged) -> str:
+def _forms(answer: Purged) -> str:
     if answer.short:
         short = counted(answer.short, "text")
         return f"the text as it is, also in {_FORMS}; {short} of fewer than {SHORTEST} bytes only as JSON quotes it"
@@ -193,7 +192,7 @@ def _remaining(folders: list[str]) -> Iterator[str]:
         yield f"and {len(folders) - _MOST} more"
 
 
-def _copies(copies: list[schemas.PurgedCopy]) -> Iterator[str]:
+def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
     """What is outside the store. Files that have nothing of it are only counted."""
     files = [copy for copy in copies if copy.place]
     for copy in files:
@@ -207,7 +206,7 @@ def _copies(copies: list[schemas.PurgedCopy]) -> Iterator[str]:
     yield "Exports are not tracked: look where you had them written."
 
 
-def _table(answer: schemas.Purged) -> Table:
+def _table(answer: Purged) -> Table:
     return Table(
         columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
         rows=[[item.session, item.scope, _ranges(item.steps) or "-", _named(item.blocks)] for item in answer.items],
@@ -228,3 +227,38 @@ def _ranges(numbers: list[int]) -> str:
         else:
             ranges.append([number])
     return ", ".join("-".join(map(str, each)) for each in ranges)
+
+
+class PurgedScope(Item, frozen=True, kw_only=True):
+    """A scope that had something of it."""
+
+    session: SessionName
+    scope: ScopeName
+    blocks: Annotated[list[str], described("blocks that change, as `B17`")]
+    steps: Annotated[list[int], described("steps whose replies saw one of them in their prompt")]
+
+
+class PurgedRemote(Item, frozen=True, kw_only=True):
+    """A remote of the store."""
+
+    name: str
+    address: Annotated[str, described("its address, without a password")]
+    known: Annotated[bool, described("whether it is known to have had some of it; it may have had it if not")]
+
+
+class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
+    """`purge`: what is erased, or would be with `--yes`"""
+
+    done: Annotated[bool, described("whether it was done, and searched for afterwards")]
+    kinds: Annotated[dict[str, int], described("kind → how many different ones")]
+    bodies: Annotated[int, described("bodies that change")]
+    commits: Annotated[int, described("commits that are written anew")]
+    items: list[PurgedScope]
+    remotes: list[PurgedRemote]
+    checkouts: Annotated[list[str], described("folders of checkouts that go; `checkout` makes them again")]
+    remaining: Annotated[
+        list[str], described("folders that may still have it: checkouts that were moved, or that are not empty")
+    ]
+    forms: Annotated[list[str], described("encodings that were looked for besides the text as it is")]
+    short: Annotated[int, described("texts that are too short to look for in other encodings")]
+    copies: list[PurgedCopy]

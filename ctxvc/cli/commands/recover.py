@@ -6,14 +6,15 @@ import base64
 import os
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
-from ctxvc.cli.acting import Actor, acting_options
+from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.commands.checkout import check_out
 from ctxvc.cli.output import safe
+from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import recover as recovery
 from ctxvc.errors import Refused
@@ -131,13 +132,13 @@ def _tell_bytes(
 
 def _bytes(
     session: Session, address: str, held: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
-) -> schemas.RecoveredBytes:
-    return schemas.RecoveredBytes(
+) -> RecoveredBytes:
+    return RecoveredBytes(
         session=session.name,
         scope=session.scope,
         address=address,
         items=[
-            schemas.RecoveredBody(
+            RecoveredBody(
                 id=row.id,
                 handle=row.handle,
                 bytes=len(body),
@@ -158,7 +159,7 @@ def _is_group(words: str) -> bool:
 def _tell(app: App, session: Session, address: str, read: recovery.Recovered) -> None:
     if app.output.json:
         app.output.value(
-            schemas.RecoveredPart(
+            RecoveredPart(
                 session=session.name,
                 scope=session.scope,
                 address=address,
@@ -177,3 +178,40 @@ def _tell(app: App, session: Session, address: str, read: recovery.Recovered) ->
     app.output.lines(
         iter([app.output.style(safe(read.header), bold=True), *safe(read.content.removesuffix("\n")).split("\n")])
     )
+
+
+class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
+    """`recover` of a part, or of a group's list"""
+
+    session: SessionName
+    scope: ScopeName
+    address: str
+    header: Annotated[str, described("what the content is, and the call for what comes next")]
+    content: str
+    unit: Annotated[str, described("`lines`, `characters` or `matches`: what is counted")]
+    first: int
+    last: int
+    total: int
+    tokens: TokenCount
+    complete: Annotated[bool, described("whether all that was asked for is in it")]
+    next: Annotated[str, described("the call for the next part; empty where there is none")]
+
+
+class RecoveredBody(Item, frozen=True, kw_only=True):
+    """A block's exact bytes."""
+
+    id: BlockId
+    handle: str
+    bytes: int
+    sha256: str
+    base64: Annotated[str, described("the bytes; empty where they are in a file")]
+    file: Annotated[str, described("with --file, where they are; else empty")]
+
+
+class RecoveredBytes(Answer, frozen=True, kw_only=True, tag="ctxvc.recover_bytes/1"):
+    """`recover`, `recover --all`, `recover --file`"""
+
+    session: SessionName
+    scope: ScopeName
+    address: str
+    items: list[RecoveredBody]

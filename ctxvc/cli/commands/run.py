@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from ctxvc.agent.workspace import Outcome, Workspace
     from ctxvc.session.session import Session
 
+
 MODEL = "claude-sonnet-5-5"
+
 #: Tokens of a reply, at most.
 _REPLY = 16_000
+
 #: How a run ended that is not done: what a person is told, and the exit code.
 _UNDONE = {
     "full": ("the context was too full to go on", 1),
@@ -200,7 +203,7 @@ def _opened(
     Its budget is what the person gave, and none where nobody did: the model's window is the model's.
     """
     from ctxvc.agent import start
-    from ctxvc.cli.planning import parsed
+    from ctxvc.cli.policy_option import parsed
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.session.session import Session
     from ctxvc.tokens import models
@@ -411,7 +414,7 @@ def stopping() -> Iterator[threading.Event]:
 
 
 def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:
-    answer = schemas.Ran(
+    answer = Ran(
         session=session.name,
         scope=session.scope,
         why=ended.why,
@@ -437,3 +440,19 @@ def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> 
     more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")
+
+
+class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
+    """`run`. Tokens are what the provider counted."""
+
+    session: SessionName
+    scope: ScopeName
+    why: Annotated[str, described("`said`, `steps`, `cost`, `refused`, `full`, `cut` or `stopped`")]
+    scripted: Annotated[bool, described("whether a script replied and no model")]
+    steps: Annotated[int, described("replies")]
+    fresh: int
+    written: int
+    read: int
+    reply: int
+    dollars: Annotated[float | None, described("by the dated price table; null where a model is not in it")]
+    text: Annotated[str, described("the last words of the model")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Item, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Guess, Moment, Size, Table, iso
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -30,14 +32,14 @@ def sessions(app: App) -> None:
         items = sorted((_item(store, name) for name in store.sessions()), key=lambda item: item.updated, reverse=True)
         current = _current(store)
     if app.output.json:
-        app.output.value(schemas.Sessions(current=current, items=items))
+        app.output.value(Sessions(current=current, items=items))
         return
     app.output.table(_table(items, current))
     if not items:
         app.output.note("no session yet: `ctxvc import` brings in recorded ones")
 
 
-def _table(items: list[schemas.SessionItem], current: str) -> Table:
+def _table(items: list[SessionItem], current: str) -> Table:
     return Table(
         columns=[
             Column("*"),
@@ -66,13 +68,13 @@ def _table(items: list[schemas.SessionItem], current: str) -> Table:
     )
 
 
-def _item(store: Store, name: str) -> schemas.SessionItem:
+def _item(store: Store, name: str) -> SessionItem:
     session = store.writer(name)
     ledger = session.ledger()
     source = ledger.meta.source
     bodies = _bodies(session)
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    return schemas.SessionItem(
+    return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
         title=source.title if source else "",
@@ -110,3 +112,30 @@ def _current(store: Store) -> str:
         return store.current_session()
     except NotFound:
         return ""
+
+
+class SessionItem(Item, frozen=True, kw_only=True):
+    """A session. Steps are those of its current scope; blocks, tokens and bytes are of all its scopes together."""
+
+    name: SessionName
+    prompt: Annotated[str, described("the beginning of the first human message")]
+    title: Annotated[str, described("title that the recording has; often empty")]
+    started: TimeText
+    updated: Annotated[str, described("time of the newest commit")]
+    branch: Annotated[str, described("git branch of the project when it was recorded")]
+    model: str
+    scope: Annotated[str, described("current scope")]
+    scopes: Annotated[int, described("number of scopes")]
+    steps: int
+    blocks: int
+    tokens: TokenCount
+    estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
+    bytes: Annotated[int, described("bytes of all bodies")]
+    format: Annotated[str, described("format of the recording; empty where we recorded it ourselves")]
+
+
+class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):
+    """`sessions`"""
+
+    current: Annotated[str, described("the session that is used where none is named; empty where there is none")]
+    items: list[SessionItem]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.history import change_table, changes, log_item
+from ctxvc.cli.commit_table import change_table, changes, log_item
 from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
@@ -71,9 +72,6 @@ def _bytes(found: Found) -> bytes:
     return bodies.file(found.row, found.file) if found.file else bodies.body(found.row)
 
 
-# --- blocks
-
-
 def _show_block(output: Output, session: Writer, found: Found) -> None:
     assert found.row is not None
     meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
@@ -82,7 +80,7 @@ def _show_block(output: Output, session: Writer, found: Found) -> None:
     words = words_of(body, found.file.rpartition(".")[2] or found.row.ext)
     if output.json:
         output.value(
-            schemas.ShownBlock(
+            ShownBlock(
                 session=found.moment.session,
                 scope=found.moment.scope,
                 handle=found.row.handle,
@@ -124,16 +122,13 @@ def _by(row: Row) -> str:
     return f"by {row.removed_by}" if row.removed_by else ""
 
 
-# --- groups
-
-
 def _show_group(output: Output, found: Found, group: Group) -> None:
     ledger = found.moment.ledger
     rows = [row for block in _blocks(ledger, group) if (row := ledger.get(block))]
     size = sum(row.bytes for row in rows)
     if output.json:
         output.value(
-            schemas.ShownGroup(
+            ShownGroup(
                 session=found.moment.session,
                 scope=found.moment.scope,
                 id=group.id,
@@ -181,16 +176,13 @@ def _label(ledger: Ledger, member: str) -> str:
     return safe(inner.label if inner else row.label if row else "")
 
 
-# --- commits
-
-
 def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
     item = log_item(store, revision.entry(store, moment.commit))
     after = revision.at(store, moment.commit)
     before = revision.at(store, item.parents[0]) if item.parents else None
     changed = changes(store, before, after) if before else []
     if output.json:
-        output.value(schemas.ShownCommit(session=moment.session, scope=moment.scope, commit=item, items=changed))
+        output.value(ShownCommit(session=moment.session, scope=moment.scope, commit=item, items=changed))
         return
     facts: list[tuple[str, Cell]] = [
         ("commit", item.commit),
@@ -205,3 +197,42 @@ def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
     output.lines([*output.facts(facts), *body, "", *trailers, "", *output.table_lines(change_table(changed))])
     if moment.waiting:
         output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
+
+
+class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
+    """`show` of a block"""
+
+    session: SessionName
+    scope: ScopeName
+    handle: Annotated[str, described("address with the checksum's first digits, `B17@3fa9c1`")]
+    row: Annotated[Row, described("the block's row of the ledger, as docs/format.md has it; defaults are left out")]
+    tokens: Annotated[int, described("of the body")]
+    shown: Annotated[int, described("tokens of what stands for it in the prompt")]
+    text: Annotated[str | None, described("the body, where it is text")]
+    base64: Annotated[str | None, described("the body, where it is not")]
+
+
+class ShownGroup(Answer, frozen=True, kw_only=True, tag="ctxvc.group/1"):
+    """`show` of a group"""
+
+    session: SessionName
+    scope: ScopeName
+    id: str
+    level: int
+    members: list[str]
+    inside: Annotated[str, described("the group that it is in")]
+    summary: Annotated[list[str], described("the blocks that stand in its place")]
+    stub: str
+    label: str
+    removed_by: str
+    blocks: Annotated[int, described("in it, at any depth")]
+    bytes: int
+
+
+class ShownCommit(Answer, frozen=True, kw_only=True, tag="ctxvc.commit/1"):
+    """`show` of a commit. `items` is what it changed."""
+
+    session: SessionName
+    scope: ScopeName
+    commit: LogItem
+    items: list[Change]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import answers
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
 from ctxvc.store import trust as decisions
@@ -43,10 +43,10 @@ def _list(app: App) -> None:
     known = decisions.accepted()
     if app.output.json:
         items = [
-            schemas.TrustedStore(store=each.path, time=each.time, made=each.made, items=_items(each.settings))
+            answers.TrustedStore(store=each.path, time=each.time, made=each.made, items=_items(each.settings))
             for each in known
         ]
-        app.output.value(schemas.Trusted(items=items))
+        app.output.value(answers.Trusted(items=items))
         return
     for each in known:
         app.output.lines([f"{safe(each.path)}  {each.time}", *(f"  {line}" for line in _lines(each.settings))])
@@ -56,7 +56,7 @@ def _revoke(app: App) -> None:
     path = app.store_path()
     changed = decisions.revoke(path)
     if app.output.json:
-        app.output.value(schemas.Trust(store=str(path), accepted=False, changed=changed, items=[]))
+        app.output.value(answers.Trust(store=str(path), accepted=False, changed=changed, items=[]))
     else:
         what = "nothing is accepted any more" if changed else "nothing was accepted"
         app.output.say(f"{what}: {safe(str(path))}")
@@ -78,7 +78,7 @@ def _accept(app: App, *, yes: bool) -> bool:
         now = True
     if app.output.json:
         items = _items(survey.settings)
-        app.output.value(schemas.Trust(store=str(path), accepted=was or now, changed=now, items=items))
+        app.output.value(answers.Trust(store=str(path), accepted=was or now, changed=now, items=items))
     elif now:
         app.output.say("accepted, until one of these files changes")
     return was or now
@@ -90,9 +90,9 @@ def _agreed(app: App) -> bool:
     return click.confirm("accept these settings?", default=False, err=True)
 
 
-def _items(settings: Iterable[Setting]) -> list[schemas.TrustSetting]:
+def _items(settings: Iterable[Setting]) -> list[answers.TrustSetting]:
     return [
-        schemas.TrustSetting(file=each.file, key=each.key, value=each.value, acceptable=each.acceptable)
+        answers.TrustSetting(file=each.file, key=each.key, value=each.value, acceptable=each.acceptable)
         for each in settings
     ]
 

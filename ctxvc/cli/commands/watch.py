@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from ctxvc import importers
 from ctxvc.claude_code import recorder
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
@@ -86,7 +87,7 @@ def _given(paths: Sequence[Path], known: dict[Path, str]) -> Iterator[Found]:
 
 def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
     if output.json:
-        output.value(schemas.Watched(items=list(map(_item, outcomes))))
+        output.value(Watched(items=list(map(_item, outcomes))))
         return
     for outcome in outcomes:
         if outcome.error:
@@ -96,8 +97,8 @@ def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
             output.say(f"{outcome.session}: {counted(outcome.units, 'commit')}, {counted(outcome.blocks, 'block')}")
 
 
-def _item(outcome: Outcome) -> schemas.WatchedFile:
-    return schemas.WatchedFile(
+def _item(outcome: Outcome) -> WatchedFile:
+    return WatchedFile(
         path=str(outcome.path),
         format=outcome.format,
         session=outcome.session,
@@ -108,3 +109,23 @@ def _item(outcome: Outcome) -> schemas.WatchedFile:
         error=str(outcome.error or ""),
         hint=outcome.error.hint if outcome.error else "",
     )
+
+
+class WatchedFile(Item, frozen=True, kw_only=True):
+    """What was new in a transcript."""
+
+    path: str
+    format: str
+    session: SessionName
+    created: Annotated[bool, described("whether the session is new")]
+    units: Annotated[int, described("new commits")]
+    blocks: Annotated[int, described("new blocks")]
+    waiting: Annotated[int, described("messages of a step that may still grow")]
+    error: Annotated[str, described("why it was not taken; empty where it was")]
+    hint: str
+
+
+class Watched(Answer, frozen=True, kw_only=True, tag="ctxvc.watch/1"):
+    """`watch`: one look; nothing is answered where nothing is new, but with --once"""
+
+    items: list[WatchedFile]

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.progress import Progress
@@ -27,6 +27,7 @@ from ctxvc.store.store import Store
 
 _FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _HUNK = re.compile(r"\+\+\+ (?:\"?b/)?(.+?)\"?\t?")
+
 #: Lines of a message that people are shown, and characters of one; `--json` has all.
 _SHOWN = 30
 _WIDE = 2_000
@@ -67,7 +68,7 @@ def why(app: App, what: str) -> None:
         app.output.lines(_lines(app.output, answer))
 
 
-def _answer(store: Store, code: Code, what: str) -> schemas.Why:
+def _answer(store: Store, code: Code, what: str) -> Why:
     link = _link(store, code, what)
     sought = origins.wanted(code.lines, code.time)
     if link:
@@ -106,9 +107,6 @@ def _basis(link: Link) -> str:
     if link.recording:
         return f"{link.host} ran the commit in this session"
     return "this was the current session when the commit was made"
-
-
-# --- the project's side
 
 
 def _code(folder: Path, what: str) -> Code:
@@ -163,18 +161,15 @@ def _line(path: Path, number: int) -> Code:
     return Code(commit, facts.get("summary", ""), int(time) if time.isdigit() else None, {file: [line]}, file, line)
 
 
-# --- the answer
-
-
-def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) -> schemas.Why:
+def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) -> Why:
     writer = store.writer(step.session, step.scope)
     writer.leave()
 
-    def block(row: Row) -> schemas.WhyBlock:
+    def block(row: Row) -> WhyBlock:
         words = readable(row, writer.body(row)) if row.ext in ("txt", "json") else row.label
-        return schemas.WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=words)
+        return WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=words)
 
-    return schemas.Why(
+    return Why(
         commit=code.commit,
         subject=_words(code.subject),
         file=_words(code.file),
@@ -190,7 +185,7 @@ def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) 
         replied=list(map(block, step.replied)),
         notes=list(map(block, step.notes)),
         calls=[
-            schemas.WhyCall(
+            WhyCall(
                 address=call.place.address, step=call.place.row.step, tool=call.place.row.tool, path=call.path,
                 lines=call.lines,
             )
@@ -204,7 +199,7 @@ def _words(value: str) -> str:
     return os.fsencode(value).decode("utf-8", "replace")
 
 
-def _lines(output: Output, answer: schemas.Why) -> Iterator[str]:
+def _lines(output: Output, answer: Why) -> Iterator[str]:
     facts: list[tuple[str, Cell]] = [
         ("commit", " ".join(filter(None, [answer.commit[:12], answer.subject]))),
         ("line", f"{answer.file}: {answer.line.strip()}" if answer.file else ""),
@@ -230,8 +225,46 @@ def _lines(output: Output, answer: schemas.Why) -> Iterator[str]:
     yield f"all of it: ctxvc log {answer.session}/{answer.scope}; ctxvc show {(answer.revision or 'HEAD')[:12]}"
 
 
-def _bounded(block: schemas.WhyBlock) -> Iterator[str]:
+def _bounded(block: WhyBlock) -> Iterator[str]:
     lines = block.text[: _SHOWN * _WIDE].split("\n")
     yield from (line if len(line) <= _WIDE else line[:_WIDE] + "…" for line in lines[:_SHOWN])
     if len(lines) > _SHOWN or len(block.text) > _SHOWN * _WIDE:
         yield f"… ctxvc show {block.address}"
+
+
+class WhyBlock(Item, frozen=True, kw_only=True):
+    """A block of the conversation that code came from."""
+
+    address: Annotated[str, described("as `show` takes it")]
+    step: int
+    text: Annotated[str, described("whole")]
+
+
+class WhyCall(Item, frozen=True, kw_only=True):
+    """A call that wrote a file."""
+
+    address: Annotated[str, described("as `show` takes it")]
+    step: int
+    tool: str
+    path: Annotated[str, described("as the call names it; empty where it does not")]
+    lines: Annotated[int, described("how many of the commit's added lines it wrote, or 1 if it wrote the line")]
+
+
+class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/1"):
+    """`why`"""
+
+    commit: Annotated[str, described("full id of the project's commit; empty where the line is not committed")]
+    subject: Annotated[str, described("of that commit; empty where the project has it no more")]
+    file: Annotated[str, described("of FILE:LINE, the file as the commit names it; else empty")]
+    line: Annotated[str, described("of FILE:LINE, the line's text")]
+    found: Annotated[str, described("`link` or `text`: how the step was found")]
+    basis: Annotated[str, described("in words, what that rests on")]
+    session: SessionName
+    scope: ScopeName
+    step: int
+    turn: int
+    revision: Annotated[CommitId, described("the step's commit in the store; empty where it has none yet")]
+    asked: Annotated[list[WhyBlock], described("what a person said in the turn, up to the step")]
+    replied: Annotated[list[WhyBlock], described("what the model said in the step, or last before it")]
+    notes: Annotated[list[WhyBlock], described("notes of the turn")]
+    calls: Annotated[list[WhyCall], described("calls that wrote the commit's files, oldest first")]

@@ -1,24 +1,21 @@
-"""`plan`, `policies`: what a policy would take out of the prompt, and which policies there are."""
+"""`plan`: what a policy would take out of the prompt, and why."""
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import msgspec
 
-from ctxvc.cli import schemas
-from ctxvc.cli.acting import left_out
+from ctxvc.cli import answers
+from ctxvc.cli.answers import Answer, BlockId, CommitId, Item, LeftOut, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
-from ctxvc.cli.policy_option import model_options, unasked, with_model
+from ctxvc.cli.policy_option import model_options, parsed, unasked, with_model
+from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,13 +26,10 @@ if TYPE_CHECKING:
     from ctxvc.session.session import Session
     from ctxvc.store.pending_plans import Pending
 
+
 #: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
 _MOST_ACTIONS = 60
 _MOST_NAMED = 8
-#: Characters of a knob with its value that are shown in a line of the listing.
-_KNOB = 24
-#: What a policy of one's own may be called: its name stands in commits, and between `+`, `:` and `,`.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @command("plan", "ctxvc plan --policy layered --budget 32000")
@@ -95,100 +89,12 @@ def plan(
         app.output.note(safe(line))
 
 
-@command("policies", "ctxvc policies layered")
-@click.argument("name", metavar="[NAME]", default="")
-@json_option
-@click.pass_obj
-def policies(app: App, name: str) -> None:
-    """List the policies: who decides, and what the model sees.
-
-    What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
-    or FILE.py:CLASS of your own, shows one with its knobs.
-    """
-    from ctxvc.policies import POLICIES
-
-    own = [type(parsed(name, app.folder))] if ".py:" in name else []
-    answer = schemas.Policies(items=[_listed(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
-    if name and not answer.items:
-        known = ", ".join(kind.name for kind in POLICIES)
-        raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {known}")
-    if app.output.json:
-        app.output.value(answer)
-    elif name:
-        app.output.lines(_told(app.output, answer.items[0]))
-    else:
-        app.output.table(
-            Table(
-                (
-                    Column("policy"),
-                    Column("decides"),
-                    Column("the model sees", least=14),
-                    Column("recoverable", least=11),
-                    Column("knobs", least=16),
-                    Column("from", least=16),
-                ),
-                [
-                    [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]
-                    for item in answer.items
-                ],
-            )
-        )
-
-
-def _knobs(knobs: Mapping[str, str]) -> str:
-    """`keep=0, low_water=0.4`; a long value is cut."""
-    told = (f"{name}={value}" for name, value in knobs.items())
-    return ", ".join(knob if len(knob) <= _KNOB else f"{knob[:_KNOB]}…" for knob in told)
-
-
-def parsed(spec: str, folder: Path) -> Policy:
-    """The policy that the words name; one of a person's own is loaded from a file, meant from `folder`."""
-    from ctxvc.policies import parse
-
-    return parse(spec, load=lambda path, name: _loaded(folder / path, name))
-
-
-def _loaded(path: Path, name: str) -> type[Policy]:
-    """The class `name` of a Python file. It runs: a policy of one's own is one's own code. Raises: BadInput."""
-    from ctxvc.core.policy import Policy
-    from ctxvc.policies import POLICIES
-
-    module_name = f"ctxvc_policy_{path.stem}"
-    found = importlib.util.spec_from_file_location(module_name, path)
-    if found is None or found.loader is None or not path.is_file():
-        raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[module_name] = module  # a class is looked up there, by msgspec too
-    try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise BadInput(
-            f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
-        ) from error
-    kind = getattr(module, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Policy)):
-        has = [each for each, value in vars(module).items() if _is_own(value, module_name, Policy)]
-        raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
-    if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
-        raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
-    if kind.name in {each.name for each in POLICIES}:
-        raise BadInput(f"{path}: {kind.name} is the name of a policy that is there already", hint="give it another")
-    return kind
-
-
-def _is_own(value: object, module: str, base: type) -> bool:
-    return isinstance(value, type) and issubclass(value, base) and value.__module__ == module
-
-
-# --- what a policy would do
-
-
-def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> schemas.Planned:
+def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> Planned:
     from ctxvc.policies import spec
 
     moment = _judged(policy, view, tried) if tried else None
     left = session.left(tried)
-    return schemas.Planned(
+    return Planned(
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
@@ -203,7 +109,7 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
         benefit=round(moment.benefit) if moment else 0,
         cost=round(moment.cost) if moment else 0,
         items=_actions(policy, view, tried),
-        problems=[schemas.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
+        problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
     )
 
 
@@ -218,7 +124,7 @@ def _judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
     return reckon(view, tried, policy.timing).moment(moment.why or "no reason is given", now=moment.now)
 
 
-def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.PlannedAction]:
+def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[PlannedAction]:
     """What is done, with what each action frees, and what the cache behind its first block costs to be written anew.
 
     A block that two actions take counts for the last of them, which leaves it as it then stands.
@@ -235,12 +141,12 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.Plann
         left += cost.shown * dearer
         behind[block] = left
     counted: set[str] = set()
-    items: list[schemas.PlannedAction] = []
+    items: list[PlannedAction] = []
     for action in reversed(tried.done):
         named = [block for target in action.targets for block in (blocks_of(tried.after.groups, target) or [target])]
         blocks = before.keys() & named
         items.append(
-            schemas.PlannedAction(
+            PlannedAction(
                 verb=action.verb,
                 targets=list(action.targets),
                 index=action.index,
@@ -252,7 +158,7 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[schemas.Plann
     return items[::-1]
 
 
-def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
+def _lines(output: Output, answer: Planned) -> Iterator[str]:
     from ctxvc.core.plan import selection
 
     share = f"{answer.tokens_before:,} tokens of {answer.window:,}"
@@ -290,13 +196,10 @@ def _lines(output: Output, answer: schemas.Planned) -> Iterator[str]:
         yield "nothing was changed: --commit makes it true"
 
 
-# --- plans that wait
-
-
 def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
     dropped = session.drop(*drop) if drop else ()
     missing = [name for name in drop if name not in dropped]
-    answer = schemas.PendingPlans(
+    answer = PendingPlans(
         session=session.name,
         scope=session.scope,
         dropped=list(dropped),
@@ -318,50 +221,69 @@ def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
         )
 
 
-def _pending(held: Pending) -> schemas.PendingPlan:
-    return schemas.PendingPlan(
+def _pending(held: Pending) -> PendingPlan:
+    return PendingPlan(
         id=held.id,
         time=held.time,
         base_commit=held.base_commit,
         actor=held.plan.actor,
         reason=held.plan.reason,
         actions=[
-            schemas.PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
+            PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
             for action in held.plan.actions
         ],
     )
 
 
-# --- the policies
+class PlannedAction(Item, frozen=True, kw_only=True):
+    """A verb on blocks and groups."""
+
+    verb: str
+    targets: list[BlockId]
+    index: Annotated[str, described("index text of an archive, or the summary; of a mask or prune, why")]
+    freed: Annotated[int, described("tokens; 0 for a plan that waits")]
+    cache: Annotated[
+        int, described("to write anew what stands behind it, in fresh input tokens; 0 for a plan that waits")
+    ]
 
 
-def _listed(kind: type[Policy]) -> schemas.PolicyItem:
-    from ctxvc.policies import knobs
-    from ctxvc.policies.knobs import units, word
+class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
+    """`plan`. Tokens are as the provider would count them."""
 
-    terms = kind().terms()
-    return schemas.PolicyItem(
-        name=kind.name,
-        about=inspect.cleandoc(kind.__doc__ or ""),
-        source=kind.source,
-        decides=kind.decides,
-        sees=kind.sees,
-        recovers=kind.recovers,
-        tools=list(terms.tools),
-        knobs={name: word(value) for name, value in knobs(kind).items()},
-        units=dict(units(kind)),
-    )
+    session: SessionName
+    scope: ScopeName
+    policy: Annotated[str, described("the policy with its knobs, as `--policy` takes it")]
+    actor: Annotated[str, described("who it would be recorded as")]
+    reason: Annotated[str, described("why, or why nothing is to be done")]
+    window: Annotated[int, described("tokens that the prompt may have")]
+    tokens_before: int
+    tokens_after: Annotated[int, described("those that are left once it is committed")]
+    tokens_cut: Annotated[int, described("what the cut that comes with it frees: earlier thinking and dashboards")]
+    now: Annotated[bool, described("whether the broken cache is worth it now")]
+    moment: Annotated[str, described("why now, or why not yet, with the reckoning")]
+    benefit: Annotated[int, described("what is saved by committing now less what that costs, in fresh input tokens")]
+    cost: Annotated[int, described("what the broken cache and the planning cost, in fresh input tokens")]
+    committed: bool = False
+    waits: Annotated[str, described("id of the plan, where it was left to wait")] = ""
+    items: list[PlannedAction]
+    problems: list[LeftOut]
 
 
-def _told(output: Output, item: schemas.PolicyItem) -> Iterator[str]:
-    yield output.style(f"{item.name}  ({item.source})" if item.source else item.name, bold=True)
-    yield from safe(item.about).splitlines()
-    yield ""
-    yield f"decides: {item.decides}; the model sees: {item.sees}; recoverable: {item.recovers}"
-    if item.tools:
-        yield f"tools: {', '.join(item.tools)}"
-    if item.knobs:
-        yield "knobs:"
-        told = [(f"  {name}={value}", item.units[name]) for name, value in item.knobs.items()]
-        widest = max((len(knob) for knob, _ in told if len(knob) <= _KNOB), default=0)
-        yield from (f"{knob:{widest}}  {unit}".rstrip() for knob, unit in told)
+class PendingPlan(Item, frozen=True, kw_only=True):
+    """A plan that waits."""
+
+    id: Annotated[str, described("`P3`")]
+    time: TimeText
+    base_commit: CommitId
+    actor: str
+    reason: str
+    actions: list[PlannedAction]
+
+
+class PendingPlans(Answer, frozen=True, kw_only=True, tag="ctxvc.plans/1"):
+    """`plan --pending`, `plan --drop`"""
+
+    session: SessionName
+    scope: ScopeName
+    dropped: list[str]
+    items: list[PendingPlan]

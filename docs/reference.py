@@ -1,8 +1,9 @@
-"""docs/cli.md and docs/json.md, made of the commands and answers themselves: `python -m ctxvc.cli.reference`."""
+"""docs/cli.md and docs/json.md, made of the commands and answers themselves: `python docs/reference.py`."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
@@ -10,12 +11,12 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Item
 from ctxvc.cli.app import Command, global_options
 from ctxvc.cli.main import cli
-from ctxvc.cli.registry import SECTIONS
+from ctxvc.cli.registry import COMMANDS, SECTIONS
 
-_MADE = "<!-- Made by `python -m ctxvc.cli.reference`; a test fails where this page is stale. -->"
+_MADE = "<!-- Made by `python docs/reference.py`; a test fails where this page is stale. -->"
 
 _CLI = f"""\
 {_MADE}
@@ -94,9 +95,14 @@ def json_page() -> str:
     return "\n".join(_json_lines()) + "\n"
 
 
-def answers() -> list[type[schemas.Answer]]:
+def answers() -> list[type[Answer]]:
     """Every answer's type, in the order of the commands."""
-    return schemas.Answer.__subclasses__()
+    names = list(COMMANDS)
+    for name in names:
+        cli.get_command(click.Context(cli), name)
+    return sorted(
+        Answer.__subclasses__(), key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0])
+    )
 
 
 def main() -> None:
@@ -180,9 +186,9 @@ def _described(hint: object) -> tuple[object, str]:
     return hint, ""
 
 
-def _structs(kind: object) -> Iterator[type[schemas.Item]]:
+def _structs(kind: object) -> Iterator[type[Item]]:
     for part in (kind, *get_args(kind)):
-        if isinstance(part, type) and issubclass(part, schemas.Item):
+        if isinstance(part, type) and issubclass(part, Item):
             yield part
 
 

@@ -1,26 +1,22 @@
-"""`prompt` and `export`: what the model is given, for people and for programs."""
+"""`prompt`: what the model is given, for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli import schemas
-from ctxvc.cli.app import App, command, complete_revisions, json_option, write
-from ctxvc.cli.commands import export as resuming
-from ctxvc.cli.commands.export import CLAUDE_CODE
+from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, safe, spread, words_of
+from ctxvc.cli.request import request_of
 from ctxvc.core import display
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, Show, outline, pieces, sendable
 from ctxvc.session import proof
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
-
-_FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 
 
 @command("prompt", "ctxvc prompt step:5")
@@ -43,44 +39,11 @@ def prompt(app: App, revision: str, sent: bool) -> None:
             app.output.lines(_prompt_lines(app.output, moment))
 
 
-@command("export", "ctxvc export --format openai -o request.json")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
-              help="Whose form (anthropic).")  # fmt: skip
-@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write to FILE.")  # fmt: skip
-@click.option("--install", is_flag=True, help="claude-code: put it where `claude --resume` finds it for this project.")
-@click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
-              help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
-@click.pass_obj
-def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """Write the prompt as a request of a provider's API.
-
-    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
-    With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
-    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
-    """
-    if form == CLAUDE_CODE:
-        resuming.export(app, revision, target, install=install, recorded=recorded)
-        return
-    if install or recorded:
-        raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
-    with app.reading() as session:
-        moment = revisions.resolve(session.store, session, revision)
-        data = formats.dumps(_FORMATS[form](_request(moment, pieces(outline(moment.ledger), moment.bodies))))
-    write(app, target, data)
-
-
-def _request(moment: Snapshot, content: list[Piece]) -> formats.Prompt:
-    """All that the model is given at that moment, with `content` for its messages."""
-    return formats.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)
-
-
-def _answer(moment: Snapshot) -> schemas.Prompt:
+def _answer(moment: Snapshot) -> Prompt:
     content = sendable(pieces(outline(moment.ledger), moment.bodies))
-    request: dict[str, Any] = formats.anthropic(_request(moment, content))
+    request: dict[str, Any] = formats.anthropic(request_of(moment, content))
     source = moment.ledger.meta.source
-    return schemas.Prompt(
+    return Prompt(
         session=moment.session,
         scope=moment.scope,
         commit=moment.commit,
@@ -129,3 +92,17 @@ def _heading(piece: Piece, show: Show) -> str:
 def _words(piece: Piece) -> str:
     words = words_of(piece.body, piece.ext)
     return f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if words is None else words
+
+
+class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):
+    """`prompt`. What a request of the Messages API would hold."""
+
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    label: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
+    missing: Annotated[list[str], described("what the model saw and the recording lacks")]
+    model: str
+    system: Any
+    tools: Any
+    messages: list[Any]

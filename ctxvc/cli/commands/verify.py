@@ -1,19 +1,19 @@
-"""`verify` and `gc`: the store as a whole."""
+"""`verify`: every block compared with what was recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import click
 import msgspec
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.session import proof
-from ctxvc.store import gc as upkeep
 from ctxvc.store.verify import verify as check
 
 DAMAGED = 3
@@ -47,8 +47,8 @@ def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
         ctx.exit(DAMAGED)
 
 
-def _verified(report: check.Report, prompts: int | None) -> schemas.Verified:
-    return schemas.Verified(
+def _verified(report: check.Report, prompts: int | None) -> Verified:
+    return Verified(
         prompts=prompts,
         intact=not report.damaged,
         sessions=report.sessions,
@@ -58,7 +58,7 @@ def _verified(report: check.Report, prompts: int | None) -> schemas.Verified:
         bytes=report.bytes,
         seconds=round(report.seconds, 3),
         items=[
-            schemas.Finding(
+            Finding(
                 level=finding.level,
                 what=finding.what,
                 hint=finding.hint,
@@ -73,7 +73,7 @@ def _verified(report: check.Report, prompts: int | None) -> schemas.Verified:
     )
 
 
-def _verified_lines(output: Output, answer: schemas.Verified) -> Iterator[str]:
+def _verified_lines(output: Output, answer: Verified) -> Iterator[str]:
     damage = sum(item.level == "damage" for item in answer.items)
     found = Styled(f"{damage} damaged", "red") if damage else Styled("intact", "green")
     looked = f"{counted(answer.blocks, 'block')} in {counted(answer.commits, 'commit')} of " + counted(
@@ -92,7 +92,7 @@ def _verified_lines(output: Output, answer: schemas.Verified) -> Iterator[str]:
         yield from output.table_lines(_findings(answer))
 
 
-def _findings(answer: schemas.Verified) -> Table:
+def _findings(answer: Verified) -> Table:
     return Table(
         columns=[
             Column("level"),
@@ -114,37 +114,28 @@ def _findings(answer: schemas.Verified) -> Table:
     )
 
 
-@command("gc", "ctxvc gc")
-@json_option
-@click.pass_obj
-def gc(app: App) -> None:
-    """Pack the store tightly.
+class Finding(Item, frozen=True, kw_only=True):
+    """Something that `verify` found. Where it is: fields that say nothing are empty."""
 
-    All that a scope reaches becomes one well-packed file, complete steps become commits, and what killed writers left
-    is removed. No block is lost by it. Others may go on writing meanwhile.
-    """
-    with app.store() as store:
-        report = upkeep.gc(store)
-    answer = schemas.Packed(
-        bytes_before=report.before_bytes,
-        bytes_after=report.after_bytes,
-        packs_before=report.packs_before,
-        packs_after=report.packs_after,
-        removed=list(report.removed),
-        seconds=round(report.seconds, 3),
-    )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(_packed_lines(app.output, answer))
+    level: Annotated[str, described("`damage`, or `warning` for what harms nothing yet")]
+    what: str
+    hint: str
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    block: Annotated[str, described("`B17`, or `B64-B127` for what holds so many")]
+    path: Annotated[str, described("in the tree of the commit, or in the store")]
 
 
-def _packed_lines(output: Output, answer: schemas.Packed) -> Iterator[str]:
-    yield from output.facts(
-        [
-            ("before", f"{human_bytes(answer.bytes_before)} in {counted(answer.packs_before, 'pack')}"),
-            ("after", f"{human_bytes(answer.bytes_after)} in {counted(answer.packs_after, 'pack')}"),
-            ("took", f"{answer.seconds:.1f} s"),
-            *([("removed", ", ".join(answer.removed))] if answer.removed else []),
-        ]
-    )
+class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
+    """`verify`"""
+
+    intact: Annotated[bool, described("whether nothing is damaged")]
+    sessions: int
+    scopes: int
+    commits: int
+    blocks: int
+    bytes: Annotated[int, described("whose checksums were compared")]
+    prompts: Annotated[int | None, described("with --prompts, those that were rendered again; else null")] = None
+    seconds: float
+    items: list[Finding]

@@ -1,61 +1,27 @@
-"""`grep` and `blame`: where something is, and what became of it."""
+"""`grep`: all blocks, searched."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import get_args
+from typing import Annotated, get_args
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option, timeout_option
-from ctxvc.cli.history import SHORT, log_item
-from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted
+from ctxvc.cli.output import Column, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
-from ctxvc.core.ledger.ledger import Group, Row
-from ctxvc.errors import NotFound
-from ctxvc.inspection import blame as blaming
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Held, Place, bodies, read
-from ctxvc.store import address as addresses
-from ctxvc.store.address import Found
 from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.store import Store
-from ctxvc.tokens.meter import Meter, Prices
 
 #: Lines that `grep` lists unless more are asked for.
 LISTED = 1000
-#: What a table says of a commit.
-COMMIT_COLUMNS = (
-    Column("commit"),
-    Column("step", right=True),
-    Column("time"),
-    Column("actor"),
-    Column("subject", least=20),
-)
-
-
-def commit_cells(item: schemas.LogItem | None) -> list[Cell]:
-    """The cells of a commit in a table with `COMMIT_COLUMNS`; None for what is not committed yet."""
-    if item is None:
-        return ["", None, "", "", "not committed yet"]
-    return [item.commit[:SHORT], item.step, Moment(item.time), item.actor, item.subject]
-
-
-def writer_of(session: Writer, found: Found) -> Writer:
-    """The session that something was found in."""
-    if found.moment.session == session.name:
-        return session
-    other = session.store.writer(found.moment.session, found.moment.scope)
-    other.leave()
-    return other
-
-
-# --- grep
 
 
 @command("grep", "ctxvc grep -i timeout")
@@ -101,7 +67,7 @@ def grep(
             found = iter(search)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
             more = sum(1 for _ in found) if limit else 0
-    answer = schemas.Grepped(
+    answer = Grepped(
         pattern=source, bodies=len(held), searched=search.searched, skipped=search.skipped, more=more, items=listed
     )
     if app.output.json:
@@ -148,9 +114,9 @@ def _watched(found: Iterator[tuple[Held, bytes]], progress: Progress) -> Iterato
         progress.add(len(body))
 
 
-def _hit(hit: searching.Hit) -> schemas.Hit:
+def _hit(hit: searching.Hit) -> Hit:
     first, *others = hit.places
-    return schemas.Hit(
+    return Hit(
         address=first.address,
         session=first.session,
         scope=first.scope,
@@ -164,11 +130,11 @@ def _hit(hit: searching.Hit) -> schemas.Hit:
     )
 
 
-def _standing(place: Place) -> schemas.Standing:
-    return schemas.Standing(address=place.address, state=place.row.state)
+def _standing(place: Place) -> Standing:
+    return Standing(address=place.address, state=place.row.state)
 
 
-def _hits_table(items: Sequence[schemas.Hit]) -> Table:
+def _hits_table(items: Sequence[Hit]) -> Table:
     return Table(
         columns=[
             Column("block"),
@@ -196,107 +162,34 @@ def _bodies_words(number: int) -> str:
     return "1 body" if number == 1 else f"{number:,} bodies"
 
 
-# --- blame
+class Standing(Item, frozen=True, kw_only=True):
+    """Another place where the same bytes stand."""
+
+    address: Annotated[str, described("`SESSION/SCOPE:B17`")]
+    state: str
 
 
-@command("blame", "ctxvc blame B17")
-@click.argument("name", metavar="ID")
-@json_option
-@click.pass_obj
-def blame(app: App, name: str) -> None:
-    """Show what became of a block or a group, who did it and why.
+class Hit(Item, frozen=True, kw_only=True):
+    """A line that matches, and where its block is now."""
 
-    And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
-    in `SCOPE:B17`, or the id of a call.
-    """
-    with app.reading() as session:
-        address = addresses.parse(name)
-        found = addresses.named(session, name)
-        if found is None or (address and address.file):
-            raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
-        answer = _blamed(writer_of(session, found), found)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(_blame_lines(app.output, answer))
+    address: Annotated[str, described("`SESSION/SCOPE:B17`")]
+    session: SessionName
+    scope: ScopeName
+    block: BlockId
+    type: Annotated[str, described("the block's kind")]
+    state: str
+    step: Annotated[int, described("that it came in with")]
+    line: Annotated[int, described("of the block's text, from 1; of a block that is JSON, of the string that matches")]
+    text: Annotated[str, described("the line; of a long one, what stands around the match")]
+    also: list[Standing]
 
 
-def _blamed(session: Writer, found: Found) -> schemas.Blamed:
-    moment, item = found.moment, found.row or found.group
-    assert item is not None
-    ledger = moment.ledger
-    met = blaming.events(session, moment.scope, item.id)
-    prices = Prices(Meter(session.store, ledger.meta.tokenizer), moment.bodies, ledger.meta.model)
-    stays = [_stay(stay, prices) for stay in blaming.stays(met, ledger) if stay.calls]
-    model = met[0].entry.trailers.get("Ctxvc-Model", "") if met and met[0].entry else ""
-    row = found.row
-    return schemas.Blamed(
-        session=moment.session,
-        scope=moment.scope,
-        id=item.id,
-        handle=row.handle if row else item.id,
-        type=row.kind if row else "group",
-        origin=row.origin if row else "",
-        model=model or ("" if met and met[0].entry else ledger.meta.model),
-        tokens=prices.body(row) if row else _shown(item, prices),
-        reads=row.reads if row else 0,
-        label=item.label,
-        events=[_event(event, session.store) for event in met],
-        stays=stays,
-        sent=sum(stay.sent for stay in stays),
-    )
+class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
+    """`grep`"""
 
-
-def _event(event: blaming.Event, store: Store) -> schemas.BlameEvent:
-    commit = log_item(store, event.entry) if event.entry else None
-    reason = commit.trailers.get("Ctxvc-Reason", "") if commit else ""
-    return schemas.BlameEvent(what=event.what, reason=reason, commit=commit)
-
-
-def _stay(stay: blaming.Stay, prices: Prices) -> schemas.BlameStay:
-    tokens = 0 if stay.cut else _shown(stay.item, prices)
-    state = "cut" if stay.cut else stay.item.state if isinstance(stay.item, Row) else "archived"
-    return schemas.BlameStay(
-        state=state, first=stay.first, last=stay.last, calls=stay.calls, tokens=tokens, sent=stay.calls * tokens
-    )
-
-
-def _shown(item: Row | Group, prices: Prices) -> int:
-    """Tokens of what stands in the prompt for it alone: nothing where a group's stub stands for it."""
-    if isinstance(item, Row) and item.present:
-        return prices.mask(item) if item.state == "masked" else prices.body(item)
-    pruned = isinstance(item, Row) and item.state == "pruned"
-    return 0 if item.group or pruned or not item.stub else prices.text(item.stub)
-
-
-def _blame_lines(output: Output, answer: schemas.Blamed) -> Iterator[str]:
-    facts: list[tuple[str, Cell]] = [
-        ("block" if answer.type != "group" else "group", answer.handle),
-        ("in", f"{answer.session}/{answer.scope}"),
-        ("type", f"{answer.type}, origin {answer.origin}" if answer.origin else answer.type),
-        ("model", answer.model),
-        ("label", answer.label),
-        ("tokens", answer.tokens),
-        ("read", counted(answer.reads, "time") if answer.reads else ""),
-        ("sent", f"{output.cell(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}"),
-    ]
-    yield from output.facts([(name, value) for name, value in facts if value != ""])
-    yield ""
-    yield from output.table_lines(
-        Table(
-            columns=[Column("what"), *COMMIT_COLUMNS, Column("reason", least=12)],
-            rows=[[event.what, *commit_cells(event.commit), event.reason] for event in answer.events],
-        )
-    )
-    if not answer.stays:
-        return
-    yield ""
-    names = ("calls", "tokens", "sent")
-    yield from output.table_lines(
-        Table(
-            columns=[Column("state"), Column("steps"), *(Column(name, right=True) for name in names)],
-            rows=[
-                [stay.state, f"{stay.first}-{stay.last}", stay.calls, stay.tokens, stay.sent] for stay in answer.stays
-            ],
-        )
-    )
+    pattern: str
+    bodies: Annotated[int, described("how many there are to search; equal ones count once")]
+    searched: Annotated[int, described("how many were searched; fewer where the pattern took too long")]
+    skipped: Annotated[int, described("how many were given up on, since one line of each took the pattern too long")]
+    more: Annotated[int, described("lines that match and are not listed")]
+    items: list[Hit]

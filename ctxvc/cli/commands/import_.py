@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from ctxvc import importers
-from ctxvc.cli import schemas
+from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
 from ctxvc.cli.progress import Progress
@@ -75,7 +76,7 @@ def import_(
             f"no transcript of a known format in {', '.join(map(str, chosen))}",
             hint="name the file itself, with --format",
         )
-    answer = schemas.Imported(
+    answer = Imported(
         store=str(store.path), created=created, looked=list(map(str, looked)), items=list(map(_item, outcomes))
     )
     if app.output.json:
@@ -126,8 +127,8 @@ def _length(path: Path) -> int:
         return 0
 
 
-def _item(outcome: Outcome) -> schemas.ImportedFile:
-    return schemas.ImportedFile(
+def _item(outcome: Outcome) -> ImportedFile:
+    return ImportedFile(
         path=str(outcome.path),
         format=outcome.format,
         session=outcome.session,
@@ -135,13 +136,13 @@ def _item(outcome: Outcome) -> schemas.ImportedFile:
         units=outcome.units,
         blocks=outcome.blocks,
         waiting=outcome.waiting,
-        warnings=[schemas.FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
+        warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
         error=str(outcome.error or ""),
         hint=outcome.error.hint if outcome.error else "",
     )
 
 
-def _tell(output: Output, answer: schemas.Imported) -> None:
+def _tell(output: Output, answer: Imported) -> None:
     for folder in answer.looked:
         output.note(f"looked in {safe(folder)}")
     output.table(_table(answer.items))
@@ -157,7 +158,7 @@ def _tell(output: Output, answer: schemas.Imported) -> None:
             output.note(f"failed: {safe(named)}{hint}")
 
 
-def _table(items: Sequence[schemas.ImportedFile]) -> Table:
+def _table(items: Sequence[ImportedFile]) -> Table:
     return Table(
         columns=[
             Column("session"),
@@ -174,7 +175,40 @@ def _table(items: Sequence[schemas.ImportedFile]) -> Table:
     )
 
 
-def _done(item: schemas.ImportedFile) -> Cell:
+def _done(item: ImportedFile) -> Cell:
     if item.error:
         return Styled("failed", "red")
     return "new" if item.created else "taken further" if item.units else "nothing new"
+
+
+class FileWarning(Item, frozen=True, kw_only=True):
+    """Something in a file that was not taken as it stands."""
+
+    line: Annotated[int, described("line of the file, from 1; 0 where none can be named")]
+    text: str
+
+
+class ImportedFile(Item, frozen=True, kw_only=True):
+    """What became of a file."""
+
+    path: str
+    format: Annotated[str, described("format it was read as; empty where it is unknown")]
+    session: SessionName
+    created: Annotated[bool, described("whether the session is new")]
+    units: Annotated[int, described("new commits")]
+    blocks: Annotated[int, described("new blocks")]
+    waiting: Annotated[
+        int, described("messages of a step that may still grow: taken by a later import, or with --final")
+    ]
+    warnings: list[FileWarning]
+    error: Annotated[str, described("why it was not taken; empty where it was")]
+    hint: str
+
+
+class Imported(Answer, frozen=True, kw_only=True, tag="ctxvc.import/1"):
+    """`import`"""
+
+    store: str
+    created: Annotated[bool, described("whether the store is new")]
+    looked: Annotated[list[str], described("folders that were looked into, where no path was given")]
+    items: list[ImportedFile]

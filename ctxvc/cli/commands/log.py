@@ -1,18 +1,19 @@
-"""`log` and `diff`: what happened, and what it changed."""
+"""`log`: the commits of a scope."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Annotated
 
 import click
 
-from ctxvc.cli import schemas
+from ctxvc.cli import answers
+from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Cell, Column, Moment, Output, Styled, Table, counted, encode, iso, safe
-from ctxvc.errors import Refused
-from ctxvc.inspection.diff import Change, difference
+from ctxvc.cli.commit_table import SHORT, log_item
+from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted, encode, iso, safe
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -20,11 +21,6 @@ from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
-from ctxvc.tokens.meter import Meter
-
-#: Digits of a commit's id that people are shown.
-SHORT = 12
-_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
 
 
 @command("log", "ctxvc log -n 20")
@@ -68,61 +64,29 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
         items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
         if app.output.json:
             listed = list(items)
-            app.output.value(
-                schemas.Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed)
-            )
+            app.output.value(Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed))
         else:
             app.output.lines(_log_lines(app.output, items))
             _note_waiting(app.output, moment)
 
 
-@command("diff", "ctxvc diff step:5 HEAD")
-@click.argument("before", metavar="A", shell_complete=complete_revisions)
-@click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
-@json_option
-@click.pass_obj
-def diff(app: App, before: str, after: str) -> None:
-    """Show what entered and left the prompt between two revisions.
-
-    `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
-    """
-    with app.reading() as session:
-        old = revisions.resolve(session.store, session, before)
-        new = revisions.resolve(session.store, session, after)
-        if old.session != new.session:
-            raise Refused(
-                f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",
-                hint="compare revisions of one session",
-            )
-        answer = schemas.Diff(
-            before=_side(session.store, old),
-            after=_side(session.store, new),
-            request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
-            items=changes(session.store, old, new),
-        )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(_diff_lines(app.output, answer))
-
-
-def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[schemas.UsageItem]:
+def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
     """The calls of a model whose commits tell what they took."""
     for entry in entries:
         if entry.usage:
             used = models.usage_of(entry.usage)
             model = entry.trailers.get("Ctxvc-Model", "")
-            yield schemas.UsageItem(
+            yield UsageItem(
                 commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
                 subject=entry.subject, model=model, dollars=models.dollars(model, used), **used._asdict(),
             )  # fmt: skip
 
 
-def _used(moment: Snapshot, scope: str, calls: Iterable[schemas.UsageItem]) -> schemas.Usage:
+def _used(moment: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
     """The calls, and their sums."""
     items = list(calls)
     names = models.Usage._fields
-    return schemas.Usage(
+    return Usage(
         session=moment.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
         dollars=sum((item.dollars or 0.0 for item in items), 0.0),
         unpriced=sum(item.dollars is None for item in items),
@@ -130,7 +94,7 @@ def _used(moment: Snapshot, scope: str, calls: Iterable[schemas.UsageItem]) -> s
     )  # fmt: skip
 
 
-def _usage_lines(output: Output, answer: schemas.Usage) -> Iterator[str]:
+def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     rows: list[list[Cell]] = [
         [
             item.commit[:SHORT], item.scope, item.model,
@@ -157,93 +121,11 @@ def _money(dollars: float | None) -> str:
     return "?" if dollars is None else f"${dollars:,.4f}"
 
 
-def log_item(store: Store, entry: Entry) -> schemas.LogItem:
-    """A commit, for JSON and for the list."""
-    meta = store.reader.meta(entry.commit)
-    return schemas.LogItem(
-        commit=entry.commit,
-        scope=meta.scope,
-        parents=list(entry.parents),
-        step=meta.counters.step,
-        time=iso(entry.time),
-        actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
-        subject=entry.subject,
-        body=entry.body,
-        trailers=entry.trailers,
-    )
-
-
-def changes(store: Store, old: Snapshot, new: Snapshot) -> list[schemas.Change]:
-    """What stands otherwise, with what it costs."""
-    meter = Meter(store, new.ledger.meta.tokenizer)
-    found = difference(old.ledger, new.ledger)
-    in_new = meter.bodies(((change.row, new.bodies) for change in found if change.now), new.ledger.meta.model)
-    in_old = meter.bodies(((change.row, old.bodies) for change in found if not change.now), old.ledger.meta.model)
-    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in found]
-
-
-def change_table(items: Iterable[schemas.Change]) -> Table:
-    return Table(
-        columns=[
-            Column("move"),
-            Column("ID"),
-            Column("~tokens", right=True),
-            Column("type"),
-            Column("was"),
-            Column("now", least=12),
-            Column("label", least=12),
-        ],
-        rows=[
-            [
-                Styled(*_MARKS[item.move]),
-                item.id,
-                item.tokens,
-                item.type,
-                item.was,
-                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
-                item.label,
-            ]
-            for item in items
-        ],
-    )
-
-
-def _by(who: str) -> str:
-    return f"by {who}" if who else ""
-
-
-def _change(change: Change, tokens: int) -> schemas.Change:
-    row = change.row
-    return schemas.Change(
-        move=change.move,
-        id=row.id,
-        type=row.kind,
-        tokens=tokens,
-        was=change.was,
-        now=change.now,
-        group=row.group,
-        removed_by=row.removed_by,
-        label=row.label,
-    )
-
-
-def _side(store: Store, moment: Snapshot) -> schemas.Side:
-    meter = Meter(store, moment.ledger.meta.tokenizer)
-    shown = sum(cost.shown for cost in meter.costs(moment).values())
-    return schemas.Side(
-        commit=moment.commit,
-        session=moment.session,
-        scope=moment.scope,
-        step=moment.ledger.meta.counters.step,
-        tokens=shown + meter.overhead(moment),
-    )
-
-
-def _items(store: Store, entries: Iterable[Entry]) -> Iterator[schemas.LogItem]:
+def _items(store: Store, entries: Iterable[Entry]) -> Iterator[answers.LogItem]:
     return (log_item(store, entry) for entry in entries)
 
 
-def _log_lines(output: Output, items: Iterable[schemas.LogItem]) -> Iterator[str]:
+def _log_lines(output: Output, items: Iterable[answers.LogItem]) -> Iterator[str]:
     if not output.terminal:
         yield "commit\tstep\ttime\tactor\tsubject"
     for item in items:
@@ -273,19 +155,41 @@ def _note_waiting(output: Output, moment: Snapshot) -> None:
         output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
 
 
-def _diff_lines(output: Output, answer: schemas.Diff) -> Iterator[str]:
-    sides = (("before", answer.before), ("after", answer.after))
-    growth = answer.after.tokens - answer.before.tokens
-    yield from output.facts(
-        [
-            *((name, f"{_named(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
-            ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
-            *([("differs too", " and ".join(answer.request))] if answer.request else []),
-        ]
-    )
-    yield ""
-    yield from output.table_lines(change_table(answer.items))
+class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):
+    """`log`"""
+
+    session: SessionName
+    scope: ScopeName
+    waiting: Annotated[int, described("records that are acknowledged and in no commit yet")]
+    items: list[LogItem]
 
 
-def _named(side: schemas.Side) -> str:
-    return f"{side.session}/{side.scope} step {side.step}, {side.commit[:SHORT]}"
+class UsageItem(Item, frozen=True, kw_only=True):
+    """A call of a model, by the commit of its reply, or of what a policy asked."""
+
+    commit: CommitId
+    time: TimeText
+    scope: ScopeName
+    subject: str
+    model: str
+    fresh: Annotated[int, described("tokens of the prompt that came from no cache")]
+    written: Annotated[int, described("tokens of the prompt that went into the provider's cache")]
+    read: Annotated[int, described("tokens of the prompt that came from it")]
+    reply: Annotated[int, described("tokens of the reply")]
+    dollars: Annotated[float | None, described("by the dated price table; null for a model that it does not have")]
+
+
+class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
+    """`log --usage`. The sums of its items."""
+
+    session: SessionName
+    scope: Annotated[str, described("the scope of REV; empty for all of the session")]
+    prices: Annotated[str, described("date of the price table")]
+    calls: int
+    fresh: int
+    written: int
+    read: int
+    reply: int
+    dollars: float
+    unpriced: Annotated[int, described("calls that are not in `dollars`")]
+    items: list[UsageItem]

@@ -1,0 +1,148 @@
+"""What the answers of `--json` are made of; each command has its own answer beside it (docs/json.md lists them)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+def described(description: str) -> msgspec.Meta:
+    return msgspec.Meta(description=description)
+
+
+CommitId = Annotated[str, described("full id of a commit")]
+TimeText = Annotated[str, described("ISO 8601, UTC; empty where unknown")]
+TokenCount = Annotated[int, described("tokens, as our tokenizer counts")]
+ScopeName = Annotated[str, described("name of a scope")]
+SessionName = Annotated[str, described("name of a session")]
+BlockId = Annotated[str, described("`B17`")]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
+    """What `--json` prints."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an answer."""
+
+
+class LeftOut(Item, frozen=True, kw_only=True):
+    """What was asked for and not done."""
+
+    target: str
+    why: Annotated[str, described("a word: `unknown`, `open`, `pinned`, `human`, `gone`, `no saving`, …")]
+    text: str
+
+
+class Category(Item, frozen=True, kw_only=True):
+    """A part of the context."""
+
+    name: str
+    blocks: int
+    tokens: Annotated[int, described("in the prompt now")]
+    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
+
+
+class Threshold(Item, frozen=True, kw_only=True):
+    """A point on the way to the window's end at which a policy acts."""
+
+    name: str
+    percent: Annotated[int, described("of the window")]
+    tokens: TokenCount
+    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
+
+
+class LogItem(Item, frozen=True, kw_only=True):
+    """A commit. `log --jsonl` prints one of these a line, oldest first."""
+
+    commit: CommitId
+    scope: Annotated[str, described("scope that it was made in")]
+    parents: list[str]
+    step: Annotated[int, described("the scope's newest step in it")]
+    time: TimeText
+    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
+    subject: str
+    body: Annotated[str, described("the rest of the message, without trailers")]
+    trailers: dict[str, str]
+
+
+class Change(Item, frozen=True, kw_only=True):
+    """A block that stands otherwise."""
+
+    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` without that")]
+    id: BlockId
+    type: str
+    tokens: Annotated[int, described("of the body")]
+    was: Annotated[str, described("state before; empty where it was not there")]
+    now: Annotated[str, described("state after; empty where it is not there")]
+    group: str
+    removed_by: str
+    label: str
+
+
+class PurgedCopy(Item, frozen=True, kw_only=True):
+    """A place outside the store, which is read and never changed."""
+
+    kind: Annotated[str, described("`transcript`, or `exports`, of which no place is recorded")]
+    place: Annotated[str, described("the file")] = ""
+    state: Annotated[str, described("`has` something of it, `clean`, or `unknown`")]
+    why: Annotated[str, described("why it is unknown")] = ""
+
+
+class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1"):
+    """`purge --finish`, `purge --discard`: a purge that was decided and waits"""
+
+    done: Annotated[str, described("`finished` or `discarded`; empty where nothing was done")]
+    sealed: Annotated[bool, described("whether this machine decided it: then it is finished by itself")]
+    begun: Annotated[bool, described("whether some of it had been done")]
+    pack: Annotated[str, described("the pack that stays of all objects")]
+    refs: Annotated[list[str], described("refs that move")]
+    gone: Annotated[list[str], described("refs that go")]
+    journals: Annotated[list[str], described("sessions whose journal is replaced")]
+    files: Annotated[list[str], described("files that go, as paths in the store")]
+    checkouts: Annotated[list[str], described("folders that it names; only where it is sealed they go")]
+    remaining: Annotated[list[str], described("folders that may still have it, once it is finished")]
+    problem: Annotated[str, described("why it can only be discarded; empty where it can be finished")]
+
+
+class ActedGroup(Item, frozen=True, kw_only=True):
+    """A group that stands otherwise now."""
+
+    id: Annotated[str, described("`G3`")]
+    level: int
+    members: Annotated[list[str], described("blocks and groups; none where the group is gone")]
+    stub: str
+
+
+class TrustSetting(Item, frozen=True, kw_only=True):
+    """A setting of a store that not every store may have."""
+
+    file: Annotated[str, described("the file that has it, as a path in the store")]
+    key: str
+    value: str
+    acceptable: Annotated[bool, described("whether a person may accept it")]
+
+
+class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
+    """`trust`, `trust --revoke`"""
+
+    store: Annotated[str, described("path of the store")]
+    accepted: Annotated[bool, described("whether all that it sets counts now")]
+    changed: Annotated[bool, described("whether that is so, or not so any more, by this command")]
+    items: list[TrustSetting]
+
+
+class TrustedStore(Item, frozen=True, kw_only=True):
+    """A store of which something is accepted."""
+
+    store: Annotated[str, described("where it was last")]
+    time: Annotated[str, described("when it was accepted")]
+    made: Annotated[bool, described("whether this machine made the store")]
+    items: list[TrustSetting]
+
+
+class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
+    """`trust --list`"""
+
+    items: list[TrustedStore]

@@ -1,0 +1,25 @@
+"""`archive`: blocks leave the prompt; a stub with their address stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ctxvc.cli.app import command
+from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argument
+
+
+@command("archive", "ctxvc archive B6-B9 -m 'the four failing runs'")
+@blocks_argument
+@click.option("-m", "index", metavar="TEXT", default="", help="Index text: what the stub says of it.")
+@allow_user
+@acting_options
+@click.pass_context
+def archive(ctx: click.Context, blocks: Sequence[str], index: str, allow_user: bool, actor: Actor) -> None:
+    """Take blocks out of the prompt; a stub with their address stays.
+
+    BLOCKS are `B3`, `B3,B5-B9`, `G2`: two or more become one group. The bytes stay in the store: `ctxvc recover` reads
+    them, `ctxvc restore` puts them back. What cannot be archived is left out, and said.
+    """
+    act(ctx, "archive", blocks, index, actor, allow_user)

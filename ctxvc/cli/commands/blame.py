@@ -1,0 +1,163 @@
+"""`blame`: what became of a block or a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, writer_of
+from ctxvc.cli.output import Cell, Column, Output, Table, counted
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.errors import NotFound
+from ctxvc.inspection import blame as blaming
+from ctxvc.store import address as addresses
+from ctxvc.store.address import Found
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter, Prices
+
+
+@command("blame", "ctxvc blame B17")
+@click.argument("name", metavar="ID")
+@json_option
+@click.pass_obj
+def blame(app: App, name: str) -> None:
+    """Show what became of a block or a group, who did it and why.
+
+    And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
+    in `SCOPE:B17`, or the id of a call.
+    """
+    with app.reading() as session:
+        address = addresses.parse(name)
+        found = addresses.named(session, name)
+        if found is None or (address and address.file):
+            raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
+        answer = _blamed(writer_of(session, found), found)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_blame_lines(app.output, answer))
+
+
+def _blamed(session: Writer, found: Found) -> Blamed:
+    moment, item = found.moment, found.row or found.group
+    assert item is not None
+    ledger = moment.ledger
+    met = blaming.events(session, moment.scope, item.id)
+    prices = Prices(Meter(session.store, ledger.meta.tokenizer), moment.bodies, ledger.meta.model)
+    stays = [_stay(stay, prices) for stay in blaming.stays(met, ledger) if stay.calls]
+    model = met[0].entry.trailers.get("Ctxvc-Model", "") if met and met[0].entry else ""
+    row = found.row
+    return Blamed(
+        session=moment.session,
+        scope=moment.scope,
+        id=item.id,
+        handle=row.handle if row else item.id,
+        type=row.kind if row else "group",
+        origin=row.origin if row else "",
+        model=model or ("" if met and met[0].entry else ledger.meta.model),
+        tokens=prices.body(row) if row else _shown(item, prices),
+        reads=row.reads if row else 0,
+        label=item.label,
+        events=[_event(event, session.store) for event in met],
+        stays=stays,
+        sent=sum(stay.sent for stay in stays),
+    )
+
+
+def _event(event: blaming.Event, store: Store) -> BlameEvent:
+    commit = log_item(store, event.entry) if event.entry else None
+    reason = commit.trailers.get("Ctxvc-Reason", "") if commit else ""
+    return BlameEvent(what=event.what, reason=reason, commit=commit)
+
+
+def _stay(stay: blaming.Stay, prices: Prices) -> BlameStay:
+    tokens = 0 if stay.cut else _shown(stay.item, prices)
+    state = "cut" if stay.cut else stay.item.state if isinstance(stay.item, Row) else "archived"
+    return BlameStay(
+        state=state, first=stay.first, last=stay.last, calls=stay.calls, tokens=tokens, sent=stay.calls * tokens
+    )
+
+
+def _shown(item: Row | Group, prices: Prices) -> int:
+    """Tokens of what stands in the prompt for it alone: nothing where a group's stub stands for it."""
+    if isinstance(item, Row) and item.present:
+        return prices.mask(item) if item.state == "masked" else prices.body(item)
+    pruned = isinstance(item, Row) and item.state == "pruned"
+    return 0 if item.group or pruned or not item.stub else prices.text(item.stub)
+
+
+def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
+    facts: list[tuple[str, Cell]] = [
+        ("block" if answer.type != "group" else "group", answer.handle),
+        ("in", f"{answer.session}/{answer.scope}"),
+        ("type", f"{answer.type}, origin {answer.origin}" if answer.origin else answer.type),
+        ("model", answer.model),
+        ("label", answer.label),
+        ("tokens", answer.tokens),
+        ("read", counted(answer.reads, "time") if answer.reads else ""),
+        ("sent", f"{output.cell(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}"),
+    ]
+    yield from output.facts([(name, value) for name, value in facts if value != ""])
+    yield ""
+    yield from output.table_lines(
+        Table(
+            columns=[Column("what"), *COMMIT_COLUMNS, Column("reason", least=12)],
+            rows=[[event.what, *commit_cells(event.commit), event.reason] for event in answer.events],
+        )
+    )
+    if not answer.stays:
+        return
+    yield ""
+    names = ("calls", "tokens", "sent")
+    yield from output.table_lines(
+        Table(
+            columns=[Column("state"), Column("steps"), *(Column(name, right=True) for name in names)],
+            rows=[
+                [stay.state, f"{stay.first}-{stay.last}", stay.calls, stay.tokens, stay.sent] for stay in answer.stays
+            ],
+        )
+    )
+
+
+class BlameEvent(Item, frozen=True, kw_only=True):
+    """Something that was done to a block or group."""
+
+    what: Annotated[
+        str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or the state that it has since")
+    ]
+    reason: Annotated[str, described("that was given; often empty")]
+    commit: Annotated[LogItem | None, described("null for what is not committed yet")]
+
+
+class BlameStay(Item, frozen=True, kw_only=True):
+    """Calls of the model that were sent the same of it."""
+
+    state: Annotated[str, described("its state then; `cut` where a cut had taken it out")]
+    first: Annotated[int, described("step of the first call")]
+    last: Annotated[int, described("step of the last call")]
+    calls: int
+    tokens: Annotated[int, described("with each call; 0 where nothing stood there, or the stub of a group")]
+    sent: Annotated[int, described("tokens with all of them")]
+
+
+class Blamed(Answer, frozen=True, kw_only=True, tag="ctxvc.blame/1"):
+    """`blame`"""
+
+    session: SessionName
+    scope: ScopeName
+    id: Annotated[str, described("`B17` or `G3`")]
+    handle: str
+    type: Annotated[str, described("the block's kind, or `group`")]
+    origin: Annotated[str, described("`human`, `client`, `model` or `tool`; empty for a group")]
+    model: Annotated[str, described("of the step that it came in with; empty where unknown")]
+    tokens: Annotated[int, described("of the body; of a group, of its stub")]
+    reads: Annotated[int, described("times it was recovered")]
+    label: str
+    sent: Annotated[int, described("tokens that were sent for it, with all calls")]
+    events: list[BlameEvent]
+    stays: list[BlameStay]

@@ -1,0 +1,165 @@
+"""`context`: what uses the context, and how far the thresholds are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+import msgspec
+
+from ctxvc.cli import answers, usage
+from ctxvc.cli.answers import Answer, Category, Item, ScopeName, SessionName, Threshold, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.dashboard import budget_line, dashboard_of, tokens_reported
+from ctxvc.cli.output import Cell, Column, Output, Share, Table
+from ctxvc.core.display import decode
+from ctxvc.core.view.dashboard import Dashboard
+from ctxvc.core.view.view import View
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
+from ctxvc.tokens.meter import Meter, Prices, budget_of
+
+
+@command("context", "ctxvc context --by tool")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to add up by (kind).")
+@click.option("--episodes", is_flag=True, help="The episodes instead: type, state, level, tokens, dependencies.")
+@json_option
+@click.pass_obj
+def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
+    """Show what uses the context, by kind, tool, turn or file.
+
+    Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
+    far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
+    those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
+    """
+    if by and episodes:
+        raise click.UsageError("--by or --episodes, not both")
+    by = by or "kind"
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        meter = Meter(session.store, moment.ledger.meta.tokenizer)
+        if episodes:
+            _episodes(app.output, moment, meter)
+            return
+        costs, overhead = meter.costs(moment), meter.overhead(moment)
+        items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
+        board = dashboard_of(moment, meter, costs)
+        reported = tokens_reported(session.store, moment)
+    answer = Context(
+        session=moment.session,
+        scope=moment.scope,
+        by=by,
+        window=board.window,
+        used=board.used,
+        percent=board.percent,
+        estimated=meter.estimated,
+        reported=reported,
+        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
+        items=items,
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_context_lines(app.output, board, answer))
+
+
+def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
+    from ctxvc.policies.episodes import graph as episodes
+    from ctxvc.policies.episodes.policy import Episodes
+
+    price = Prices(meter, moment.bodies, moment.ledger.meta.model)
+    price.load(moment.ledger.rows())
+    view = View(
+        ledger=moment.ledger,
+        price=price,
+        budget=budget_of(moment.ledger),
+        words=lambda row: decode(moment.bodies.body(row)),
+    )
+    lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
+    answer = EpisodeList(
+        session=moment.session,
+        scope=moment.scope,
+        items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
+               for line in lines],
+    )  # fmt: skip
+    if output.json:
+        output.value(answer)
+        return
+    names = ("tokens", "in the prompt", "blocks")
+    columns = (
+        Column("type"), Column("episode", least=12), Column("state"), Column("level"),
+        *(Column(name, right=True) for name in names), Column("depends on", least=10), Column("made"),
+    )  # fmt: skip
+    rows: list[list[Cell]] = [
+        [line.type, line.name, line.state, line.level, line.tokens, line.shown, line.blocks,
+         ", ".join(line.dependencies), line.made]
+        for line in lines
+    ]  # fmt: skip
+    output.table(Table(columns, rows))
+
+
+def _context_lines(output: Output, board: Dashboard, answer: Context) -> Iterator[str]:
+    yield from output.facts(
+        [
+            ("session", f"{answer.session}/{answer.scope}"),
+            ("budget", budget_line(output, board)),
+            *((f"{each.name} at {each.percent} %", _ahead(output, each)) for each in answer.thresholds),
+            *([("provider counted", answer.reported)] if answer.reported else []),
+        ]
+    )
+    yield ""
+    yield from output.table_lines(
+        Table(
+            columns=[
+                Column(answer.by, least=12),
+                Column("blocks", right=True),
+                Column("~tokens", right=True),
+                Column("share", right=True),
+            ],
+            rows=[[item.name, item.blocks, item.tokens, Share(item.share)] for item in answer.items],
+        )
+    )
+
+
+def _ahead(output: Output, threshold: answers.Threshold) -> str:
+    tokens = output.cell(abs(threshold.ahead))
+    return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+
+
+class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
+    """`context`"""
+
+    session: SessionName
+    scope: ScopeName
+    by: Annotated[str, described("`kind`, `tool`, `turn` or `file`")]
+    window: int
+    used: int
+    percent: int
+    estimated: Annotated[bool, described("whether tokens are a guess")]
+    reported: Annotated[int | None, described("tokens that the provider counted in the newest call that it told of")]
+    thresholds: list[Threshold]
+    items: list[Category]
+
+
+class EpisodeItem(Item, frozen=True, kw_only=True):
+    """An episode."""
+
+    type: Annotated[str, described("`expl` or `act`")]
+    name: str
+    state: Annotated[str, described("whether it is open, closed, or evicted in part or whole")]
+    level: Annotated[str, described("how far it is evicted")]
+    tokens: Annotated[int, described("of its bodies")]
+    shown: Annotated[int, described("in the prompt now")]
+    blocks: int
+    dependencies: list[str]
+    made: Annotated[str, described("who made it: the model's marks, or derived from its calls")]
+
+
+class EpisodeList(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):
+    """`context --episodes`"""
+
+    session: SessionName
+    scope: ScopeName
+    items: list[EpisodeItem]

@@ -1,0 +1,97 @@
+"""`diff`: what entered and left the prompt between two revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, Change, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.commit_table import SHORT, change_table, changes
+from ctxvc.cli.output import Output
+from ctxvc.errors import Refused
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+
+@command("diff", "ctxvc diff step:5 HEAD")
+@click.argument("before", metavar="A", shell_complete=complete_revisions)
+@click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
+@json_option
+@click.pass_obj
+def diff(app: App, before: str, after: str) -> None:
+    """Show what entered and left the prompt between two revisions.
+
+    `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
+    """
+    with app.reading() as session:
+        old = revisions.resolve(session.store, session, before)
+        new = revisions.resolve(session.store, session, after)
+        if old.session != new.session:
+            raise Refused(
+                f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",
+                hint="compare revisions of one session",
+            )
+        answer = Diff(
+            before=_side(session.store, old),
+            after=_side(session.store, new),
+            request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
+            items=changes(session.store, old, new),
+        )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_diff_lines(app.output, answer))
+
+
+def _side(store: Store, moment: Snapshot) -> Side:
+    meter = Meter(store, moment.ledger.meta.tokenizer)
+    shown = sum(cost.shown for cost in meter.costs(moment).values())
+    return Side(
+        commit=moment.commit,
+        session=moment.session,
+        scope=moment.scope,
+        step=moment.ledger.meta.counters.step,
+        tokens=shown + meter.overhead(moment),
+    )
+
+
+def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
+    sides = (("before", answer.before), ("after", answer.after))
+    growth = answer.after.tokens - answer.before.tokens
+    yield from output.facts(
+        [
+            *((name, f"{_named(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
+            ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
+            *([("differs too", " and ".join(answer.request))] if answer.request else []),
+        ]
+    )
+    yield ""
+    yield from output.table_lines(change_table(answer.items))
+
+
+def _named(side: Side) -> str:
+    return f"{side.session}/{side.scope} step {side.step}, {side.commit[:SHORT]}"
+
+
+class Side(Item, frozen=True, kw_only=True):
+    """One side of a comparison."""
+
+    commit: CommitId
+    session: SessionName
+    scope: ScopeName
+    step: int
+    tokens: Annotated[int, described("of the prompt")]
+
+
+class Diff(Answer, frozen=True, kw_only=True, tag="ctxvc.diff/1"):
+    """`diff`"""
+
+    before: Side
+    after: Side
+    request: Annotated[list[str], described("which of `system` and `tools` differ")]
+    items: list[Change]

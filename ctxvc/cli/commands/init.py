@@ -1,0 +1,43 @@
+"""`init`: a store in a project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.app import App, command, json_option
+
+
+@command("init", "ctxvc init ~/src/project")
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@json_option
+@click.pass_obj
+def init(app: App, folder: Path | None) -> None:
+    """Make a store in a project.
+
+    The store is the folder `.ctxvc` in DIR, by default the working folder; with CTXVC_STORE set and no DIR, it is
+    that folder. It is private to you, and git does not see it. Where there is one already, nothing is changed.
+    """
+    from ctxvc.store.locate import FOLDER
+    from ctxvc.store.store import Store, create
+
+    named = app.env.get("CTXVC_STORE")
+    path = Path(named).absolute() if named and not folder else app.path(folder or Path()) / FOLDER
+    created = not (path / "HEAD").is_file()
+    with create(path) if created else Store(path):
+        pass
+    if app.output.json:
+        app.output.value(Made(store=str(path), created=created))
+    else:
+        told = f"made a store at {path}" if created else f"there is a store already at {path}"
+        app.output.say(told)
+
+
+class Made(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):
+    """`init`"""
+
+    store: Annotated[str, described("path of the store")]
+    created: Annotated[bool, described("whether it is new")]

@@ -1,0 +1,40 @@
+"""`note`: what was learned."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, BlockId, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.app import App, command
+from ctxvc.cli.verb import Actor, acting_options
+
+
+@command("note", "ctxvc note -m 'the cache key lacks the tenant'")
+@click.option("-m", "text", metavar="TEXT", required=True, help="What was learned.")
+@click.option("--fold", is_flag=True, help="Archive what led to it: everything since the last note or human message.")
+@acting_options
+@click.pass_obj
+def note(app: App, text: str, fold: bool, actor: Actor) -> None:
+    """Write down what was learned: a commit, and a block that stays."""
+    with app.acting(actor) as session:
+        made = session.note(text, fold=fold)
+        answer = Noted(
+            session=session.name, scope=session.scope, block=made.block, archived=list(made.archived), freed=made.freed
+        )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        folded = f"; archived {len(made.archived)} blocks, {made.freed:,} tokens freed" if made.archived else ""
+        app.output.say(f"{made.block} in {answer.session}/{answer.scope}{folded}")
+
+
+class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
+    """`note`"""
+
+    session: SessionName
+    scope: ScopeName
+    block: BlockId
+    archived: Annotated[list[str], described("with --fold, the blocks that left")]
+    freed: TokenCount

@@ -1,0 +1,54 @@
+"""`notes`: the notes of a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName
+from ctxvc.cli.app import App, command, complete_scopes, json_option
+from ctxvc.cli.output import Output, safe
+from ctxvc.session.session import Note, Session
+
+
+@command("notes", "ctxvc notes main")
+@click.argument("name", metavar="[SCOPE]", default="", shell_complete=complete_scopes)
+@json_option
+@click.pass_obj
+def notes(app: App, name: str) -> None:
+    """List the notes of a scope, oldest first, inherited ones included."""
+    with app.reading() as writer:
+        session = Session(writer)
+        held = session.notes(name)
+        answer = Notes(
+            session=session.name,
+            scope=name or session.scope,
+            items=[NoteItem(block=each.block, step=each.step, text=each.text) for each in held],
+        )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_note_lines(app.output, held))
+
+
+def _note_lines(output: Output, held: list[Note]) -> Iterator[str]:
+    for each in held:
+        yield output.style(safe(f"{each.block}  step {each.step}"), bold=True)
+        yield from (f"  {line}" for line in safe(each.text).split("\n"))
+
+
+class NoteItem(Item, frozen=True, kw_only=True):
+    """A note."""
+
+    block: BlockId
+    step: int
+    text: str
+
+
+class Notes(Answer, frozen=True, kw_only=True, tag="ctxvc.notes/1"):
+    """`notes`"""
+
+    session: SessionName
+    scope: ScopeName
+    items: list[NoteItem]

@@ -1,0 +1,120 @@
+"""`policies`: which there are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Column, Output, Table, safe
+from ctxvc.cli.policy_option import parsed
+from ctxvc.errors import BadInput
+
+if TYPE_CHECKING:
+    from ctxvc.core.policy import Policy
+
+
+#: Characters of a knob with its value that are shown in a line of the listing.
+_KNOB = 24
+
+
+@command("policies", "ctxvc policies layered")
+@click.argument("name", metavar="[NAME]", default="")
+@json_option
+@click.pass_obj
+def policies(app: App, name: str) -> None:
+    """List the policies: who decides, and what the model sees.
+
+    What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
+    or FILE.py:CLASS of your own, shows one with its knobs.
+    """
+    from ctxvc.policies import POLICIES
+
+    own = [type(parsed(name, app.folder))] if ".py:" in name else []
+    answer = Policies(items=[_listed(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
+    if name and not answer.items:
+        known = ", ".join(kind.name for kind in POLICIES)
+        raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {known}")
+    if app.output.json:
+        app.output.value(answer)
+    elif name:
+        app.output.lines(_told(app.output, answer.items[0]))
+    else:
+        app.output.table(
+            Table(
+                (
+                    Column("policy"),
+                    Column("decides"),
+                    Column("the model sees", least=14),
+                    Column("recoverable", least=11),
+                    Column("knobs", least=16),
+                    Column("from", least=16),
+                ),
+                [
+                    [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]
+                    for item in answer.items
+                ],
+            )
+        )
+
+
+def _knobs(knobs: Mapping[str, str]) -> str:
+    """`keep=0, low_water=0.4`; a long value is cut."""
+    told = (f"{name}={value}" for name, value in knobs.items())
+    return ", ".join(knob if len(knob) <= _KNOB else f"{knob[:_KNOB]}…" for knob in told)
+
+
+def _listed(kind: type[Policy]) -> PolicyItem:
+    from ctxvc.policies import knobs
+    from ctxvc.policies.knobs import units, word
+
+    terms = kind().terms()
+    return PolicyItem(
+        name=kind.name,
+        about=inspect.cleandoc(kind.__doc__ or ""),
+        source=kind.source,
+        decides=kind.decides,
+        sees=kind.sees,
+        recovers=kind.recovers,
+        tools=list(terms.tools),
+        knobs={name: word(value) for name, value in knobs(kind).items()},
+        units=dict(units(kind)),
+    )
+
+
+def _told(output: Output, item: PolicyItem) -> Iterator[str]:
+    yield output.style(f"{item.name}  ({item.source})" if item.source else item.name, bold=True)
+    yield from safe(item.about).splitlines()
+    yield ""
+    yield f"decides: {item.decides}; the model sees: {item.sees}; recoverable: {item.recovers}"
+    if item.tools:
+        yield f"tools: {', '.join(item.tools)}"
+    if item.knobs:
+        yield "knobs:"
+        told = [(f"  {name}={value}", item.units[name]) for name, value in item.knobs.items()]
+        widest = max((len(knob) for knob, _ in told if len(knob) <= _KNOB), default=0)
+        yield from (f"{knob:{widest}}  {unit}".rstrip() for knob, unit in told)
+
+
+class PolicyItem(Item, frozen=True, kw_only=True):
+    """A policy."""
+
+    name: str
+    about: str
+    source: Annotated[str, described("where it was published; empty for ours")]
+    decides: Annotated[str, described("who decides what leaves")]
+    sees: Annotated[str, described("what the model sees of its context")]
+    recovers: Annotated[str, described("whether what left can be got back")]
+    tools: Annotated[list[str], described("context tools that it gives the model")]
+    knobs: Annotated[dict[str, str], described("name → usual value")]
+    units: Annotated[dict[str, str], described("name → what it counts, or the values that it takes; may be empty")]
+
+
+class Policies(Answer, frozen=True, kw_only=True, tag="ctxvc.policies/1"):
+    """`policies`"""
+
+    items: list[PolicyItem]

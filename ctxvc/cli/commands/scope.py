@@ -1,0 +1,31 @@
+"""`scope`: a new scope."""
+
+from __future__ import annotations
+
+import click
+
+from ctxvc.cli.app import App, command, complete_revisions
+from ctxvc.cli.switch import end_step, interrupt_option, print_move
+from ctxvc.cli.verb import Actor, acting_options
+
+
+@command("scope", "ctxvc scope fix-auth -m 'the login fails; looking into the tokens'")
+@click.argument("name", metavar="NAME")
+@click.option("-m", "text", metavar="TEXT", required=True, help="Why: the departure note.")
+@click.option("--from", "revision", metavar="REV", default="", help="Begin as it was then: rewind and branch.",
+              shell_complete=complete_revisions)  # fmt: skip
+@click.option("--with-messages", is_flag=True, help="Take everything along, not only what is pinned and the notes.")
+@interrupt_option
+@acting_options
+@click.pass_obj
+def scope(app: App, name: str, text: str, revision: str, with_messages: bool, interrupt: bool, actor: Actor) -> None:
+    """Open a new scope and go there.
+
+    It begins with what is pinned, the notes, and the human message that opened the turn; a departure note stays in the
+    scope that is left. With --from it begins with everything that stood at an earlier commit.
+    """
+    with app.acting(actor) as session:
+        origin = session.scope
+        end_step(session, interrupt=interrupt)
+        session.open_scope(name, text, revision=revision, with_messages=with_messages)
+        print_move(app, session, origin)

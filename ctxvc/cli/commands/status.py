@@ -1,0 +1,124 @@
+"""`status`: the dashboard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of, tokens_reported
+from ctxvc.core.view.dashboard import Line, folded
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
+from ctxvc.tokens.meter import Meter, budget_of
+
+
+@command("status", "ctxvc status")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--all", "every", is_flag=True, help="Every block on a line of its own; --json always does that.")
+@click.option("--text", "as_text", is_flag=True, help="The dashboard as a model is given it, to the byte.")
+@json_option
+@click.pass_obj
+def status(app: App, revision: str, every: bool, as_text: bool) -> None:
+    """Show the dashboard: what is in the prompt and what it costs.
+
+    One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
+    neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
+    step, a commit; by default what stands now. docs/dashboard.md explains every column.
+    """
+    if as_text and (every or app.json):
+        raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
+    with app.reading() as session:
+        moment = revisions.resolve(session.store, session, revision)
+        meter = Meter(session.store, moment.ledger.meta.tokenizer)
+        costs = meter.costs(moment)
+        page = page_of(moment, meter, costs)
+        blocks = dashboard_of(moment, meter, costs, every=True).lines if every or app.json else ()
+        reported = tokens_reported(session.store, moment)
+        words = text_of(page, budget_of(moment.ledger), meter) if as_text else ""
+    if app.json:
+        app.output.value(_status(moment, page, blocks, reported, estimated=meter.estimated))
+    elif as_text:
+        app.output.lines(words.splitlines())
+    else:
+        lines = blocks or tuple(folded(page.board.lines))
+        app.output.lines(dashboard_lines(app.output, moment, page, lines, reported))
+
+
+def _status(moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool) -> Status:
+    board = page.board
+    return Status(
+        session=board.session,
+        scope=board.scope,
+        commit=moment.commit,
+        model=moment.ledger.meta.model,
+        window=board.window,
+        used=board.used,
+        overhead=board.overhead,
+        conversation=board.conversation,
+        dashboard=board.dashboards,
+        percent=board.percent,
+        estimated=estimated,
+        prompt=board.prompt,
+        missing=list(board.missing),
+        reported=reported,
+        waiting=moment.waiting,
+        notes=page.notes,
+        older_notes=page.older,
+        groups=[_item(line) for line in board.lines if line.type == "group"],
+        items=[_item(line) for line in blocks],
+    )
+
+
+def _item(line: Line) -> StatusLine:
+    return StatusLine(**{name: getattr(line, name) for name in StatusLine.__struct_fields__})
+
+
+class StatusLine(Item, frozen=True, kw_only=True):
+    """A block of the ledger, or an archived group of them, as the dashboard shows it."""
+
+    id: Annotated[str, described("`B17`; of a group `G3`")]
+    type: Annotated[str, described("the block's kind, or `group`")]
+    tokens: Annotated[int, described("of the body; of a group, of all its bodies")]
+    shown: Annotated[int, described("tokens of what stands for it in the prompt: body, masked body, stub, or nothing")]
+    age: Annotated[int, described("in steps; 0 is the newest")]
+    status: Annotated[
+        str, described("state, and the group it is in; `cut` for thinking that a cut took out of the prompt")
+    ]
+    label: str
+    level: int
+    parent: Annotated[
+        str,
+        described(
+            "a result's call, anything else's turn opener; where that is not in the prompt, the nearest above it"
+        ),
+    ]
+    reads: Annotated[int, described("times it was recovered")]
+    removed_by: Annotated[str, described("who removed it from the prompt")]
+    blocks: Annotated[int, described("how many blocks it stands for")]
+
+
+class Status(Answer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
+    """`status`. Every block but sent dashboards is in it, as with `--all`."""
+
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    model: str
+    window: Annotated[int, described("tokens that the prompt may have")]
+    used: Annotated[int, described("overhead, conversation and dashboard, as the provider would count them")]
+    overhead: Annotated[int, described("tokens of system prompt and tools")]
+    conversation: Annotated[int, described("tokens of the messages")]
+    dashboard: Annotated[int, described("tokens of the dashboards that were sent and are still in the prompt")]
+    percent: Annotated[int, described("of the window, floored, at most 100")]
+    estimated: Annotated[bool, described("whether tokens are a guess")]
+    prompt: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
+    missing: Annotated[list[str], described("what the model saw and the recording lacks")]
+    reported: Annotated[int | None, described("tokens that the provider counted in the newest call that it told of")]
+    waiting: Annotated[int, described("records that are acknowledged and in no commit yet")]
+    notes: Annotated[list[str], described("the newest notes of the scope, at most five, the newest last")]
+    older_notes: Annotated[int, described("how many notes there are before them")]
+    groups: Annotated[list[StatusLine], described("archived groups that are in no other")]
+    items: list[StatusLine]

@@ -1,0 +1,114 @@
+"""Commits and what changed in them, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ctxvc.cli import answers
+from ctxvc.cli.output import Cell, Column, Moment, Styled, Table, iso
+from ctxvc.inspection.diff import BlockChange, difference
+from ctxvc.store.address import Found
+from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+#: Digits of a commit's id that people are shown.
+SHORT = 12
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def log_item(store: Store, entry: Entry) -> answers.LogItem:
+    """A commit, for JSON and for the list."""
+    meta = store.reader.meta(entry.commit)
+    return answers.LogItem(
+        commit=entry.commit,
+        scope=meta.scope,
+        parents=list(entry.parents),
+        step=meta.counters.step,
+        time=iso(entry.time),
+        actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
+        subject=entry.subject,
+        body=entry.body,
+        trailers=entry.trailers,
+    )
+
+
+def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
+    """What stands otherwise, with what it costs."""
+    meter = Meter(store, new.ledger.meta.tokenizer)
+    found = difference(old.ledger, new.ledger)
+    in_new = meter.bodies(((change.row, new.bodies) for change in found if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in found if not change.now), old.ledger.meta.model)
+    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in found]
+
+
+def change_table(items: Iterable[answers.Change]) -> Table:
+    return Table(
+        columns=[
+            Column("move"),
+            Column("ID"),
+            Column("~tokens", right=True),
+            Column("type"),
+            Column("was"),
+            Column("now", least=12),
+            Column("label", least=12),
+        ],
+        rows=[
+            [
+                Styled(*_MARKS[item.move]),
+                item.id,
+                item.tokens,
+                item.type,
+                item.was,
+                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
+                item.label,
+            ]
+            for item in items
+        ],
+    )
+
+
+def _by(who: str) -> str:
+    return f"by {who}" if who else ""
+
+
+def _change(change: BlockChange, tokens: int) -> answers.Change:
+    row = change.row
+    return answers.Change(
+        move=change.move,
+        id=row.id,
+        type=row.kind,
+        tokens=tokens,
+        was=change.was,
+        now=change.now,
+        group=row.group,
+        removed_by=row.removed_by,
+        label=row.label,
+    )
+
+
+#: What a table says of a commit.
+COMMIT_COLUMNS = (
+    Column("commit"),
+    Column("step", right=True),
+    Column("time"),
+    Column("actor"),
+    Column("subject", least=20),
+)
+
+
+def commit_cells(item: answers.LogItem | None) -> list[Cell]:
+    """The cells of a commit in a table with `COMMIT_COLUMNS`; None for what is not committed yet."""
+    if item is None:
+        return ["", None, "", "", "not committed yet"]
+    return [item.commit[:SHORT], item.step, Moment(item.time), item.actor, item.subject]
+
+
+def writer_of(session: Writer, found: Found) -> Writer:
+    """The session that something was found in."""
+    if found.moment.session == session.name:
+        return session
+    other = session.store.writer(found.moment.session, found.moment.scope)
+    other.leave()
+    return other

@@ -1,0 +1,115 @@
+"""The dashboard for people: its rows, columns and budget bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc.core.display import one_line
+from ctxvc.core.view import dashboard_text
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import Cost, Dashboard, Line, dashboard
+from ctxvc.store import revision as revisions
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter, budget_of
+
+#: The columns of the dashboard.
+COLUMNS = (
+    Column("ID"),
+    Column("~tokens", right=True),
+    Column("age", right=True),
+    Column("type"),
+    Column("level", right=True),
+    Column("parent"),
+    Column("status", least=12),
+    Column("reads", right=True),
+    Column("label", least=12),
+)
+
+#: What the provider calls the parts of a call's input, and how many commits back one is looked for.
+_INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_tokens")
+_NEAR = 20
+
+#: Characters of a note beside the dashboard.
+_NOTE = 200
+
+
+class Page(NamedTuple):
+    """A dashboard with what stands beside it: the newest notes, the newest last, and how many are older."""
+
+    board: Dashboard
+    notes: list[str]
+    older: int
+
+
+def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
+    """The dashboard of a moment. `costs` are those of its blocks."""
+    return Page(dashboard_of(moment, meter, costs), *dashboard_text.recent_notes(moment.ledger, moment.bodies.body))
+
+
+def dashboard_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
+    ledger = moment.ledger
+    return dashboard(
+        ledger,
+        costs,
+        budget_of(ledger).effective,
+        meter.overhead(moment),
+        calibration=ledger.meta.calibration,
+        every=every,
+    )
+
+
+def text_of(page: Page, budget: Budget, meter: Meter) -> str:
+    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.board.calibration))
+    return dashboard_text.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+
+
+def tokens_reported(store: Store, moment: Snapshot) -> int | None:
+    """The input tokens that the provider counted in the newest reply whose usage is known; None where none is near."""
+    for entry in islice(revisions.history(store, moment.commit), _NEAR):
+        if entry.trailers.get("Ctxvc-Op") != "step":
+            continue
+        counts = [entry.usage[name] for name in _INPUT if name in entry.usage]
+        if counts:
+            return sum(counts)
+    return None
+
+
+def dashboard_lines(
+    output: Output, moment: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
+) -> Iterator[str]:
+    meta, board = moment.ledger.meta, page.board
+    yield from output.facts(
+        [
+            ("session", f"{board.session}/{board.scope}"),
+            ("model", meta.model or "unknown"),
+            ("budget", budget_line(output, board)),
+            ("overhead", board.overhead),
+            ("conversation", board.conversation),
+            *([("dashboard", board.dashboards)] if board.dashboards else []),
+            ("blocks", f"{len(moment.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
+            *([("provider counted", reported)] if reported else []),
+            ("prompt", board.prompt + (f"; missing: {', '.join(board.missing)}" if board.missing else "")),
+            *([("not committed", f"{counted(moment.waiting, 'record')} of an open step")] if moment.waiting else []),
+            *([("older notes", page.older)] if page.older else []),
+            *(("note", one_line(note, _NOTE)) for note in page.notes),
+        ]
+    )
+    yield ""
+    gone = frozenset(number for number, line in enumerate(lines) if not line.shown)
+    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=gone))
+
+
+def columns_of(line: Line) -> list[str | int | None]:
+    """What stands in the columns of a line."""
+    status = f"{line.status} by {line.removed_by}" if line.removed_by else line.status
+    return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
+
+
+def budget_line(output: Output, board: Dashboard) -> Styled:
+    color = "red" if board.percent >= 90 else "yellow" if board.percent >= 70 else "green"
+    used, window = output.cell(board.used), output.cell(board.window)
+    return Styled(f"[{board.bar}] {board.percent} %  {used} / {window} tokens", color)

@@ -1,0 +1,12 @@
+"""A snapshot as a request of a provider."""
+
+from __future__ import annotations
+
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.store.revision import Snapshot
+
+
+def request_of(moment: Snapshot, content: list[Piece]) -> formats.Prompt:
+    """All that the model is given at that moment, with `content` for its messages."""
+    return formats.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)

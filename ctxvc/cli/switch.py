@@ -1,0 +1,48 @@
+"""What `scope` and `goto` share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.app import App
+from ctxvc.cli.output import counted
+from ctxvc.errors import Refused
+from ctxvc.session.session import Session
+
+interrupt_option = click.option(
+    "--interrupt", is_flag=True, help="End a step that is open: its missing results count as interrupted."
+)
+
+
+def end_step(session: Session, *, interrupt: bool) -> None:
+    """No call waits for its result any more: a switch that waits for one would be forgotten with this process.
+
+    Raises: Refused.
+    """
+    waiting = session.writer.open_calls
+    if waiting and not interrupt:
+        raise Refused(
+            f"the step is open: {counted(len(waiting), 'call')} in {session.scope} without a result",
+            hint="wait for the end of the step, or end it as it is with --interrupt",
+        )
+    if waiting:
+        session.writer.finish()
+
+
+def print_move(app: App, session: Session, origin: str) -> None:
+    answer = Moved(session=session.name, scope=session.scope, origin=origin)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.say(f"in {answer.session}/{answer.scope}, from {origin}")
+
+
+class Moved(Answer, frozen=True, kw_only=True, tag="ctxvc.moved/1"):
+    """`scope`, `goto`"""
+
+    session: SessionName
+    scope: Annotated[str, described("the scope that one is in now")]
+    origin: Annotated[str, described("the scope that was left")]
