@@ -16,7 +16,7 @@ from ctxvc.policies.knobs import numbers, shares
 class Default(Policy, frozen=True, kw_only=True):
     """Admission and guard, batch clearing, the agent's own tools, and scopes; no planner.
 
-    Source: DESIGN's composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and the clearing of the
+    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and the clearing of the
     layered system ("Growth and its limits", layer 2). Admission and the guard are the session's, whatever the policy;
     `propose` is the clearing: above the budget's `clear`, old tool results are archived, oldest first. Knobs:
 

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def proposed(policy: Policy, view: View) -> Plan:
-    """The plan of a policy, as whoever runs it takes it: of a policy, whatever it says of itself (law 6).
+    """The plan of a policy, as whoever runs it takes it: of a policy, whatever it says of itself.
 
     It is recorded as the policy's, nothing in it touches what a human wrote, and what leaves by it can be got back by
     the agent. Raises: BadInput where it is no plan, where it deletes, and where a person's own policy fails.

@@ -34,7 +34,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
 
     Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
     has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that
-    a human wrote stays (law 6), of which the paper protects the first message only; each stub names a checksum.
+    a human wrote stays, of which the paper protects the first message only; each stub names a checksum.
     """
 
     name: ClassVar[str] = "self_managed"

@@ -18,7 +18,7 @@ from ctxvc.store.git import program
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: `value` with its unit, its ratio to a base of the same run, and what DESIGN asks for."""
+    """One row: `value` with its unit, its ratio to a base of the same run, and its target."""
 
     what: str
     value: float

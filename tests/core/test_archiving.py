@@ -1,4 +1,4 @@
-"""Archiving frees room, spares what a human wrote, and leaves a handle: laws 6 and 7, on rows alone."""
+"""Archiving frees room, spares what a human wrote, and leaves a handle; on rows alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal does what is allowed, says why the rest is not, and never touches what was recorded: laws 1, 4, 6, 7."""
+"""A rehearsal does what is allowed, says why the rest is not, and never touches what was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every policy, whatever it is given: DESIGN's laws, as one check and one drive through a run."""
+"""What holds for every policy, whatever it is given: docs/laws.md, as one check and one drive through a run."""
 
 from __future__ import annotations
 
@@ -58,30 +58,30 @@ def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> R
     assert rehearse(view, plan) == tried, "the same plan, the same rehearsal"
     before, now = view.ledger, tried.after
     settled = after(view, now)
-    # Law 1, and nothing is lost: every block is there, is what it was, and its bytes are those of its checksum.
+    # Bodies never change: every block is there, is what it was, and its bytes are those of its checksum.
     assert [row.id for row in before.rows()] == [row.id for row in now.rows()]
     for old, new in zip(before.rows(), now.rows(), strict=True):
         assert all(getattr(old, name) == getattr(new, name) for name in _FIXED), new.id
         if old.present and not new.present:
             assert hashlib.sha256(bodies[new.id]).hexdigest() == new.sha256
-            assert not is_human(new.role, new.origin), f"law 6: {new.id} is a human's"
+            assert not is_human(new.role, new.origin), f"what a human wrote: {new.id} is a human's"
             assert old.state != "pinned", new.id
             assert new.state in ("archived", "pruned"), new.id  # what a policy takes can be restored by anyone
     for group in now.groups.values():
-        assert all(now.get(block) is not None for block in blocks_of(now.groups, group.id)), "law 10"
+        assert all(now.get(block) is not None for block in blocks_of(now.groups, group.id)), "lost"
     if tried:
         _can_be_had_again(view, tried, run, bodies)
-    # Law 7: it saves, or it changes nothing; and it is done when it is done.
+    # A stub saves: it saves, or it changes nothing; and it is done when it is done.
     assert tried.tokens_after < tried.tokens_before if tried else tried.tokens_after == tried.tokens_before
     again = policy.propose(settled)
     assert not rehearse(settled, again), f"not idempotent: {again.actions[:3]} {again.reason}"
     assert not rehearse(settled, plan), "what is done can be done again"
-    # Law 5: below the budget, or the reason tells by how much not; the guard behind it brings it there, if that can be.
+    # Below the budget, or the reason says by how much not; the guard behind it brings it there, if that can be.
     if view.calibrated(tried.tokens_after) > view.budget.effective:
         if for_budget:
             _over_is_told(plan, settled)
         _guard_does_what_can_be_done(settled, run)
-    assert not problems(settled, run), "law 4"
+    assert not problems(settled, run), "invalid"
     return tried
 
 
@@ -171,7 +171,7 @@ def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     guarded = guard(settled)
     assert guarded is not None
     view = after(settled, _with_cut(guarded.after, cut.before_reply(guarded.after)))
-    assert not problems(view, run), "law 4, behind the guard"
+    assert not problems(view, run), "invalid behind the guard"
     assert all(
         row.present for row in view.ledger.rows() if is_human(row.role, row.origin) and settled.ledger[row.id].present
     )

@@ -1,4 +1,4 @@
-"""Every policy, and some of them composed, on recorded runs and generated ones, at every budget: DESIGN's laws."""
+"""Every policy, and some of them composed, on recorded runs and generated ones, at every budget: the laws."""
 
 from __future__ import annotations
 

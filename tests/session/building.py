@@ -123,7 +123,7 @@ def _texts(block: Block) -> Iterator[str]:
 
 
 def inside_budget(session: Session, request: Request) -> None:
-    """Law 5, by the session's own word and by a count of what is really sent."""
+    """*The budget is never exceeded*, by the session's own word and by a count of what is really sent."""
     budget = session.budget
     assert session.used() <= budget.effective
     a, b = session.ledger().meta.calibration

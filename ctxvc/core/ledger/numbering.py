@@ -81,7 +81,7 @@ class Numbering:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is waited for: the safe boundary of DESIGN's words."""
+        """Whether nothing is waited for: a safe boundary."""
         return self.replied and not self.calls
 
     def counters(self, group: int) -> Counters:
@@ -220,7 +220,7 @@ class Numbering:
 
 
 def is_human(role: str, origin: str) -> bool:
-    """Whether this is text that a human wrote: inviolable for automation (law 6)."""
+    """Whether this is text that a human wrote: inviolable for automation (*what a human wrote stays*)."""
     return role == "user" and origin == "human"
 
 

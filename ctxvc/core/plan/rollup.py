@@ -1,6 +1,6 @@
 """Stub roll-up: where stubs alone cost too much, whole steps that are nothing but stubs leave as one group.
 
-Without it the stubs of a long run pass any ceiling (DESIGN, §5). What a human wrote, notes and pins stay where they are
+Without it the stubs of a long run pass any ceiling. What a human wrote, notes and pins stay where they are
 and end a run of steps. A result that is smaller than its stub would be counts as one.
 """
 

@@ -1,6 +1,6 @@
 """One plan, tried on a draft: which of its targets each verb may touch, and what the verb does to them.
 
-Who may do what in which state is told by `core.actions` and by `Trial._refusal` (DESIGN, laws 6 and 7).
+Who may do what in which state is told by `core.actions` and by `Trial._refusal` (docs/laws.md).
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Trial:
     # --- help
 
     def _saves(self, action: Action, units: list[str], blocks: list[str], change: Callable[[], None]) -> bool:
-        """Makes the change where less stands afterwards than before (law 7), and says that it was not where not."""
+        """Makes the change where less stands afterwards than before, and says that it was not where not."""
         reach, mark, number = self.draft.reach(blocks), self.draft.mark(), self.draft.next_group
         before = self.draft.cost(reach)
         change()

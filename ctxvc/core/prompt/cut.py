@@ -1,4 +1,4 @@
-"""Cuts: the moments when thinking and sent dashboards of earlier steps leave the prompt for good (DESIGN, §6).
+"""Cuts: the moments when thinking and sent dashboards of earlier steps leave the prompt for good.
 
 A current model's thinking is bound to every message before it. So what was sent stays byte for byte until a cut, and
 what a cut takes away never comes back. The cut is a block's number, kept in `ctxvc.json`.

@@ -410,7 +410,7 @@ class Writer:
         return wanted
 
     def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int) -> None:
-        """Law 8: what is about to be replaced is what the caller has seen, and a new group's number is still free.
+        """No writer loses another's work: what is replaced is what the caller has seen, a new number is still free.
 
         `free` was the next number when the caller looked; a group of a lower one was here, and comes back by an undo.
         """
