@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import ctxvc
+from ctxvc.cli.registry import COMMANDS
 
 PACKAGE = Path(ctxvc.__file__).parent
 
@@ -39,6 +41,12 @@ LAYERS: dict[str, frozenset[str]] = {
         {"agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
     ),
 }
+
+#: The core's rooms and its single modules: each imports only those before it.
+CORE = (
+    *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
+    *("scope", "policy", "archiving"),
+)
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
 CORE_MAY_IMPORT = frozenset(
@@ -184,6 +192,33 @@ def test_imports_go_one_way() -> None:
     ]
 
     assert not wrong, "\n".join(wrong)
+
+
+def wrong_core_imports(module: str, source: str) -> Iterator[str]:
+    """What a module of the core imports from a room that comes after its own."""
+    names = module.split(".")
+    if names[:2] != ["ctxvc", "core"] or len(names) < 3:
+        return
+    for name in imported(ast.parse(source), module):
+        parts = name.split(".")
+        if parts[:2] == ["ctxvc", "core"] and CORE.index(parts[2]) > CORE.index(names[2]):
+            yield f"{module} imports {name}"
+
+
+def test_the_rooms_of_the_core_go_one_way() -> None:
+    assert {name.split(".")[2] for name in modules() if name.startswith("ctxvc.core.")} == set(CORE)
+    assert not everywhere(wrong_core_imports)
+
+
+def test_an_import_against_the_order_of_the_core_is_seen() -> None:
+    assert list(wrong_core_imports("ctxvc.core.ledger.x", "from ctxvc.core.plan import guard"))
+    assert not list(wrong_core_imports("ctxvc.core.plan.x", "from ctxvc.core.ledger import names"))
+
+
+def test_each_command_has_a_file_of_its_name() -> None:
+    files = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")} - {"__init__"}
+
+    assert files == {f"{name}_" if keyword.iskeyword(name) else name for name in COMMANDS}
 
 
 def test_every_part_of_the_package_has_its_place() -> None:
