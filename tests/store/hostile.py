@@ -573,10 +573,10 @@ class Watch:
                 self.seen.append(f"opened {path}")
         elif event == "sqlite3.connect" and str(words[0]).startswith(self._private):
             self.seen.append(f"opened {words[0]}")
-        elif event == "subprocess.Popen":
+        elif event in ("subprocess.Popen", "os.posix_spawn"):  # 3.13 starts the programs of `subprocess` by the latter
             if Path(os.fsdecode(words[0] or words[1][0])).name != "git":
                 self.seen.append(f"started {words[1]}")
-        elif event in ("os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "os.spawn"):
+        elif event in ("os.exec", "os.system", "os.fork", "os.forkpty", "os.spawn"):
             self.seen.append(f"{event} {words[:2]}")
 
 
