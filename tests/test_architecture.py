@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import keyword
 import re
 import subprocess
@@ -45,7 +46,7 @@ LAYERS: dict[str, frozenset[str]] = {
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
     *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
-    *("scope", "policy", "archiving"),
+    *("scope", "policy", "archiving", "engine"),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
@@ -323,3 +324,15 @@ def test_the_picture_names_every_part() -> None:
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 
     assert not [part for part in LAYERS if not re.search(rf"\b{part}\b", page)]
+
+
+def test_every_name_that_a_module_offers_is_there() -> None:
+    offering = [name for name, path in modules().items() if "__all__" in path.read_text()]
+
+    missing = [
+        f"{name}.{offered}"
+        for name in offering
+        for offered in importlib.import_module(name).__all__
+        if not hasattr(importlib.import_module(name), offered)
+    ]
+    assert offering and not missing

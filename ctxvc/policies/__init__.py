@@ -13,7 +13,7 @@ from ctxvc.policies.composed import Composed
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
-from ctxvc.policies.knobs import _given, _typed, knobs, word
+from ctxvc.policies.knobs import _given, _typed, knobs, units, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.run import own_name, owned
