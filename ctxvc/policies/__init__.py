@@ -9,14 +9,14 @@ import msgspec
 from ctxvc.core.policy import Ask, Policy
 from ctxvc.errors import BadInput
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
-from ctxvc.policies.composed import Composed
+from ctxvc.policies.composed import Composed, after, joined
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
 from ctxvc.policies.knobs import _given, _typed, knobs, units, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
-from ctxvc.policies.run import own_name, owned
+from ctxvc.policies.run import actor_of, judged, own_name, owned, proposed
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 
