@@ -11,6 +11,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.errors import Damaged
 from ctxvc.store.format import message, trailers_of
 from ctxvc.store.log.journal import Change, reference
@@ -199,7 +200,7 @@ def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
         for key, held in ledger.segments.items()
         if (rows := _same(held, tuple(_alone(row, groups) for row in held if row.id in kept)))
     }
-    return Ledger(meta=ledger.meta, segments=segments, groups=groups)
+    return Ledger(meta=ledger.meta, segments=Segments(segments), groups=groups)
 
 
 def _same(held: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
