@@ -125,8 +125,14 @@ def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[l
 
 def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
-    found = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
-    return int(found.group(2)) if found and found.group(1) == journal else 0
+    named, newest = sequence(message)
+    return newest if named == journal else 0
+
+
+def sequence(message: str) -> tuple[str, int]:
+    """The journal that a commit names, and the newest record of it that the commit covers; ("", 0) if none."""
+    match = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
+    return (match[1], int(match[2])) if match else ("", 0)
 
 
 def step_subject(step: int, blocks: int, size: int) -> str:
