@@ -35,7 +35,7 @@ class Phrase:
         return isinstance(other, Phrase) and (self.key, self.arguments) == (other.key, other.arguments)
 
     def __hash__(self) -> int:
-        return hash((self.key, *sorted(self.arguments)))
+        return hash(self.key)
 
 
 def render(text: str | Phrase, table: dict[str, str]) -> str:
