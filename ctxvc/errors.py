@@ -141,7 +141,7 @@ PYTHON: dict[str, str] = {
     "other-revisions": "`ctxvc log` lists the others",
     # the budget and the policy
     "free-budget": "give a larger budget, unpin something, or remove human text yourself with `allow_user`",
-    "list-knobs": "docs/policies.md lists the knobs and what they are",
+    "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: Session.open(…, policy=…)",
     # parts read back: what a remark offers, and the call for the next part
     "next-lines": "recover {address} --lines {lines}",
