@@ -62,7 +62,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
 
 def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
-    for request in recorder.again(store):
+    for request in recorder.again(store, phrases.COMMAND_LINE):
         error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
         yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
 
