@@ -197,8 +197,8 @@ def _standing(ledger: Ledger, writer: Writer) -> bytes:
 def record(words: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
     """Does what is asked of a store.
 
-    `words` name it, or a project's folder that may need one, with the first request behind it. The log has its errors in
-    the words of `phrases`.
+    `words` name it, or a project's folder that may need one, with the first request behind it. Errors are logged in the
+    words of `phrases`.
     """
     store: Path | None = None
     try:
