@@ -8,9 +8,39 @@ CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
 ├── Damaged (3)         the store does not hold what it says it holds
 └── Conflict (4)        another writer was there first
+
+A text that would name a command, an option or an argument is a `Phrase`: each surface has its own words for it.
 """
 
 from __future__ import annotations
+
+
+class Phrase:
+    """A text that each surface says in its own words: the key of a table, and what goes into the text there."""
+
+    __slots__ = ("arguments", "key")
+
+    def __init__(self, key: str, **arguments: str | int) -> None:
+        self.key = key
+        self.arguments = arguments
+
+    def __str__(self) -> str:
+        return render(self, PYTHON)
+
+    def __repr__(self) -> str:
+        arguments = "".join(f", {name}={value!r}" for name, value in self.arguments.items())
+        return f"Phrase({self.key!r}{arguments})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Phrase) and (self.key, self.arguments) == (other.key, other.arguments)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def render(text: str | Phrase, table: dict[str, str]) -> str:
+    """The text in the words of a surface, whose table has an entry for each key. Plain text is the same for all."""
+    return table[text.key].format_map(text.arguments) if isinstance(text, Phrase) else text
 
 
 class CtxvcError(Exception):
@@ -19,9 +49,15 @@ class CtxvcError(Exception):
     exit_code = 1
     code = "failed"
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+    def __init__(self, message: str | Phrase, *, hint: str | Phrase = "") -> None:
+        super().__init__(str(message))
+        self.reason = message
+        self.advice = hint
+
+    @property
+    def hint(self) -> str:
+        """The advice in the words of a Python program; a surface renders `advice` by its own table."""
+        return str(self.advice)
 
 
 class Refused(CtxvcError):
@@ -53,3 +89,108 @@ class Damaged(CtxvcError):
 class Conflict(CtxvcError):
     exit_code = 4
     code = "conflict"
+
+
+#: A Python program's words. What the package has no function for is named as the command.
+PYTHON: dict[str, str] = {
+    # messages
+    "run-not-begun": "session {session} was not begun by a run: it has other tools, or none",
+    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not there",
+    "sandbox-home": "a sandbox hides the home folder, and HOME is {home}: no folder to hide",
+    "sandbox-root": "a sandbox hides the home folder, and {root} is that or around it",
+    "sandbox-bind": "{path} in a sandbox would show the whole home folder",
+    # the store and its damage
+    "verify": "run `ctxvc verify`",
+    "verify-all-hit": "`ctxvc verify` lists all that is hit; restore {lost} from a clone or backup",
+    "verify-refs": "`ctxvc verify` tells more",
+    "verify-links": "`ctxvc verify` tells all",
+    "verify-gc": "nothing is lost by it; `ctxvc verify` tells whether the store is damaged",
+    "repair": "run `ctxvc doctor --repair`",
+    "repair-head": "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read",
+    "repair-records": "`ctxvc doctor --repair` keeps them aside and takes them as lost; a backup may have them whole",
+    "repair-aside": "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost",
+    "goto-rewrites": "`goto` writes it anew",
+    "gc-removes": "`ctxvc gc` removes it",
+    "gc-merges": "nothing is lost by it, and it is tried again later; `ctxvc gc` does it now",
+    "lock-wait": "wait for it, or see `ctxvc doctor`",
+    "trust-setting": "take it out: {remove}; or, where it is yours, see and accept it: `ctxvc trust`",
+    "trust-folder": (
+        "`ctxvc trust` and finishing a purge need a data folder of yours: set HOME to a folder that you can write"
+    ),
+    "init": "run `ctxvc init`, or make one by `Session.open`",
+    "init-root": "run `ctxvc init` in the project's root, or give the store's path",
+    "init-anew": "if it never was one, run `ctxvc init`",
+    "init-elsewhere": "make a store elsewhere",
+    "place-taken": "open it if it is a store; else choose another place",
+    # sessions, scopes, revisions, blocks
+    "import-sessions": "`ctxvc import` brings in recorded ones",
+    "list-sessions": "`ctxvc sessions` lists them",
+    "other-sessions": "`ctxvc sessions` lists the others",
+    "session-taken": "choose another name",
+    "list-blocks": "`dashboard` lists them",
+    "list-scope-blocks": "`dashboard` lists this scope's",
+    "newest-blocks": "`dashboard` lists them; the session's newest are B{block} and G{group}",
+    "show-block": "`ledger` tells more",
+    "give-text": "give it as text",
+    "other-scopes": "`scopes` lists the others",
+    "goto-scope": "`goto` switches to it",
+    "own-commits": "`ctxvc log` lists its own",
+    "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",
+    "count-commits": "see `ctxvc log`",
+    "list-changes": "`ctxvc log` lists what was done",
+    "other-revisions": "`ctxvc log` lists the others",
+    # the budget and the policy
+    "free-budget": "give a larger budget, unpin something, or remove human text yourself with `allow_user`",
+    "list-knobs": "`ctxvc policies` lists the knobs and what they are",
+    "name-policy": "name it again: Session.open(…, policy=…)",
+    # parts read back: what a remark offers, and the call for the next part
+    "next-lines": "recover {address} --lines {lines}",
+    "next-chars": "recover {address} --chars {chars}",
+    "next-matches": "recover {address} --grep {pattern} --lines {lines}",
+    "file-image": "recover {address} --file writes it, restore {address} shows it",
+    "file-parts": "with {names}: recover {address} --file",
+    "file-bytes": "bytes that are no UTF-8 stand as \ufffd: recover {address} --file has them",
+    "recover-room": "free some room, or read its exact bytes with `recover_bytes`",
+    "grep-lines": "use grep with lines",
+    "lines-or-chars": "use one of lines and chars",
+    "fixed-text": "put a backslash before each sign that stands for itself, or escape it with `re.escape`",
+    # recordings
+    "name-format": "formats: {formats}; name one to take it as that",
+    "check-format": "is it the right file, and the right format?",
+    "import-as-new": "take the recording as a new session",
+    "import-edited": "it was edited since; import it as a new session, under another name",
+    "export-anthropic": "the format anthropic writes it",
+    "hook-folder": "`git init` makes one; or give another folder",
+    # checkouts
+    "make-checkout": "`ctxvc checkout` makes one",
+    "take-moves": "`ctxvc checkout --take` takes the moves; to undo it: {undo}",
+    "restore-group": "`restore` brings it back with its group",
+    "exact-checkout": "`ctxvc checkout` gives the exact bytes all the same",
+    "changed-checkout": "take or undo it: `ctxvc checkout`",
+    "foreign-worktree": (
+        "if you made it with ctxvc: `ctxvc checkout SESSION/SCOPE {folder}` takes it on; if not, "
+        "`{remove}` takes it off the store's list, and leaves the folder"
+    ),
+    # purges
+    "purge-search": "`ctxvc grep` searches what is recorded",
+    "purge-block": "give an address such as B17, or a text",
+    "purge-name": "a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)",
+    "purge-secrets": "`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+    "purge-none": "see `ctxvc purge --help`",
+    "purge-begun": "`ctxvc purge --finish --yes` finishes it",
+    "purge-waits": (
+        "open it where that was decided, or see what it is, and finish it, by `ctxvc purge --finish`; "
+        "`ctxvc purge --discard` drops it"
+    ),
+    "purge-discard": "`ctxvc purge --discard` drops it",
+    "purge-strange": "ctxvc never wrote that: `ctxvc purge --discard` drops it",
+    "purge-again": "`ctxvc purge --discard` drops it; then purge again",
+    # runs
+    "other-model": "give another model",
+    "cost-unknown": "leave the limit of cost out and limit the steps",
+    "prompt-too-long": "go on with a budget below what it takes, or another model",
+    "resume-session": "choose another name, or go on with it",
+    "question-session": "`ctxvc ask {session} QUESTION` questions it; `ctxvc run TASK` begins another",
+    "export-variable": "set it first, or leave it out",
+    "install-bwrap": "on Debian: apt install bubblewrap; without a sandbox commands run as this account",
+}

@@ -17,12 +17,14 @@ from mcp.server.mcpserver.exceptions import MCPServerError, ResourceError, ToolE
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from ctxvc.agent.tools import phrases
+from ctxvc.agent.tools.phrases import MODEL
 from ctxvc.agent.tools.search import COUNTED, search
-from ctxvc.agent.tools.tools import ERROR, NOTE, for_model
+from ctxvc.agent.tools.tools import ERROR, NOTE
 from ctxvc.core.display import one_line
 from ctxvc.core.prompt.recover import NoRoom, readable
 from ctxvc.core.view import dashboard_text
-from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -232,7 +234,7 @@ class _Recorded:
                 )
             except NoRoom as error:  # the host's context is none of ours: nothing but the number is too small
                 raise NoRoom(str(error), hint="ask for more max_tokens") from error
-            return Recovered(address, for_model(read.header), read.content, read.complete, for_model(read.next))
+            return Recovered(address, read.heading(MODEL), read.content, read.complete, render(read.call or "", MODEL))
 
     def search(self, pattern: str, name: str, *, ignore_case: bool, everywhere: bool) -> Searched:
         with self._session(name, ToolError, reads=True) as session:
@@ -289,7 +291,7 @@ class _Recorded:
         try:
             with Store(self._find()) as store:
                 if not store.sessions():
-                    raise NotFound("nothing is recorded yet", hint="`ctxvc import` takes in recorded sessions")
+                    raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
                 session = Session(store.writer(name or self._default))
                 try:
                     yield session
@@ -300,4 +302,4 @@ class _Recorded:
 
 
 def _told(error: CtxvcError) -> str:
-    return one_line(f"{error}; {for_model(error.hint)}" if error.hint else str(error), ERROR)
+    return one_line("; ".join(filter(None, (phrases.message(error), phrases.hint(error)))), ERROR)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 import ctxvc
+from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
 
 PACKAGE = Path(ctxvc.__file__).parent
@@ -95,6 +97,21 @@ MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.id
 
 HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"})
 
+#: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
+#: line that stands in a prompt where an output was truncated.
+HAS_ONE_READER = frozenset(
+    {
+        "ctxvc.errors",
+        "ctxvc.agent.tools.phrases",
+        "ctxvc.claude_code.event",
+        "ctxvc.claude_code.handoff",
+        "ctxvc.core.prompt.truncation",
+    }
+)
+
+#: A command of another program, as a text quotes it, ends with it or is it; and a line of a shell's script.
+OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*")
+
 
 # --- the rules, each from a module's name and source to what is wrong with it
 
@@ -161,6 +178,41 @@ def speaking(module: str, source: str) -> Iterator[str]:
                 yield f"{module}:{node.lineno} calls {name}()"
             case ast.Name(id="SystemExit"):
                 yield f"{module}:{node.lineno} raises SystemExit"
+
+
+@cache
+def of_command_line() -> re.Pattern[str]:
+    """What names a command or an option of ours in a sentence."""
+    with click.Context(cli) as ctx:
+        commands = [cli, *(cli.get_command(ctx, name) for name in COMMANDS)]
+    options = {option for command in commands if command for param in command.params for option in param.opts}
+    flags = "|".join(re.escape(option) for option in sorted(options) if option.startswith("-"))
+    return re.compile(rf"\bctxvc ({'|'.join(map(re.escape, COMMANDS))})\b|(?<![\w-])({flags})(?![\w=-])")
+
+
+def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The texts of several words in a source, with their lines, and a `…` for what is put in; no docstrings."""
+    inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values):
+                text = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in values)
+            case ast.Constant(value=str(text)) if node not in inner | docstrings:
+                pass
+            case _:
+                continue
+        if " " in text:
+            yield node.lineno, text
+
+
+def speaking_as_command_line(module: str, source: str) -> Iterator[str]:
+    """Texts outside of the command line, such as hints and messages of errors, that only fit there."""
+    if part_of(module) == "cli" or module in HAS_ONE_READER:
+        return
+    for line, text in sentences(ast.parse(source)):
+        if named := of_command_line().search(OF_ANOTHER_PROGRAM.sub("", text)):
+            yield f"{module}:{line} names {named[0]}, which a phrase is for"
 
 
 def undocumented(module: str, source: str) -> Iterator[str]:
@@ -230,6 +282,10 @@ def test_every_part_of_the_package_has_its_place() -> None:
 
 def test_only_the_command_line_speaks_with_the_person() -> None:
     assert not everywhere(speaking)
+
+
+def test_only_the_command_line_names_its_commands_and_options() -> None:
+    assert not everywhere(speaking_as_command_line)
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -314,6 +370,34 @@ def test_a_wrong_import_is_seen(module: str, source: str) -> None:
 def test_speaking_is_seen(source: str) -> None:
     assert list(speaking("ctxvc.store.x", source))
     assert not list(speaking("ctxvc.cli.x", source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'raise Damaged("x", hint="run `ctxvc verify`")',
+        'raise NotFound("x", hint=f"`ctxvc goto {name}` switches to it")',
+        'raise BadInput("a note needs text", hint="give it with -m")',
+        'raise Refused(f"--bind {path} would show the whole home folder")',
+        'WORDS = "leave it out, or give --as-new"',
+    ],
+)
+def test_the_language_of_the_command_line_is_seen(source: str) -> None:
+    assert list(speaking_as_command_line("ctxvc.store.x", source))
+    assert not list(speaking_as_command_line("ctxvc.cli.x", source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Run `ctxvc verify`."""',
+        'hint = "this ctxvc reads formats up to 1"',
+        'hint = "`git repack -a -d` there, then delete that file"',
+        'run("repack", "-a", "--all", "--format=%(refname) %(objectname)")',
+    ],
+)
+def test_what_is_not_of_the_command_line_may_be_said_anywhere(source: str) -> None:
+    assert not list(speaking_as_command_line("ctxvc.store.x", source))
 
 
 def test_a_module_without_a_docstring_is_seen() -> None:

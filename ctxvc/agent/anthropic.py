@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.core.policy import Answer, Ask
 from ctxvc.core.view.view import View
+from ctxvc.errors import Phrase
 
 if TYPE_CHECKING:
     import anthropic
@@ -70,7 +71,7 @@ class Anthropic:
         try:
             return self._streamed(call, heard)
         except _BrokeOff as error:
-            raise ModelFailed(f"the reply broke off {len(WAITS) + 1} times: {error}", hint=error.hint) from error
+            raise ModelFailed(f"the reply broke off {len(WAITS) + 1} times: {error}", hint=error.advice) from error
 
     def _streamed(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
         """A whole reply. Raises: TooLong, ModelFailed, and _BrokeOff, after which the client does not try again."""
@@ -170,7 +171,7 @@ def _failed(error: Exception) -> ModelFailed:
         case anthropic.APIConnectionError():
             return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network")
         case anthropic.NotFoundError():
-            return ModelFailed(f"the provider has no such model: {words}", hint="give another with --model")
+            return ModelFailed(f"the provider has no such model: {words}", hint=Phrase("other-model"))
         case anthropic.APIStatusError(status_code=400) if any(each in words for each in _TOO_LONG):
             return TooLong(words)
         case anthropic.APIStatusError(status_code=413):

@@ -23,8 +23,9 @@ from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
 from ctxvc.agent.tools.definitions import Arguments, parsed
+from ctxvc.agent.tools.phrases import READER
 from ctxvc.agent.tools.search import unfinished
-from ctxvc.agent.tools.tools import failed, for_model
+from ctxvc.agent.tools.tools import failed
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core import patterns
 from ctxvc.core.display import encode, one_line
@@ -155,8 +156,7 @@ class Recording:
             if file := found.file or truncation.whole(found.row):  # it is headed by the file's own handle
                 digest = checksum(self._recorded, found.row, file, found.moment.scope)
                 self.was_read.add((f"{found.row.id}-{file}", digest))
-        header = for_model(part.header).replace("; next: recover ", "; next: read_block ")
-        return Outcome(encode(f"{header}\n{part.content}"))
+        return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
     def _search(self, given: SearchSession) -> Outcome:
         wanted = patterns.compiled(given.pattern, ignore_case=given.ignore_case)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, Phrase
 from ctxvc.tokens import models
 
 
@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
                 f"no price is known for the model {model[:80]!r}: a limit of cost would stop nothing",
-                hint="leave --max-cost out and give --max-steps",
+                hint=Phrase("cost-unknown"),
             )
 
 

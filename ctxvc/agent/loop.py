@@ -20,7 +20,7 @@ from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.tools.tools import NOTE
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core.display import decode, encode
-from ctxvc.errors import CtxvcError, OverBudget
+from ctxvc.errors import CtxvcError, OverBudget, Phrase
 from ctxvc.session.session import Session
 from ctxvc.tokens import models
 
@@ -218,7 +218,7 @@ def _asked(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
 def _too_long(error: TooLong) -> OverBudget:
     return OverBudget(
         f"the provider finds the prompt too long: {error}",
-        hint="go on with --resume and a --budget below what it takes, or another --model",
+        hint=Phrase("prompt-too-long"),
     )
 
 

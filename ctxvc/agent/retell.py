@@ -16,7 +16,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import speaks
-from ctxvc.errors import NotFound
+from ctxvc.errors import NotFound, Phrase
 from ctxvc.session.session import Session
 
 #: Replies of a turn that is played back, at most.
@@ -80,7 +80,7 @@ def recorded(session: Session) -> list[Turn]:
                 said.append({"origin": row.origin, "message": {"role": "user", "content": words}})
     close()
     if not made:
-        raise NotFound(f"session {session.name} has no reply to play", hint="`ctxvc sessions` lists the others")
+        raise NotFound(f"session {session.name} has no reply to play", hint=Phrase("other-sessions"))
     return made
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ctxvc.agent.shell import SUPERVISOR, supervised
 from ctxvc.core import variables
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import BadInput, Phrase, Refused
 
 OPEN = "no sandbox: a process of this account can read what the shell that exported the key holds"
 
@@ -41,7 +41,7 @@ def environment(
     env = {name: value for name, value in source.items() if variables.for_command(name) and name not in left_out}
     for name in names:
         if name not in source:
-            raise BadInput(f"the variable {name[:80]} is not set", hint="export it first, or leave --env out")
+            raise BadInput(f"the variable {name[:80]} is not set", hint=Phrase("export-variable"))
         if variables.is_credential(name):
             raise Refused(f"{name} is not handed to commands: it is a key", hint="give them a key of their own")
         env[name] = source[name]
@@ -124,25 +124,23 @@ def sandbox(
     program = which("bwrap")
     if sys.platform != "linux" or not program:
         raise Refused(
-            "--sandbox needs bubblewrap (bwrap), which is not there",
-            hint="on Debian: apt install bubblewrap; without --sandbox commands run as this account",
+            Phrase("sandbox-bwrap"),
+            hint=Phrase("install-bwrap"),
         )
     if not home.is_absolute() or home.resolve() == Path(home.anchor):
         raise Refused(
-            f"--sandbox hides the home folder, and HOME is {str(home)[:200]!r}: no folder to hide",
+            Phrase("sandbox-home", home=repr(str(home)[:200])),
             hint="set HOME to the full path of the home folder",
         )
     root, home = root.resolve(), home.resolve()
     if home.is_relative_to(root):
-        raise Refused(
-            f"--sandbox hides the home folder, and {root} is that or around it", hint="work in a folder of its own"
-        )
+        raise Refused(Phrase("sandbox-root", root=str(root)), hint="work in a folder of its own")
     places = tuple(path.resolve() for path in bound)
     for path in places:
         if not path.exists():
             raise BadInput(f"there is no {path} to bind")
         if home.is_relative_to(path):
-            raise Refused(f"--bind {path} would show the whole home folder", hint="bind what is needed of it")
+            raise Refused(Phrase("sandbox-bind", path=str(path)), hint="bind what is needed of it")
     box = Sandbox(root=root, home=home, program=program, bound=places, store=store, network=network)
     _check(box)
     return box

@@ -21,7 +21,7 @@ from ctxvc.core.ledger.names import check
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget
-from ctxvc.errors import Conflict, Refused
+from ctxvc.errors import Conflict, Phrase, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.files import locked
@@ -117,7 +117,7 @@ def begin(
     Raises: Refused where there is a session of that name.
     """
     if name in _sessions(path):
-        raise Refused(f"a session {name!r} is there already", hint=f"`--resume {name}` goes on with it")
+        raise Refused(f"a session {name!r} is there already", hint=Phrase("resume-session", session=name))
     terms = policy.terms()
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
     words = system(terms.tools)
@@ -189,8 +189,8 @@ def check_begun(session: Writer) -> None:
     named = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
     if not {"bash", DELEGATE["name"]} <= named:
         raise Refused(
-            f"`ctxvc run` did not begin session {session.name}: it has other tools, or none",
-            hint=f"`ctxvc ask {session.name} QUESTION` questions it; `ctxvc run TASK` begins another",
+            Phrase("run-not-begun", session=session.name),
+            hint=Phrase("question-session", session=session.name),
         )
 
 

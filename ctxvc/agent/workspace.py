@@ -25,6 +25,7 @@ from ctxvc.agent.files import Place, Tree
 from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell
+from ctxvc.agent.tools import phrases
 from ctxvc.core import patterns
 from ctxvc.core.display import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
@@ -278,7 +279,7 @@ class Workspace:
                     return _text("\n".join([*hits, f"[the first {HITS} hits; narrow the search]"]))
                 files += 1
         except patterns.Slow as error:
-            hits.append(f"[{error}: {files:,} files were searched; {error.hint}]")
+            hits.append(f"[{error}: {files:,} files were searched; {phrases.hint(error)}]")
         if skipped:
             names = ", ".join(skipped[:SKIPPED]) + (", …" if len(skipped) > SKIPPED else "")
             hits.append(f"[a line takes this pattern too long, so no more was searched of: {names}]")

@@ -16,7 +16,7 @@ from typing import Literal
 from ctxvc.claude_code import event, handoff, hook, requests, settings
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
-from ctxvc.errors import Conflict, CtxvcError, Refused
+from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower, Outcome
 from ctxvc.store import contained
@@ -46,7 +46,7 @@ _PATIENCE = 0.5
 _TRIES = 3
 
 
-def work(path: Path, *, linger: float = LINGER) -> None:
+def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON) -> None:
     """Does what is asked of the store at `path` until nothing has been asked for `linger` seconds.
 
     Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
@@ -59,15 +59,15 @@ def work(path: Path, *, linger: float = LINGER) -> None:
                 with Store(path) as store:
                     for folder in store.remaining:
                         log.note(path, "purge", f"finished; {folder} may still have what it erased")
-                    _Recorder(store).run(linger)
+                    _Recorder(store, phrases).run(linger)
         except Conflict:
             return
 
 
-def again(path: Path) -> list[Request]:
+def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
     """Does what waits and what was set aside, now; gives what cannot be done still. Raises: CtxvcError, OSError."""
     requests.ask_again(path)
-    work(path, linger=0)
+    work(path, linger=0, phrases=phrases)
     return [request for _, request in requests.aside(path)]
 
 
@@ -83,6 +83,7 @@ class _Followed:
 @dataclass(slots=True)
 class _Recorder:
     store: Store
+    phrases: dict[str, str]
     held: dict[str, _Followed] = field(default_factory=dict)
     surprised: bool = False
 
@@ -168,7 +169,7 @@ class _Recorder:
 
     def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
         where = outcome.path if outcome else asked[-1].transcript
-        log.note(self.store.path, asked[-1].event, f"{where}: {log.words(error)}")
+        log.note(self.store.path, asked[-1].event, f"{where}: {log.words(error, self.phrases)}")
         return False
 
 
@@ -193,10 +194,11 @@ def _standing(ledger: Ledger, writer: Writer) -> bytes:
     return json.dumps(told).encode()
 
 
-def record(words: Sequence[str], env: Mapping[str, str]) -> None:
+def record(words: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
     """Does what is asked of a store.
 
-    `words` name it, or a project's folder that may need one, with the first request behind it.
+    `words` name it, or a project's folder that may need one, with the first request behind it. Errors are logged in the
+    words of `phrases`.
     """
     store: Path | None = None
     try:
@@ -207,11 +209,11 @@ def record(words: Sequence[str], env: Mapping[str, str]) -> None:
             if first and store:
                 requests.post(store, first)
         if store:
-            work(store)
+            work(store, phrases=phrases)
     # The boundary: nobody is there to be told.
     except Exception as error:
         if store:
-            log.note(store, hook.RECORD, log.words(error))
+            log.note(store, hook.RECORD, log.words(error, phrases))
 
 
 def _made(folder: Path, env: Mapping[str, str]) -> Path | None:

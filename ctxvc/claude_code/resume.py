@@ -26,7 +26,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import Words, valid
 from ctxvc.core.secrets.redact import Redactor
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.store import purge_apply, revision
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
@@ -87,7 +87,7 @@ def resumable(
     shown = pieces(outline(ledger), moment.bodies)
     wanted, safe = valid(shown), sendable(shown)
     if not wanted:
-        raise Refused("nothing was said yet at this revision", hint="`ctxvc log` lists the others")
+        raise Refused("nothing was said yet at this revision", hint=Phrase("other-revisions"))
     history = list(revision.history(store, moment.commit))
     rewritten = set(purge_apply.commits(store).values())
     if any(entry.commit in rewritten for entry in history):
@@ -111,7 +111,7 @@ def resumable(
         reason = _difference(exported, [*wanted[:same], *rest])
         if not reason:
             return exported
-    raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint="--format anthropic writes it")
+    raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint=Phrase("export-anthropic"))
 
 
 def _name(moment: Snapshot, end: int, copy: int) -> str:

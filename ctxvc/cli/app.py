@@ -237,7 +237,7 @@ def raise_unreadable(errors: Sequence[Damaged]) -> None:
     """Ends a command that has answered for all sessions but these. Raises: Damaged."""
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise Damaged(f"{errors[0]}{more}", hint=errors[0].hint)
+        raise Damaged(f"{errors[0]}{more}", hint=errors[0].advice)
 
 
 def write(app: App, target: Path | None, data: bytes) -> None:

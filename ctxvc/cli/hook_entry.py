@@ -27,8 +27,9 @@ def hook(words: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     event = words[0] if words else ""
     if event == answering.RECORD:
         from ctxvc.claude_code.recorder import record
+        from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
 
-        record(words[1:], env)
+        record(words[1:], env, COMMAND_LINE)
         return 0
     if event in ("post-commit", "link"):
         from ctxvc.recording import git_hooks

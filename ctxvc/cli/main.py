@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from ctxvc import __version__
-from ctxvc.cli import hook_entry
+from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
 from ctxvc.cli.registry import COMMANDS, LazyGroup
 from ctxvc.core.display import one_line, visible_controls
@@ -85,7 +85,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
 def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
     match error:
         case CtxvcError():
-            return Failure(error.code, str(error), error.hint, error.exit_code)
+            return Failure(error.code, phrases.message(error), phrases.hint(error), error.exit_code)
         case click.UsageError():
             path = error.ctx.command_path if error.ctx else "ctxvc"
             return Failure("usage", error.format_message(), f"see `{path} --help`", 2)

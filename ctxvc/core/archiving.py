@@ -10,7 +10,7 @@ from ctxvc.core.ledger import block
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt import stub as stubs
-from ctxvc.errors import Refused
+from ctxvc.errors import Phrase, Refused
 
 
 def archived(
@@ -24,7 +24,7 @@ def archived(
     """
     state = block.after(row.state, "archive")
     if state is None or row.state == "archived":
-        raise Refused(f"cannot archive {row.id}: it is {row.state}", hint=f"`ctxvc show {row.id}` tells more")
+        raise Refused(f"cannot archive {row.id}: it is {row.state}", hint=Phrase("show-block", block=row.id))
     if is_human(row.role, row.origin) and actor != "user":
         raise Refused(f"cannot archive {row.id}: a human wrote it", hint="only a person may")
     stub = stubs.stub(row, tokens=tokens, call=call)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, Phrase
 
 #: Characters that a pattern may have.
 LONGEST = 300
@@ -171,7 +171,7 @@ def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
         made: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint="-F looks for it as a fixed text"
+            f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
         ) from None
     return made
 

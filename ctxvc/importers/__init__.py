@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ctxvc.core.recording.events import Event
-from ctxvc.errors import BadInput, BadName
+from ctxvc.errors import BadInput, BadName, Phrase
 from ctxvc.importers.file import Recording
 
 #: format → its module; asked in this order, the surest marks first.
@@ -33,7 +33,7 @@ def detect(recording: Recording) -> str:
             return name
     raise BadInput(
         f"{recording.path}: no transcript of a known format" if head else f"{recording.path}: the file is empty",
-        hint=f"formats: {', '.join(FORMATS)}; --format NAME takes it as one of them",
+        hint=Phrase("name-format", formats=", ".join(FORMATS)),
     )
 
 

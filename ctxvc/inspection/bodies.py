@@ -11,7 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, Phrase
 from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
@@ -93,7 +93,7 @@ def searchable(row: Row, body: bytes) -> Iterator[str]:
 
 def damaged(error: Unreadable, what: str) -> Damaged:
     """What is told of an object that cannot be read."""
-    return Damaged(f"{what}: {error}", hint="`ctxvc verify` lists all that is hit; restore it from a clone or backup")
+    return Damaged(f"{what}: {error}", hint=Phrase("verify-all-hit", lost="it"))
 
 
 def _has_parts(row: Row) -> bool:

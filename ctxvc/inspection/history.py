@@ -15,7 +15,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Group, Row, segment_of
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.inspection.bodies import damaged
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
@@ -106,7 +106,7 @@ def rev_list(store: Store, tip: str, *wanted: str) -> list[str]:
     try:
         return program.run(store.path, "rev-list", "--first-parent", tip, *wanted).decode("ascii").split()
     except CtxvcError as error:
-        raise Damaged(f"the history of {tip[:12]} cannot be read: {error}", hint="run `ctxvc verify`") from error
+        raise Damaged(f"the history of {tip[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
 
 
 class _Walk:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from ctxvc.core.policy import Ask, Policy
-from ctxvc.errors import BadInput
+from ctxvc.errors import BadInput, Phrase
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
 from ctxvc.policies.composed import Composed, after, joined
 from ctxvc.policies.default import Default
@@ -100,7 +100,7 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         name, _, words = rest.partition(":")
         if load is None:
             wrong = f"{spec[:80]!r} is a policy of your own: its file is not run because a session names it"
-            raise BadInput(wrong, hint="name it again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)")
+            raise BadInput(wrong, hint=Phrase("name-policy"))
         kind = load(f"{path}.py", name)
     else:
         name, _, words = spec.partition(":")
@@ -117,8 +117,7 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         try:
             policy = kind(**{knob: _typed(knob, value, types[knob]) for knob, value in given.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
-            hint = "`ctxvc policies` lists the knobs and what they are"
-            raise BadInput(f"{kind.name}: {error}", hint=hint) from error
+            raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
         policy.terms()  # what fails there is told at once, and not in the middle of a session
         return policy
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.recording import log, places
 from ctxvc.store import contained, files, links_inbox, push_check, trust
 from ctxvc.store.git import program as git
@@ -45,7 +45,7 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     """
     told = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
     if not told:
-        raise NotFound(f"{folder} is in no git repository", hint="`git init` makes one; -C DIR names another folder")
+        raise NotFound(f"{folder} is in no git repository", hint=Phrase("hook-folder"))
     hooks, common = (Path(line) for line in told.splitlines())
     if git.own_repository(folder) is None:
         raise Refused(
@@ -173,7 +173,7 @@ def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
     report = verify.verify(store, deep=False)
     if report.damaged:
         told = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
-        raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint="`ctxvc verify` tells all")
+        raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint=Phrase("verify-links"))
     push_check.refuse(store, tips, [*had, *_tracked(store, remote)])
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ctxvc.core.display import one_line
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import PYTHON, CtxvcError, Refused, render
 from ctxvc.store import contained
 
 #: Bytes of the log after which it begins anew; the one before it is kept.
@@ -35,10 +35,11 @@ def note(store: Path, what: str, words: str) -> None:
         return
 
 
-def words(error: Exception) -> str:
-    """What is known of an error: of one that nobody foresaw also where it came from."""
+def words(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
+    """What is known of an error, in the words of the table: of one that nobody foresaw also where it came from."""
     if isinstance(error, CtxvcError):
-        return f"{error} (hint: {error.hint})" if error.hint else str(error)
+        reason, hint = render(error.reason, phrases), render(error.advice, phrases)
+        return f"{reason} (hint: {hint})" if hint else reason
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)[-3:]

@@ -21,7 +21,7 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, OverBudget
+from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
 
@@ -72,7 +72,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
         raise OverBudget(
             f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
             f"{_largest(tried.after if tried else ahead.ledger, view)}",
-            hint="give a larger budget, unpin something, or remove human text yourself with --allow-user",
+            hint=Phrase("free-budget"),
         )
 
 

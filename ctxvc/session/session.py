@@ -29,7 +29,7 @@ from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, NotFound
+from ctxvc.errors import BadInput, Conflict, NotFound, Phrase
 from ctxvc.session import append as incoming
 from ctxvc.session import policy as governing
 from ctxvc.session import policy as waiting
@@ -260,7 +260,7 @@ class Session:
         """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""
         row = self.ledger().get(block)
         if row is None:
-            raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint="`ctxvc status --all` lists them")
+            raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint=Phrase("list-blocks"))
         return self.writer.body(row)
 
     # --- what comes in

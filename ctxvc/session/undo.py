@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctxvc.core.plan import undo as undoing
 from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.view.view import measure
-from ctxvc.errors import Refused
+from ctxvc.errors import Phrase, Refused
 from ctxvc.session.context import Context
 from ctxvc.store import revision
 
@@ -58,4 +58,4 @@ def _last_verb(context: Context) -> revision.Entry:
             break  # what was done in the scope that this one came from is not this one's to undo
         elif entry.commit not in undone and (op in UNDOABLE or (op == "note" and "Ctxvc-Blocks" in entry.trailers)):
             return entry
-    raise Refused("nothing to undo in this scope", hint="`ctxvc log` lists what was done")
+    raise Refused("nothing to undo in this scope", hint=Phrase("list-changes"))

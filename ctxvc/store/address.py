@@ -13,7 +13,7 @@ import msgspec
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.plan import selection
 from ctxvc.core.prompt import truncation
-from ctxvc.errors import NotFound
+from ctxvc.errors import NotFound, Phrase
 from ctxvc.store import revision
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.revision import Snapshot
@@ -147,7 +147,7 @@ def _in_scope(session: Writer, address: Address, scope: str) -> Found:
         last = session.ledger(scope).meta.counters
         raise NotFound(
             f"no {_what(address)} {address.id} in {session.name}/{scope}",
-            hint=f"`ctxvc status --all` lists them; the session's newest are B{last.block} and G{last.group}",
+            hint=Phrase("newest-blocks", block=last.block, group=last.group),
         )
     return _only([found] if _matches(found, address) else [], [found], session, address)
 
@@ -162,9 +162,7 @@ def _only(matching: list[Found], others: list[Found], session: Writer, address: 
         )
         named = ", ".join(_first(_named(found) for found in matching or others))
         raise NotFound(f"{address} in session {session.name}: {why}", hint=f"there is {named}")
-    raise NotFound(
-        f"no {_what(address)} {address} in session {session.name}", hint="`ctxvc status --all` lists this scope's"
-    )
+    raise NotFound(f"no {_what(address)} {address} in session {session.name}", hint=Phrase("list-scope-blocks"))
 
 
 def _found(moment: Snapshot, address: Address) -> Found | None:

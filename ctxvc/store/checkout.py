@@ -18,7 +18,7 @@ import pygit2
 from ctxvc.core.ledger import block as actions
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub as stubs
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
@@ -113,7 +113,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
     """What a person did in a checkout, committed or not. Raises: NotFound where the folder is none of this store."""
     folder = folder.absolute()
     if not _is_checkout(store, folder):
-        raise NotFound(f"{folder} is no checkout of {store.path}", hint="`ctxvc checkout` makes one")
+        raise NotFound(f"{folder} is no checkout of {store.path}", hint=Phrase("make-checkout"))
     base, commits = _base(store, folder)
     meta = store.reader.meta(base)
     ledger = store.reader.ledger(base)
@@ -177,7 +177,9 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
     if state is None:
         raise Refused(f"cannot {move.verb} {row.id}: it is {row.state}", hint=f"undo: {back}")
     if row.group:
-        raise Refused(f"cannot move {row.id} alone: it left as part of {row.group}", hint=f"`ctxvc restore {row.id}`")
+        raise Refused(
+            f"cannot move {row.id} alone: it left as part of {row.group}", hint=Phrase("restore-group", block=row.id)
+        )
     if move.verb == "restore":
         return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
     stub = stubs.stub(row)
@@ -340,6 +342,7 @@ def _told(changes: Changes) -> str:
     return "; ".join(words[:5]) + (f"; and {len(words) - 5} more" if len(words) > 5 else "")
 
 
-def _advice(changes: Changes) -> str:
-    undo = f"to undo it: {changes.back}"
-    return f"`ctxvc checkout --take` takes the moves; {undo}" if changes.moves and not changes.others else undo
+def _advice(changes: Changes) -> str | Phrase:
+    if changes.moves and not changes.others:
+        return Phrase("take-moves", undo=changes.back)
+    return f"to undo it: {changes.back}"

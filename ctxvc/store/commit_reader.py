@@ -11,7 +11,7 @@ import pygit2
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.errors import Damaged, NotFound
+from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
 
 
@@ -78,7 +78,7 @@ class Reader:
             try:
                 rows = _kind_decoder.decode_lines(data)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+                raise Damaged(f"{where}: not a ledger: {error}", hint=Phrase("verify")) from error
             blocks, notes = len(rows), sum(row.kind == "note" for row in rows)
         self._counted[object_id] = blocks, notes
         return blocks, notes
@@ -100,7 +100,7 @@ class Reader:
         if len(data) != row.bytes or hashlib.sha256(data).hexdigest() != row.sha256:
             raise Damaged(
                 f"{row.id} in commit {commit[:12]}: the body is not the one that was recorded (sha256 differs)",
-                hint="`ctxvc verify` lists all that is hit; restore the store from a clone or backup",
+                hint=Phrase("verify-all-hit", lost="the store"),
             )
         return data
 
@@ -108,7 +108,7 @@ class Reader:
         """The bytes at `path` in the tree of `commit`. Raises: Damaged where there are none."""
         blob = self._entry(self.tree(commit), path)
         if blob is None:
-            raise Damaged(f"{what} in commit {commit[:12]}: no file {path}", hint="run `ctxvc verify`")
+            raise Damaged(f"{what} in commit {commit[:12]}: no file {path}", hint=Phrase("verify"))
         return self.blob(blob, f"{what} in commit {commit[:12]}")
 
     def optional(self, commit: str, path: str) -> bytes | None:
@@ -122,7 +122,7 @@ class Reader:
             _, data = self._repository.odb.read(blob_id)
         except (KeyError, pygit2.GitError) as error:
             raise Damaged(
-                f"{what}: object {blob_id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`"
+                f"{what}: object {blob_id[:12]} is missing or damaged: {error}", hint=Phrase("verify")
             ) from error
         return data
 
@@ -133,7 +133,7 @@ class Reader:
             assert isinstance(found, pygit2.Commit)
             return found.tree
         except (KeyError, ValueError, pygit2.GitError, AssertionError) as error:
-            raise Damaged(f"commit {commit[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+            raise Damaged(f"commit {commit[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
 
     def _entry(self, tree: pygit2.Tree, path: str) -> str | None:
         try:
@@ -141,7 +141,7 @@ class Reader:
         except KeyError:
             return None
         except pygit2.GitError as error:
-            raise Damaged(f"{path}: {error}", hint="run `ctxvc verify`") from error
+            raise Damaged(f"{path}: {error}", hint=Phrase("verify")) from error
 
     def _ledger_files(self, tree: pygit2.Tree) -> Iterator[tuple[str, str]]:
         top = self._entry(tree, "ledger")
@@ -160,7 +160,7 @@ class Reader:
             assert isinstance(found, pygit2.Tree)
             return list(found)
         except (KeyError, AssertionError, pygit2.GitError) as error:
-            raise Damaged(f"tree {tree_id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+            raise Damaged(f"tree {tree_id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
 
     def _segment(self, path: str, blob: str, where: str) -> tuple[Row, ...]:
         known = self._segments.get(path)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ctxvc.errors import Conflict, CtxvcError, Refused
+from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 
 
 def sync(handle: int) -> None:
@@ -99,7 +99,7 @@ def _take(handle: int, path: Path, kind: int, timeout: float) -> None:
         if time.monotonic() > deadline:
             raise Conflict(
                 f"another process holds {path.name} for more than {timeout:.0f} s",
-                hint="wait for it, or see `ctxvc doctor`",
+                hint=Phrase("lock-wait"),
             )
         time.sleep(wait)
         wait = min(wait * 2, 0.05)

@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row
-from ctxvc.errors import Damaged, Refused
+from ctxvc.errors import Damaged, Phrase, Refused
 
 FORMAT = 1
 META = "ctxvc.json"
@@ -129,11 +129,11 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
         rows = tuple(_row_decoder.decode_lines(data))
         numbers = [row.number for row in rows]
     except _UNREADABLE as error:
-        raise Damaged(f"{where}: not a ledger: {error}", hint="run `ctxvc verify`") from error
+        raise Damaged(f"{where}: not a ledger: {error}", hint=Phrase("verify")) from error
     if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
-        raise Damaged(f"{where}: not a ledger: an id is no block's", hint="run `ctxvc verify`")
+        raise Damaged(f"{where}: not a ledger: an id is no block's", hint=Phrase("verify"))
     if any(left >= right for left, right in pairwise(numbers)):
-        raise Damaged(f"{where}: the rows are out of order", hint="run `ctxvc verify`")
+        raise Damaged(f"{where}: the rows are out of order", hint=Phrase("verify"))
     return rows
 
 
@@ -146,7 +146,7 @@ def decode_groups(data: bytes, where: str) -> dict[str, Group]:
     try:
         return {group.id: group for group in _group_decoder.decode_lines(data)}
     except _UNREADABLE as error:
-        raise Damaged(f"{where}: not a list of groups: {error}", hint="run `ctxvc verify`") from error
+        raise Damaged(f"{where}: not a list of groups: {error}", hint=Phrase("verify")) from error
 
 
 def encode_meta(meta: Meta) -> bytes:
@@ -160,13 +160,13 @@ def decode_meta(data: bytes, where: str) -> Meta:
     try:
         version = msgspec.json.decode(data, type=_Version).format
     except _UNREADABLE as error:
-        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
+        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint=Phrase("verify")) from error
     if version > FORMAT:
         raise Refused(f"{where} has format {version}; this ctxvc reads formats up to {FORMAT}", hint="update ctxvc")
     try:
         return _meta_decoder.decode(data)
     except _UNREADABLE as error:
-        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint="run `ctxvc verify`") from error
+        raise Damaged(f"{where}: not a ctxvc.json: {error}", hint=Phrase("verify")) from error
 
 
 _LONGEST_MESSAGE = 2000  # characters of a subject or a trailer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import contained, leftovers
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
@@ -133,8 +133,7 @@ def _git(store: Store, lock: int, *arguments: str) -> None:
     try:
         program.run(store.path, *arguments, inherit=(lock,))
     except CtxvcError as error:
-        hint = "nothing is lost by it; `ctxvc verify` tells whether the store is damaged"
-        raise CtxvcError(str(error), hint=hint) from error
+        raise CtxvcError(str(error), hint=Phrase("verify-gc")) from error
 
 
 def _stale_packed_refs(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files
 
 #: In the store: what it is called on the machines that know it. Not secret, and nothing follows from it alone.
@@ -97,7 +97,7 @@ def data_folder(*, make: bool = False) -> Path:
 def no_folder(why: str) -> Refused:
     return Refused(
         f"this machine can remember nothing for you: {why}",
-        hint="`ctxvc trust` and finishing a purge need a data folder of yours: set HOME to a folder that you can write",
+        hint=Phrase("trust-folder"),
     )
 
 

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
-from ctxvc.errors import BadInput, Conflict, Refused
+from ctxvc.errors import BadInput, Conflict, Phrase, Refused
 from ctxvc.store import format as fmt
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
@@ -132,7 +132,7 @@ def begin(
         if not (created or store.redaction.is_exact(session_name)):
             raise Refused(
                 f"session {session_name} was recorded with marks in the place of secrets, and goes on so",
-                hint="--as-new takes the recording as another session",
+                hint=Phrase("import-as-new"),
             )
         store.redaction.keep_exact(session_name)
     redactor = store.redaction.of(session_name)
@@ -209,7 +209,7 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
                     yield from stream
 
                 return opened, rest()
-    raise BadInput("there is no message in it", hint="is it the right file, and the right --format?")
+    raise BadInput("there is no message in it", hint=Phrase("check-format"))
 
 
 def _named(store: Store, opened: Opened) -> Opened:
@@ -355,7 +355,7 @@ class _Recorder:
                 raise Refused(
                     f"the file is not the one that was imported: what ended at byte {self.done.offset} "
                     f"ends at byte {unit.end} now",
-                    hint="it was edited since; import it under another name with --as-new",
+                    hint=Phrase("import-edited"),
                 )
             if number <= self._done(unit.scope):
                 model = _told_model(unit)

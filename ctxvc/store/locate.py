@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctxvc.errors import NotFound
+from ctxvc.errors import NotFound, Phrase
 from ctxvc.store import contained
 from ctxvc.store.git import program
 
@@ -26,7 +26,7 @@ def find(start: Path) -> Path:
     if main and _is_store(main / FOLDER):
         contained.refuse_link(main / FOLDER)
         return main / FOLDER
-    raise NotFound(f"no ctxvc store in {start} or above", hint="run `ctxvc init` in the project's root")
+    raise NotFound(f"no ctxvc store in {start} or above", hint=Phrase("init-root"))
 
 
 def _is_store(path: Path) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, identity, leftovers, trust, worktrees
 from ctxvc.store import files as durable
 from ctxvc.store.files import locked
@@ -177,9 +177,7 @@ def discard(path: Path) -> None:
         except (Refused, Damaged):
             state = None  # nobody could have begun it
         if state and _is_begun(path, state):
-            raise Refused(
-                "some of the purge is done already: it can only be finished", hint="`ctxvc purge --finish --yes`"
-            )
+            raise Refused("some of the purge is done already: it can only be finished", hint=Phrase("purge-begun"))
         _remove_state(path)
         if state:
             trust.break_seal(state.seal)
@@ -273,15 +271,14 @@ def _examine(path: Path) -> None:
     Raises: NotFound where none waits, CtxvcError.
     """
     if not pending(path):
-        raise NotFound(f"no purge of {path} waits to be finished", hint="`ctxvc purge --help`")
+        raise NotFound(f"no purge of {path} waits to be finished", hint=Phrase("purge-none"))
     contained.examine(path)
     trust.check(path)
 
 
 def _sealed(path: Path) -> Decided:
     """What this machine decided. Raises: Refused where it did not, or cannot know; Damaged."""
-    hint = "open it where that was decided, or see what it is, and finish it, by `ctxvc purge --finish`"
-    hint += "; `ctxvc purge --discard` drops it"
+    hint = Phrase("purge-waits")
     try:
         state = _read(path)
         ours = _is_ours(path, state)
@@ -333,13 +330,13 @@ def _read(path: Path) -> Decided:
     try:
         state = msgspec.json.decode(data or b"", type=Decided)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Damaged(f"{FOLDER / STATE} cannot be read", hint="`ctxvc purge --discard` drops it") from error
+        raise Damaged(f"{FOLDER / STATE} cannot be read", hint=Phrase("purge-discard")) from error
     if state.format not in (1, 2):
         raise Refused(f"{FOLDER / STATE} has format {state.format}; this ctxvc reads up to 2", hint="update ctxvc")
     if strange := next(_strange(state), None):
         raise Refused(
             f"{FOLDER / STATE} names what is not in the store: {one_line(strange, 100)}",
-            hint="ctxvc never wrote that: `ctxvc purge --discard` drops it",
+            hint=Phrase("purge-strange"),
         )
     return state
 
@@ -381,7 +378,7 @@ def _check_staged(path: Path, state: Decided) -> None:
                 hint="restore the store from a copy, or discard the purge",
             )
     if not (path / "objects" / "pack" / f"{state.pack}.idx").is_file():
-        raise Refused(f"the pack of the purge, {state.pack}, is not there", hint="`ctxvc purge --discard` drops it")
+        raise Refused(f"the pack of the purge, {state.pack}, is not there", hint=Phrase("purge-discard"))
     from ctxvc.store.purge import search  # with all that a purge needs, which whoever opens a store does not
 
     kept = frozenset(search.packed(path, state.pack))
@@ -391,7 +388,7 @@ def _check_staged(path: Path, state: Decided) -> None:
     if lost:
         raise Refused(
             f"{one_line(lost[0], 100)} leads to what the purge does not keep",
-            hint="`ctxvc purge --discard` drops it; then purge again",
+            hint=Phrase("purge-again"),
         )
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pygit2
 
 from ctxvc.core.secrets import redact
-from ctxvc.errors import Refused
+from ctxvc.errors import Phrase, Refused
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
@@ -80,7 +80,7 @@ def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
         more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
         raise Refused(
             f"this would send secrets: {'; '.join(map(str, found[:_MOST]))}{more}",
-            hint="`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+            hint=Phrase("purge-secrets"),
         )
 
 

@@ -13,7 +13,7 @@ import pygit2
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.outline import Bodies
-from ctxvc.errors import BadInput, NotFound
+from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import Writer
@@ -109,7 +109,7 @@ def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
     for distance, commit in enumerate(store.first_parents(snapshot.commit)):
         if distance == steps_back:
             return at(store, commit)
-    raise NotFound(f"{revision}: there are not that many commits before {base or 'HEAD'}", hint="see `ctxvc log`")
+    raise NotFound(f"{revision}: there are not that many commits before {base or 'HEAD'}", hint=Phrase("count-commits"))
 
 
 def history(store: Store, commit: str) -> Iterator[Entry]:
@@ -189,7 +189,7 @@ def _at_step(store: Store, session: Writer, step: int) -> Snapshot:
 
 
 def _commit(store: Store, session: Writer, prefix: str) -> str:
-    hint = f"`ctxvc log` lists commits; scopes of {session.name}: {', '.join(session.scopes()[:8])}"
+    hint = Phrase("commits-and-scopes", session=session.name, scopes=", ".join(session.scopes()[:8]))
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
         raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
     try:

@@ -18,7 +18,7 @@ import pygit2
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import Ledger, Meta, Source
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
@@ -115,7 +115,7 @@ class Store:
                     found.setdefault(named[0], {})[named[1]] = str(reference.target)
         except pygit2.GitError as error:
             words = f"the refs of {self.path} cannot be read: {error}"
-            raise Damaged(words, hint="`ctxvc verify` tells more") from error
+            raise Damaged(words, hint=Phrase("verify-refs")) from error
         return found
 
     def has(self, session: str) -> bool:
@@ -130,7 +130,7 @@ class Store:
         if found and found[0] in known:
             return found[0]
         if not known:
-            raise NotFound(f"no session in {self.path} yet", hint="`ctxvc import` brings in recorded ones")
+            raise NotFound(f"no session in {self.path} yet", hint=Phrase("import-sessions"))
         return known[-1]
 
     def current_scope(self, session: str) -> str:
@@ -247,7 +247,7 @@ class Store:
         names.check(name, "session", set(self.sessions()))
         with locked(self.lock_path(name)) as handle:
             if self.tips(name):
-                raise Refused(f"a session {name!r} exists already", hint="choose another name with --session")
+                raise Refused(f"a session {name!r} exists already", hint=Phrase("session-taken"))
             first = self.first_commit(name, model=model, source=source, system=system, tools=tools, time=time)
             self.write([first], handle)
             if make_current:
@@ -333,8 +333,7 @@ class Store:
                 self._merge(lock)
         except (CtxvcError, OSError) as error:
             why = error.strerror or error if isinstance(error, OSError) else error
-            hint = "nothing is lost by it, and it is tried again later; `ctxvc gc` does it now"
-            self.merge_failure = CtxvcError(f"the packs could not be merged: {why}", hint=hint)
+            self.merge_failure = CtxvcError(f"the packs could not be merged: {why}", hint=Phrase("gc-merges"))
             self._merge_again = clock.monotonic() + MERGE_AGAIN
         else:
             self.merge_failure = None
@@ -365,9 +364,9 @@ class Store:
         try:
             found = self.repository[id]
         except (KeyError, ValueError, pygit2.GitError) as error:
-            raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint="run `ctxvc verify`") from error
+            raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
         if not isinstance(found, pygit2.Commit):
-            raise Damaged(f"{id[:12]} is no commit", hint="run `ctxvc verify`")
+            raise Damaged(f"{id[:12]} is no commit", hint=Phrase("verify"))
         return found
 
 
@@ -378,9 +377,7 @@ def create(path: Path) -> Store:
     """
     contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
-        raise Refused(
-            f"{path} exists and is not empty", hint="`ctxvc status` if it is a store; else choose another place"
-        )
+        raise Refused(f"{path} exists and is not empty", hint=Phrase("place-taken"))
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
@@ -426,7 +423,7 @@ def _exclude(path: Path) -> None:
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
     found = settings.get("ctxvc.format")
     if found is None:
-        raise Refused(f"{path} is a git repository, but no ctxvc store", hint="run `ctxvc init` elsewhere")
+        raise Refused(f"{path} is a git repository, but no ctxvc store", hint=Phrase("init-elsewhere"))
     if not re.fullmatch("[0-9]{1,9}", found) or int(found) > fmt.FORMAT:
         raise Refused(
             f"the store {path} has format {display.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",

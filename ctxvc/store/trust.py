@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.core.display import one_line
-from ctxvc.errors import CtxvcError, Damaged, Refused
+from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files
 from ctxvc.store.files import locked
 from ctxvc.store.git import allowlist, config
@@ -181,7 +181,7 @@ def _refusal(path: Path, first: Setting, others: int) -> Refused:
     why = f"{what}{more}, which could run a program or lead git elsewhere: a store is only data"
     if not first.acceptable:
         return Refused(why, hint=f"nobody can accept this one; take it out: {remove}")
-    return Refused(why, hint=f"take it out: {remove}; or, where it is yours, see and accept it: `ctxvc trust`")
+    return Refused(why, hint=Phrase("trust-setting", remove=remove))
 
 
 # --- what the person accepted

@@ -291,7 +291,7 @@ def test_a_prompt_that_stays_too_long_ends_the_run_with_a_way_on(tmp_path: Path,
         with serve(script(*[too_long] * times)) as api, pytest.raises(OverBudget, match="208310") as told:
             run.go(session, setup(tmp_path, real(api)))
         assert len(api.calls) == times
-        assert "--budget" in told.value.hint
+        assert "budget" in told.value.hint
 
 
 def test_a_stream_that_breaks_off_is_asked_again_and_never_recorded(tmp_path: Path) -> None:
@@ -571,7 +571,7 @@ def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
         session.set(model="claude-nobody-9")
         with pytest.raises(BadInput, match="no price") as told:
             run.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
-        assert "--max-cost" in told.value.hint
+        assert "limit of cost" in told.value.hint
         assert not api.calls
 
 

@@ -8,6 +8,7 @@ from itertools import groupby, islice
 
 import msgspec
 
+from ctxvc.agent.tools import phrases
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind, State
 from ctxvc.core.ledger.ledger import Row
@@ -86,7 +87,7 @@ def unfinished(search: Search, blocks: int) -> str:
         return ""
     skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""
     reached = f"{search.searched + search.skipped:,} of {blocks:,} blocks were searched{skipped}"
-    return f"{search.slow}: {reached}; {search.slow.hint}"
+    return f"{search.slow}: {reached}; {phrases.hint(search.slow)}"
 
 
 def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 import msgspec
 
 from ctxvc.agent.tools import definitions as tools
+from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.definitions import TOOLS, Arguments, parsed
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.core import display as text
@@ -37,17 +37,6 @@ _NAMED = 3
 _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
 _MARGIN = 512
-#: What our words say for the command line, and what they say to a model, which has tools with arguments.
-_FLAGS = (
-    (re.compile(r"-F looks for it as a fixed text"), "put a backslash before each sign that stands for itself"),
-    (re.compile(r"give it with -m"), "say it in the call"),
-    (re.compile(r"`ctxvc status --all` lists"), "the dashboard lists"),
-    (re.compile(r"(: |, or )?recover \S+ --file( has them| writes it, )?"), ""),
-    (re.compile(r"^use (one of )?--(lines|grep) (and|with) --(lines|chars)$"), r"use \1\2 \3 \4"),
-    (re.compile(r"(^|next: )(recover \S+) --grep "), r"\1\2 grep "),
-    (re.compile(r" --(lines|chars)(?= [0-9]*:[0-9]*\]?$)"), r" \1"),
-)
-_COMMAND = re.compile(r"`ctxvc ([a-z-]+)([^`]*)`")
 #: What the model can mend; everything else is for the one who runs the agent.
 _ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
@@ -192,7 +181,7 @@ class Tools:
             given.block, lines=given.lines, chars=given.chars, grep=given.grep or None, most=most
         )
         self._read_out[call] = part.tokens + _SPARE
-        return f"{for_model(part.header)}\n{part.content}"
+        return f"{part.heading(phrases.MODEL)}\n{part.content}"
 
     def _room(self) -> int:
         """The tokens, as we count, that may still be read out in this step."""
@@ -233,23 +222,10 @@ class Tools:
         return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
 
 
-def _commands(words: str) -> set[str]:
-    return {name for name, _ in _COMMAND.findall(words)}
-
-
-def for_model(words: str) -> str:
-    """A hint or heading of ours without what only the command line takes."""
-    for said, instead in _FLAGS:
-        words = said.sub(instead, words)
-    return words
-
-
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
     """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
-    clauses = for_model(error.hint).split("; ")
-    # The model has no shell of ours: of a command it is told where it has a tool of that name.
-    hint = "; ".join(_COMMAND.sub(r"\1\2", clause) for clause in clauses if _commands(clause).issubset(names))
-    said = text.one_line(str(error), ERROR - 100)
+    said = text.one_line(phrases.message(error), ERROR - 100)
+    hint = phrases.hint(error, names)
     return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
 
 

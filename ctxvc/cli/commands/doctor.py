@@ -17,13 +17,13 @@ from typing import Annotated
 import click
 
 from ctxvc.claude_code import requests
-from ctxvc.cli import hosting, transcripts
+from ctxvc.cli import hosting, phrases, transcripts
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
 from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.display import human_bytes
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.recording import git_hooks, log, places
 from ctxvc.store import (
     checkout,
@@ -105,7 +105,7 @@ def _tried(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> I
         yield from look()
     except CtxvcError as error:
         check = _CONTENTS if isinstance(error, Damaged) else check
-        yield _problem(check, str(error), error.hint or mend)
+        yield _problem(check, phrases.message(error), phrases.hint(error) or mend)
     except OSError as error:
         yield _problem(check, f"{error.filename}: {error.strerror}", mend)
 
@@ -155,7 +155,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
     try:
         path = app.store_path()
     except CtxvcError as error:
-        yield _note("store", str(error), "ctxvc init")
+        yield _note("store", phrases.message(error), "ctxvc init")
         return
     yield from _tried("store", "ctxvc verify", lambda: _store(path))
 
@@ -204,7 +204,7 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
     report = check.verify(store, deep=False)
     for finding in report.findings[:_MOST]:
         tell = _problem if finding.level == "damage" else _note
-        yield tell(_CONTENTS, f"{finding.where}: {finding.what}", finding.hint)
+        yield tell(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))
     if len(report.findings) > _MOST:
         tell = _problem if report.damaged else _note
         yield tell(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")

@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 
 from ctxvc import importers
+from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
@@ -70,7 +71,7 @@ def import_(
             ):
                 outcomes.append(outcome)
         if store.merge_failure:
-            app.output.note(f"{store.merge_failure} ({store.merge_failure.hint})")
+            app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
     if not outcomes:
         raise NotFound(
             f"no transcript of a known format in {', '.join(map(str, chosen))}",
@@ -137,8 +138,8 @@ def _item(outcome: Outcome) -> ImportedFile:
         blocks=outcome.blocks,
         waiting=outcome.waiting,
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
-        error=str(outcome.error or ""),
-        hint=outcome.error.hint if outcome.error else "",
+        error=phrases.message(outcome.error) if outcome.error else "",
+        hint=phrases.hint(outcome.error) if outcome.error else "",
     )
 
 

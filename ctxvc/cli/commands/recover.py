@@ -14,10 +14,11 @@ from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, Tok
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.commands.checkout import check_out
 from ctxvc.cli.output import safe
+from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import recover as recovery
-from ctxvc.errors import Refused
+from ctxvc.errors import Refused, render
 from ctxvc.session.session import Session
 from ctxvc.store import address as addresses
 from ctxvc.store import checkout as checkouts
@@ -76,7 +77,7 @@ def recover(
                 address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
             )
             if add:
-                session.add(read.text)
+                session.add(f"{read.heading(COMMAND_LINE)}\n{read.content}")
             _tell(app, session, address, read)
         else:
             _tell_bytes(app, session, address, session.recover_bytes(address))
@@ -163,7 +164,7 @@ def _tell(app: App, session: Session, address: str, read: recovery.Recovered) ->
                 session=session.name,
                 scope=session.scope,
                 address=address,
-                header=read.header,
+                header=read.heading(COMMAND_LINE),
                 content=read.content,
                 unit=read.unit,
                 first=read.first,
@@ -171,13 +172,12 @@ def _tell(app: App, session: Session, address: str, read: recovery.Recovered) ->
                 total=read.total,
                 tokens=read.tokens,
                 complete=read.complete,
-                next=read.next,
+                next=render(read.call or "", COMMAND_LINE),
             )
         )
         return
-    app.output.lines(
-        iter([app.output.style(safe(read.header), bold=True), *safe(read.content.removesuffix("\n")).split("\n")])
-    )
+    header = app.output.style(safe(read.heading(COMMAND_LINE)), bold=True)
+    app.output.lines(iter([header, *safe(read.content.removesuffix("\n")).split("\n")]))
 
 
 class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
+from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
@@ -180,7 +181,7 @@ def after_failure(way: str) -> Iterator[None]:
     try:
         yield
     except (ModelFailed, OverBudget) as error:
-        error.hint = "; ".join(filter(None, (error.hint, way)))
+        error.advice = "; ".join(filter(None, (phrases.hint(error), way)))
         raise
 
 

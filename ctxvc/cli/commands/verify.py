@@ -11,8 +11,10 @@ import msgspec
 from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
+from ctxvc.errors import render
 from ctxvc.session import proof
 from ctxvc.store.verify import verify as check
 
@@ -61,7 +63,7 @@ def _verified(report: check.Report, prompts: int | None) -> Verified:
             Finding(
                 level=finding.level,
                 what=finding.what,
-                hint=finding.hint,
+                hint=render(finding.hint, COMMAND_LINE),
                 session=finding.where.session,
                 scope=finding.where.scope,
                 commit=finding.where.commit,

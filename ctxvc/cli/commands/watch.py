@@ -11,6 +11,7 @@ import click
 
 from ctxvc import importers
 from ctxvc.claude_code import recorder
+from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, counted, safe
@@ -61,7 +62,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
 
 def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
-    for request in recorder.again(store):
+    for request in recorder.again(store, phrases.COMMAND_LINE):
         error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
         yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
 
@@ -91,8 +92,8 @@ def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
         return
     for outcome in outcomes:
         if outcome.error:
-            hint = f" (hint: {safe(outcome.error.hint)})" if outcome.error.hint else ""
-            output.note(f"failed: {safe(str(outcome.path))}: {safe(str(outcome.error))}{hint}")
+            hint = f" (hint: {safe(words)})" if (words := phrases.hint(outcome.error)) else ""
+            output.note(f"failed: {safe(str(outcome.path))}: {safe(phrases.message(outcome.error))}{hint}")
         else:
             output.say(f"{outcome.session}: {counted(outcome.units, 'commit')}, {counted(outcome.blocks, 'block')}")
 
@@ -106,8 +107,8 @@ def _item(outcome: Outcome) -> WatchedFile:
         units=outcome.units,
         blocks=outcome.blocks,
         waiting=outcome.waiting,
-        error=str(outcome.error or ""),
-        hint=outcome.error.hint if outcome.error else "",
+        error=phrases.message(outcome.error) if outcome.error else "",
+        hint=phrases.hint(outcome.error) if outcome.error else "",
     )
 
 

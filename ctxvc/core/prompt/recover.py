@@ -7,7 +7,7 @@ other, without their first lines, are the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -17,7 +17,7 @@ from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt import stub
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import PYTHON, BadInput, Phrase, Refused, render
 
 Unit = Literal["lines", "characters", "matches"]
 #: From one number to another, both counted from 1 and within; None is the end.
@@ -35,23 +35,42 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a block's text, behind a line that says what it is.
 
     It holds the `unit`s numbered `first` to `last` of `total`: lines or characters of the whole text, or the lines that
-    match, which are counted within what was asked for. `tokens` are those of `text`. `complete` says that nothing
-    that was asked for is missing; where something is, `next` is the call for it.
+    match, which are counted within what was asked for. `amount` says so in words, and `remarks` what else a reader
+    must know. `tokens` are those of `text`. `complete` says that nothing that was asked for is missing; where something
+    is, `call` and `next` are the call for it. `header`, `next` and `text` are for a Python program; a surface renders
+    `heading` and `call` by its own table.
     """
 
-    header: str
+    handle: str
+    amount: str
+    remarks: tuple[Phrase, ...] = ()
+    call: Phrase | None = None
     content: str
     first: int = 0
     last: int = 0
     total: int = 0
     unit: Unit = "lines"
     tokens: int
-    complete: bool
-    next: str
+
+    @property
+    def complete(self) -> bool:
+        return self.call is None
+
+    @property
+    def header(self) -> str:
+        return self.heading(PYTHON)
+
+    @property
+    def next(self) -> str:
+        return str(self.call or "")
 
     @property
     def text(self) -> str:
         return f"{self.header}\n{self.content}"
+
+    def heading(self, table: dict[str, str]) -> str:
+        """The first line, in the words of a surface."""
+        return _heading(self.handle, self.amount, self.remarks, self.call, table)
 
 
 class NoRoom(Refused):
@@ -100,10 +119,10 @@ def recovered(
     reader = _Reader(row.handle, address, words, _remarks(row, body, words, address), most, count)
     if grep is not None:
         if chars:
-            raise BadInput("a pattern is searched for in lines, not in characters", hint="use --grep with --lines")
+            raise BadInput("a pattern is searched for in lines, not in characters", hint=Phrase("grep-lines"))
         return reader.matches(until(patterns.compiled(grep)), lines)
     if lines and chars:
-        raise BadInput("lines and characters cannot be asked for together", hint="use one of --lines and --chars")
+        raise BadInput("lines and characters cannot be asked for together", hint=Phrase("lines-or-chars"))
     return reader.characters(chars) if chars else reader.lines(lines)
 
 
@@ -115,7 +134,7 @@ def members(
     Raises: BadInput, Refused as `recovered` does.
     """
     listed = "\n".join(_member(member, ledger, tokens) for member in group.members)
-    return _Reader(group.id, group.id, listed, "", most, count).lines(lines)
+    return _Reader(group.id, group.id, listed, (), most, count).lines(lines)
 
 
 class _Reader(msgspec.Struct, frozen=True):
@@ -124,7 +143,7 @@ class _Reader(msgspec.Struct, frozen=True):
     handle: str
     address: str
     words: str
-    remarks: str
+    remarks: tuple[Phrase, ...]
     most: int
     count: Count
 
@@ -150,12 +169,10 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def matches(self, pattern: patterns.Pattern, asked: Range | None) -> Recovered:
         """The lines that match, each with its number, a long one in part. Raises: Slow."""
-        source = pattern.source
         total = self._lines()
         first, last = _within(asked, total, "line", self.handle)
         found = pattern.lines(self.words, self._offset(first), self._offset(last + 1))
-        asks = f"recover {self.address} --grep {_quoted(source)}"
-        left = room = self._room(asks)
+        left = room = self._room(quoted := _quoted(pattern.source))
         shown: list[tuple[int, str]] = []  # line and what is shown of it; the last one is too much
         while left >= 0 and (match := next(found, None)):
             shown.append((match.line, f"{match.line}: {around(self.words, match)}\n"))
@@ -164,8 +181,8 @@ class _Reader(msgspec.Struct, frozen=True):
         most = len(shown) - (left < 0)
         bound = asked[1] if asked and asked[1] is not None and asked[1] < total else ""
         for fit in range(most, 0, -1) if matching else (0,):
-            amount = f"{fit} of {matching} lines that match {_quoted(source)}, of {total} lines"
-            call = "" if fit == matching else f"{asks} --lines {shown[fit][0]}:{bound}"
+            amount = f"{fit} of {matching} lines that match {quoted}, of {total} lines"
+            call = None if fit == matching else self._rest_of_matches(quoted, f"{shown[fit][0]}:{bound}")
             held = self._part(amount, "".join(line for _, line in shown[:fit]), call)
             if held.tokens <= self.most:
                 return msgspec.structs.replace(held, first=min(1, fit), last=fit, total=matching, unit="matches")
@@ -180,7 +197,7 @@ class _Reader(msgspec.Struct, frozen=True):
             part = self.words[start:end]
             last = first + part.count("\n") - (part.endswith("\n") or not part)
             bound = asked[1] if asked and asked[1] is not None and asked[1] < total else None
-            call = "" if end == stop else f"recover {self.address} --lines {last + 1}:{bound or ''}"
+            call = None if end == stop else self._rest_of_lines(f"{last + 1}:{bound or ''}")
             held = self._part(f"lines {first}-{last} of {total}" if part else "no text", part, call)
             if held.tokens <= self.most:
                 return msgspec.structs.replace(held, first=first, last=last, total=total, unit="lines")
@@ -194,10 +211,10 @@ class _Reader(msgspec.Struct, frozen=True):
         line = self.words.count("\n", 0, start) + 1
         while True:
             part = self.words[start:end]
-            call = "" if end == stop else f"recover {self.address} --chars {end + 1}:{'' if open else stop}"
+            call = None if end == stop else self._rest_of_characters(f"{end + 1}:{'' if open else stop}")
             if call and open and part.endswith("\n"):
                 next_line = line + part.count("\n")
-                call = f"recover {self.address} --lines {next_line}:"
+                call = self._rest_of_lines(f"{next_line}:")
             total = len(self.words)
             held = self._part(f"characters {start + 1}-{end} of {total}, from line {line} on", part, call)
             if held.tokens <= self.most:
@@ -206,26 +223,36 @@ class _Reader(msgspec.Struct, frozen=True):
             if end <= start:
                 raise self._no_room(held.tokens)
 
-    def _part(self, amount: str, part: str, call: str) -> Recovered:
-        header = self._header(amount, call)
-        tokens = self.count(f"{header}\n{part}")
-        return Recovered(header=header, content=part, tokens=tokens, complete=not call, next=call)
+    def _part(self, amount: str, part: str, call: Phrase | None) -> Recovered:
+        tokens = self.count(f"{self._header(amount, call)}\n{part}")
+        return Recovered(
+            handle=self.handle, amount=amount, remarks=self.remarks, call=call, content=part, tokens=tokens
+        )
 
-    def _header(self, amount: str, call: str) -> str:
-        rest = f"; next: {call}" if call else ""
-        return f"[recovered {self.handle}: {amount}{self.remarks}{rest}]"
+    def _header(self, amount: str, call: Phrase | None) -> str:
+        return _heading(self.handle, amount, self.remarks, call, PYTHON)
+
+    def _rest_of_lines(self, lines: str) -> Phrase:
+        return Phrase("next-lines", address=self.address, lines=lines)
+
+    def _rest_of_characters(self, chars: str) -> Phrase:
+        return Phrase("next-chars", address=self.address, chars=chars)
+
+    def _rest_of_matches(self, pattern: str, lines: str) -> Phrase:
+        return Phrase("next-matches", address=self.address, pattern=pattern, lines=lines)
 
     # --- room
 
-    def _room(self, call: str) -> int:
+    def _room(self, pattern: str = "") -> int:
         """Tokens that are left for text beside the longest header there can be."""
         size = len(self.words)
-        amount = f"characters {size}-{size} of {size}, from line {size} on"
-        return self.most - self.count(self._header(amount, f"{call} --chars {size}:{size}") + "\n")
+        amount, end = f"characters {size}-{size} of {size}, from line {size} on", f"{size}:{size}"
+        call = self._rest_of_matches(pattern, end) if pattern else self._rest_of_characters(end)
+        return self.most - self.count(self._header(amount, call) + "\n")
 
     def _reach(self, start: int, stop: int) -> int:
         """The end of about as much text from `start` on as there is room for. A guess is counted and corrected."""
-        room = self._room(f"recover {self.address}")
+        room = self._room()
         if start == stop:
             return stop
         if room <= 0:
@@ -255,7 +282,7 @@ class _Reader(msgspec.Struct, frozen=True):
     def _no_room(self, tokens: int) -> NoRoom:
         return NoRoom(
             f"no room for any of {self.handle}: of {self.most:,} tokens a heading takes {tokens:,}",
-            hint=f"free some room, or recover {self.address} --file",
+            hint=Phrase("recover-room", address=self.address),
         )
 
     # --- places
@@ -279,8 +306,9 @@ class _Reader(msgspec.Struct, frozen=True):
 def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
     """What is said of an image or a document."""
     what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
-    header = f"[recovered {row.handle}: {what}; recover {address} --file writes it, restore {address} shows it]"
-    return Recovered(header=header, content="", tokens=count(f"{header}\n"), complete=True, next="")
+    remarks = (Phrase("file-image", address=address),)
+    tokens = count(_heading(row.handle, what, remarks, None, PYTHON) + "\n")
+    return Recovered(handle=row.handle, amount=what, remarks=remarks, content="", tokens=tokens)
 
 
 def _checked(asked: Range, words: str = "") -> Range:
@@ -301,16 +329,21 @@ def _within(asked: Range | None, total: int, what: str, handle: str) -> tuple[in
     return first, total if last is None else min(last, total)
 
 
-def _remarks(row: Row, body: bytes, words: str, address: str) -> str:
+def _heading(handle: str, amount: str, remarks: Iterable[Phrase], call: Phrase | None, table: dict[str, str]) -> str:
+    rest = (f"next: {render(call, table)}",) if call else ()
+    return f"[recovered {handle}: {'; '.join((amount, *(render(remark, table) for remark in remarks), *rest))}]"
+
+
+def _remarks(row: Row, body: bytes, words: str, address: str) -> tuple[Phrase, ...]:
     """What a reader must know of the text, for the header."""
     remarks = []
     if row.files:
         named = ", ".join(f"{address}-{suffix}" for suffix in row.files[:4])
         more = f" and {len(row.files) - 4} more" if len(row.files) > 4 else ""
-        remarks.append(f"with {named}{more}: recover {address} --file")
+        remarks.append(Phrase("file-parts", address=address, names=f"{named}{more}"))
     if "\ufffd" in words and text.encode(words) != body and wire.items(body, row.extra) is None:
-        remarks.append(f"bytes that are no UTF-8 stand as \ufffd: recover {address} --file has them")
-    return "".join(f"; {remark}" for remark in remarks)
+        remarks.append(Phrase("file-bytes", address=address))
+    return tuple(remarks)
 
 
 def _item(row: Row, item: object) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pygit2
 
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, identity, trust
 from ctxvc.store.git import config as gitconfig
 
@@ -205,7 +205,7 @@ def _linked(folder: Path) -> Path:
     """What a store keeps of the checkout in `folder`. Raises: Refused."""
     git_dir = contained.pointer(folder / ".git", folder)
     if git_dir is None or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
-        raise Refused(f"{folder} is no checkout of a store", hint="`ctxvc checkout` makes one")
+        raise Refused(f"{folder} is no checkout of a store", hint=Phrase("make-checkout"))
     return git_dir
 
 
@@ -300,7 +300,7 @@ def open_repository(path: Path) -> pygit2.Repository:
     """
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
     if not os.path.lexists(path):
-        raise NotFound(f"no store at {path}", hint="run `ctxvc init`")
+        raise NotFound(f"no store at {path}", hint=Phrase("init"))
     if closed := _closed(path):
         # libgit2 takes some of these for a repository without them.
         raise CtxvcError(
@@ -322,7 +322,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         words = str(error)
         if "extension" in words or "unsupported" in words:
             raise Refused(f"the store {path} uses a git feature that is not supported: {words}") from error
-        raise Damaged(f"{path} is no git repository: {words}", hint="if it never was one, run `ctxvc init`") from error
+        raise Damaged(f"{path} is no git repository: {words}", hint=Phrase("init-anew")) from error
 
 
 def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:

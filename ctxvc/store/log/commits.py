@@ -12,7 +12,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, Phrase
 from ctxvc.store.format import message, trailers_of
 from ctxvc.store.log.journal import Change, reference
 
@@ -79,7 +79,7 @@ def plan_all(
             return commit
         due = [(item.seq, n) for n, item in enumerate(before, 1) if item.scope == scope and item.seq >= seq]
         if not due:
-            raise Damaged(f"the journal refers to {origin!r}, which no commit has", hint="run `ctxvc verify`")
+            raise Damaged(f"the journal refers to {origin!r}, which no commit has", hint=Phrase("verify"))
         return f":{max(n for number, n in due if number == due[0][0])}"
 
     return [

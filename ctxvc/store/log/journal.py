@@ -17,7 +17,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Counters, Group, Row, Source
 from ctxvc.core.ledger.numbering import Body
-from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import contained, files
 from ctxvc.store import format as fmt
 
@@ -133,7 +133,7 @@ def reference(origin: str) -> tuple[str, int]:
     if not slash:
         return "", 0
     if not (number.isascii() and number.isdigit()):
-        raise Damaged(f"a journal refers to {origin[:100]!r}, which is no change of it", hint="run `ctxvc verify`")
+        raise Damaged(f"a journal refers to {origin[:100]!r}, which is no change of it", hint=Phrase("verify"))
     return scope, int(number)
 
 
@@ -411,8 +411,7 @@ def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Fram
     if not frames or frames[0].start or frames[0].seq:
         right = corrected_head(data)
         if right is None:
-            hint = "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read"
-            raise Damaged(f"{where}: the head cannot be read", hint=hint)
+            raise Damaged(f"{where}: the head cannot be read", hint=Phrase("repair-head"))
         spoilt = (Damage(0, data[: len(right)]),)
         frames, tail = parse(right + data[len(right) :])
     head = _decode_head(frames[0], where)

@@ -12,7 +12,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.errors import Damaged, NotFound
+from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.log import aside
@@ -205,7 +205,7 @@ class Known:
         head, records, frames, self.tail = self.journal.read()
         tips = self.store.tips(self.name)
         if not tips:
-            raise NotFound(f"no session {self.name!r} in {self.store.path}", hint="`ctxvc sessions` lists them")
+            raise NotFound(f"no session {self.name!r} in {self.store.path}", hint=Phrase("list-sessions"))
         self.head, self.frames, self.seq, self.moved_to = head, [], head.base if head else 0, ""
         self.damage = {}
         known, self.scopes = self.scopes, {}
@@ -347,7 +347,7 @@ class Known:
         ledger = held.start if held.start is not None else held.committed
         waiting = [item.change for item in held.pending if item.seq <= seq]
         if not waiting:
-            raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")
+            raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint=Phrase("verify"))
         for each in waiting:
             ledger = apply(ledger, each)
         return self._starting(held.tip, held.committed, ledger)

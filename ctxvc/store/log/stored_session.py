@@ -20,7 +20,7 @@ from ctxvc.core import scope as scoping
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
-from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
+from ctxvc.errors import BadInput, Conflict, CtxvcError, Phrase, Refused
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
@@ -245,7 +245,7 @@ class Writer:
         The rest changes with it, as by `change`. Raises: BadInput where there is no text, Conflict.
         """
         if not text.strip():
-            raise BadInput("a note needs text", hint="give it with -m")
+            raise BadInput("a note needs text", hint=Phrase("give-text"))
         first, whole = scoping.told(text)
         (block,) = self.change(
             subject=f"note: {first}",

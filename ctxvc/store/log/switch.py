@@ -9,7 +9,7 @@ from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message, Part, block_number
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.store.log.state import Known
 from ctxvc.store.log.transaction import Draft
 
@@ -28,19 +28,17 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 def check(known: Known, scope: str, wanted: Switch) -> None:
     """Whether the switch can be made from `scope`. Raises: BadInput, BadName, NotFound, Refused."""
     if not wanted.text.strip():
-        raise BadInput("a change of scope needs a word on what it is for", hint="give it with -m")
+        raise BadInput("a change of scope needs a word on what it is for", hint=Phrase("give-text"))
     if not wanted.new:
         known.scope(wanted.name)
         if wanted.name == scope:
-            raise Refused(f"this is scope {scope!r} already", hint="`ctxvc scopes` lists the others")
+            raise Refused(f"this is scope {scope!r} already", hint=Phrase("other-scopes"))
         return
     names.check(wanted.name, "scope", set(known.scopes))
     if wanted.name in known.scopes:
-        raise Refused(f"a scope {wanted.name!r} exists already", hint=f"`ctxvc goto {wanted.name}` switches to it")
+        raise Refused(f"a scope {wanted.name!r} exists already", hint=Phrase("goto-scope", scope=wanted.name))
     if wanted.origin and known.store.reader.meta(wanted.origin).session != known.name:
-        raise NotFound(
-            f"commit {wanted.origin[:12]} is not of session {known.name!r}", hint="`ctxvc log` lists its own"
-        )
+        raise NotFound(f"commit {wanted.origin[:12]} is not of session {known.name!r}", hint=Phrase("own-commits"))
 
 
 def switch(draft: Draft, scope: str, wanted: Switch) -> None:

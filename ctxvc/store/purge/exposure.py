@@ -11,7 +11,7 @@ import pygit2
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.errors import Refused
+from ctxvc.errors import Phrase, Refused
 from ctxvc.store import checkout, contained, purge_apply, worktrees
 from ctxvc.store.copies import Copy
 from ctxvc.store.format import scope_of, trailers_of
@@ -125,11 +125,8 @@ def checkouts(store: Store) -> Iterator[str]:
             away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
             raise Refused(
                 f"{folder} is a worktree of this store that ctxvc did not make on this machine",
-                hint=f"if you made it with ctxvc: `ctxvc checkout SESSION/SCOPE {shlex.quote(str(folder))}` "
-                f"takes it on; if not, `{away}` takes it off the store's list, and leaves the folder",
+                hint=Phrase("foreign-worktree", folder=shlex.quote(str(folder)), remove=away),
             )
         if checkout.person_changes(store, folder):
-            raise Refused(
-                f"{folder} is a checkout of this store, and was changed", hint="take or undo it: `ctxvc checkout`"
-            )
+            raise Refused(f"{folder} is a checkout of this store, and was changed", hint=Phrase("changed-checkout"))
         yield str(folder)

@@ -23,7 +23,7 @@ from ctxvc.core.ledger.label import WIDTH
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.secrets import encodings
 from ctxvc.core.secrets import redact as secrets
-from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import address as addresses
 from ctxvc.store import contained, gc, leftovers, purge_apply, worktrees
 from ctxvc.store import files as durable
@@ -176,7 +176,7 @@ def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
     for words in wanted.blocks:
         address = addresses.parse(words)
         if address is None or address.id.startswith("G"):
-            raise BadInput(f"{words!r} is no block", hint="give an address such as B17, or --text")
+            raise BadInput(f"{words!r} is no block", hint=Phrase("purge-block"))
         session = store.writer(address.session or wanted.session)
         try:
             found = addresses.find(session, address)
@@ -459,7 +459,7 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
 def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
     scrub = prepared.scrub
     if not rewriter.commits and not scrub.bodies and not any(search.left(store.path, scrub)):
-        raise NotFound("nothing of it is in the store", hint="`ctxvc grep` searches what is recorded")
+        raise NotFound("nothing of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
         seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),

@@ -14,7 +14,7 @@ import msgspec
 import pygit2
 
 from ctxvc.core.ledger import wire
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 from ctxvc.store.log.journal import Change, Head, Journal, Record, encode_head, encode_record
@@ -45,7 +45,7 @@ class Raw:
         try:
             return self._odb.read(pygit2.Oid(raw=id))[1]
         except (KeyError, pygit2.GitError) as error:
-            raise Damaged(f"object {id.hex()[:12]} cannot be read: {error}", hint="run `ctxvc verify`") from error
+            raise Damaged(f"object {id.hex()[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
 
     def blob(self, data: bytes) -> bytes:
         return self._written("blob", data)
@@ -234,7 +234,7 @@ def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
     finally:
         journal.close()
     if tail.damage:
-        raise Damaged(f"the journal of {path.name} has records that cannot be read", hint="`ctxvc doctor --repair`")
+        raise Damaged(f"the journal of {path.name} has records that cannot be read", hint=Phrase("repair"))
     return head, records
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ctxvc.errors import Refused
+from ctxvc.errors import Phrase, Refused
 from ctxvc.store import contained
 from ctxvc.store.git import program
 from ctxvc.store.purge.rewrite import names as names_in
@@ -73,11 +73,11 @@ def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
             raise Refused(f"{found} has some of it, and a purge does not change that", hint=_hint(path, where))
 
 
-def _hint(path: Path, where: Path) -> str:
+def _hint(path: Path, where: Path) -> str | Phrase:
     """How to get something out of a file that is not ours to change."""
     if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
         remove = program.advice(f"--git-dir={path}", "branch", "-D", "SESSION/SCOPE")
-        return f"a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)"
+        return Phrase("purge-name", remove=remove)
     return "remove it there first"
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import SEGMENT
+from ctxvc.errors import Phrase
 from ctxvc.store import format as fmt
 
 #: `damage`: the store does not hold what it says it holds. `warning`: it does, and something should be put right.
@@ -37,15 +38,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     level: Level
     what: str
-    hint: str = ""
+    hint: str | Phrase = ""
     where: Where = Where()
 
 
-def damage(what: str, where: Where, hint: str = FROM_A_COPY) -> Finding:
+def damage(what: str, where: Where, hint: str | Phrase = FROM_A_COPY) -> Finding:
     return Finding(level="damage", what=display.one_line(what, 500), hint=hint, where=where)
 
 
-def warning(what: str, where: Where, hint: str) -> Finding:
+def warning(what: str, where: Where, hint: str | Phrase) -> Finding:
     return Finding(level="warning", what=display.one_line(what, 500), hint=hint, where=where)
 
 

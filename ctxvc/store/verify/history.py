@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.ledger import names
 from ctxvc.core.ledger.ledger import Counters, Meta
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git.objects import (
@@ -112,7 +112,7 @@ class History:
         try:
             new = _meta(trees, trees.root)
         except CtxvcError as error:
-            yield damage(str(error), trees.at(fmt.META), error.hint)
+            yield damage(str(error), trees.at(fmt.META), error.advice)
         if new is not None and (names.problem(new.session) or names.problem(new.scope)):
             what = f"{new.session!r} or {new.scope!r} is no name of a session or scope"
             yield damage(what, trees.at(fmt.META), EDITED)
@@ -172,6 +172,6 @@ def _attributes(trees: Trees, blob: bytes) -> Iterator[Finding]:
     try:
         if trees.objects.version(blob) != fmt.ATTRIBUTES_TEXT:
             what = "the attributes are not those that ctxvc writes: a plain checkout may change bytes"
-            yield warning(what, trees.at(fmt.ATTRIBUTES), "`ctxvc checkout` gives the exact bytes all the same")
+            yield warning(what, trees.at(fmt.ATTRIBUTES), Phrase("exact-checkout"))
     except Unreadable as error:
         trees.note(error, fmt.ATTRIBUTES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Phrase
 from ctxvc.store.log.damage import described
 from ctxvc.store.log.journal import FORMAT, Change, Damage, Frame, Head, Record, corrected_head, parse, reference
 from ctxvc.store.verify.decoded import named_files
@@ -17,8 +17,8 @@ from ctxvc.store.verify.finding import Finding, Where, damage, warning
 Committed = Callable[[Change], Collection[str]]
 
 _LOST = "restore the file from a backup, or move it aside: what no commit has yet is lost with it"
-_LOST_HEAD = "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read"
-_REPAIR = "`ctxvc doctor --repair` keeps them aside and takes them as lost; a backup may have them whole"
+_LOST_HEAD = Phrase("repair-head")
+_REPAIR = Phrase("repair-records")
 _TORN = "the next write removes them; nothing that was acknowledged is in them"
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 import pygit2
 
-from ctxvc.errors import CtxvcError, NotFound
+from ctxvc.errors import CtxvcError, NotFound, Phrase
 from ctxvc.store import leftovers, pending_plans
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, head_ref, ref_of, scope_of
@@ -254,13 +254,13 @@ def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[F
         except KeyError:
             continue  # a session's is made when it is next needed
         except pygit2.GitError as error:
-            yield damage(f"it cannot be read: {error}", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+            yield damage(f"it cannot be read: {error}", Where(path=name), Phrase("goto-rewrites"))
             continue
         shown = target.decode("utf-8", "replace") if isinstance(target, bytes) else ""
         if not shown:
-            yield warning("it names a commit and no scope", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+            yield warning("it names a commit and no scope", Where(path=name), Phrase("goto-rewrites"))
         elif tips and shown not in refs:
-            yield warning(f"{shown} is not there", Where(path=name), "`ctxvc goto SCOPE` writes it anew")
+            yield warning(f"{shown} is not there", Where(path=name), Phrase("goto-rewrites"))
     for path, what in (("objects/info/alternates", "borrowed from another repository"), ("info/grafts", "replaced")):
         if (store.path / path).exists():
             hint = "`git repack -a` copies what is borrowed, then remove the file" if "objects" in path else "remove it"
@@ -290,8 +290,7 @@ def _journals(
                 hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
                 yield warning("bytes of a journal that were lost are kept here", where, hint)
             else:
-                hint = "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost"
-                yield damage("bytes of a journal that cannot be read were set aside", where, hint)
+                yield damage("bytes of a journal that cannot be read were set aside", where, Phrase("repair-aside"))
             continue
         found, records = _journal(store, history, walk, tips.get(name, {}), where)
         yield from found
@@ -331,7 +330,7 @@ def _plans(store: Store, sessions: Iterable[str]) -> Iterator[Finding]:
         try:
             pending_plans.pending(store, session)
         except CtxvcError as error:
-            yield damage(str(error), Where(session=session, path=pending_plans.plans_ref(session)), error.hint)
+            yield damage(str(error), Where(session=session, path=pending_plans.plans_ref(session)), error.advice)
 
 
 # --- files
@@ -359,7 +358,7 @@ def _leftovers(store: Store) -> Iterator[Finding]:
         return
     for left in found:
         where = Where(path=str(left.relative_to(store.path)))
-        yield warning("a killed writer left this", where, "`ctxvc gc` removes it")
+        yield warning("a killed writer left this", where, Phrase("gc-removes"))
 
 
 def _standing(store: Store) -> tuple[list[str], list[str]]:

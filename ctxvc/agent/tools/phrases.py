@@ -1,0 +1,125 @@
+"""The words for a model: what each phrase is where tools with arguments are called, and no command line is there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ctxvc.errors import CtxvcError, Phrase, render
+
+#: Of a phrase that names a tool, which: a model that does not have the tool does not get the phrase.
+NEEDS = {"other-scopes": "scopes", "goto-scope": "goto", "restore-group": "restore"}
+
+
+def message(error: CtxvcError) -> str:
+    return render(error.reason, MODEL)
+
+
+def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
+    """What a model with these context tools can do, or ask a person to; empty where it can do nothing."""
+    advice = error.advice
+    if isinstance(advice, Phrase) and NEEDS.get(advice.key, "") not in ("", *tools):
+        return ""
+    return render(advice, MODEL)
+
+
+#: Empty where it can do nothing.
+MODEL: dict[str, str] = {
+    # messages
+    "run-not-begun": "session {session} was not begun by a run: it has other tools, or none",
+    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not there",
+    "sandbox-home": "a sandbox hides the home folder, and HOME is {home}: no folder to hide",
+    "sandbox-root": "a sandbox hides the home folder, and {root} is that or around it",
+    "sandbox-bind": "{path} in a sandbox would show the whole home folder",
+    # the store and its damage
+    "verify": "a person should check the store",
+    "verify-all-hit": "restore {lost} from a clone or backup",
+    "verify-refs": "a person should check the store",
+    "verify-links": "a person should check the store",
+    "verify-gc": "nothing is lost by it",
+    "repair": "a person should check the store",
+    "repair-head": "a person should check the store",
+    "repair-records": "a backup may have them whole",
+    "repair-aside": "look whether a backup has them whole",
+    "goto-rewrites": "a change of scope writes it anew",
+    "gc-removes": "",
+    "gc-merges": "nothing is lost by it, and it is tried again later",
+    "lock-wait": "wait for it",
+    "trust-setting": "a person should look at the store",
+    "trust-folder": "",
+    "init": "a person has to make one",
+    "init-root": "a person has to make one",
+    "init-anew": "a person should check the store",
+    "init-elsewhere": "",
+    "place-taken": "",
+    # sessions, scopes, revisions, blocks
+    "import-sessions": "a person has to import a recorded session",
+    "list-sessions": "",
+    "other-sessions": "",
+    "session-taken": "choose another name",
+    "list-blocks": "the dashboard lists them",
+    "list-scope-blocks": "the dashboard lists this scope's",
+    "newest-blocks": "the dashboard lists them; the session's newest are B{block} and G{group}",
+    "show-block": "",
+    "give-text": "say it in the call",
+    "other-scopes": "scopes lists the others",
+    "goto-scope": "goto {scope} switches to it",
+    "own-commits": "",
+    "commits-and-scopes": "scopes of {session}: {scopes}",
+    "count-commits": "",
+    "list-changes": "",
+    "other-revisions": "",
+    # the budget and the policy
+    "free-budget": "a person has to give a larger budget, unpin something, or remove their own text",
+    "list-knobs": "",
+    "name-policy": "",
+    # parts read back: what a remark offers, and the call for the next part
+    "next-lines": "recover {address} lines {lines}",
+    "next-chars": "recover {address} chars {chars}",
+    "next-matches": "recover {address} grep {pattern} lines {lines}",
+    "file-image": "restore {address} shows it",
+    "file-parts": "with {names}",
+    "file-bytes": "bytes that are no UTF-8 stand as \ufffd",
+    "recover-room": "free some room",
+    "grep-lines": "use grep with lines",
+    "lines-or-chars": "use one of lines and chars",
+    "fixed-text": "put a backslash before each sign that stands for itself",
+    # recordings
+    "name-format": "formats: {formats}",
+    "check-format": "is it the right file, and the right format?",
+    "import-as-new": "",
+    "import-edited": "it was edited since",
+    "export-anthropic": "",
+    "hook-folder": "",
+    # checkouts
+    "make-checkout": "",
+    "take-moves": "",
+    "restore-group": "restore {block}",
+    "exact-checkout": "",
+    "changed-checkout": "",
+    "foreign-worktree": "",
+    # purges
+    "purge-search": "",
+    "purge-block": "",
+    "purge-name": "",
+    "purge-secrets": "",
+    "purge-none": "",
+    "purge-begun": "",
+    "purge-waits": "a person has to finish or discard it",
+    "purge-discard": "",
+    "purge-strange": "",
+    "purge-again": "",
+    # runs
+    "other-model": "",
+    "cost-unknown": "",
+    "prompt-too-long": "",
+    "resume-session": "",
+    "question-session": "",
+    "export-variable": "",
+    "install-bwrap": "",
+}
+#: The same where a recording is asked about, which is read by another tool.
+READER = MODEL | {
+    "next-lines": "read_block {address} lines {lines}",
+    "next-chars": "read_block {address} chars {chars}",
+    "next-matches": "read_block {address} grep {pattern} lines {lines}",
+}

@@ -1,0 +1,94 @@
+"""Phrases: each surface has words for each of them, with what goes into them, and nobody has words for nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+import ctxvc
+from ctxvc.agent.tools.definitions import TOOLS
+from ctxvc.agent.tools.phrases import MODEL, NEEDS, READER, hint
+from ctxvc.cli import phrases
+from ctxvc.cli.phrases import COMMAND_LINE
+from ctxvc.errors import PYTHON, CtxvcError, Phrase, render
+from tests.test_architecture import of_command_line
+
+TABLES = {"the command line": COMMAND_LINE, "a model": MODEL, "a model that asks": READER, "Python": PYTHON}
+
+#: Parts that are read back: programs read these words, which are those of the command line.
+PARTS = ("next-", "file-")
+
+
+def used() -> Iterator[tuple[str, frozenset[str]]]:
+    """The keys of the phrases in the source, each with the names of its arguments."""
+    for path in Path(ctxvc.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id="Phrase"), args=[ast.Constant(value=str(key))], keywords=keywords):
+                    yield key, frozenset(keyword.arg or "" for keyword in keywords)
+                case ast.Call(func=ast.Name(id="Phrase")):
+                    raise AssertionError(f"{path}:{node.lineno}: the key is not written out")
+
+
+def placed(text: str) -> set[str]:
+    """The names of what goes into a text."""
+    return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+
+
+@pytest.mark.parametrize("surface", TABLES)
+def test_each_surface_has_words_for_each_phrase_and_for_no_other(surface: str) -> None:
+    assert TABLES[surface].keys() == {key for key, _ in used()}
+
+
+def test_what_a_phrase_is_given_is_what_goes_into_it() -> None:
+    for key, arguments in used():
+        places = {surface: placed(table[key]) for surface, table in TABLES.items()}
+        assert set().union(*places.values()) == arguments, key
+        for table in TABLES.values():
+            render(Phrase(key, **dict.fromkeys(arguments, "x")), table)
+
+
+def test_a_model_is_told_of_no_command_and_no_option() -> None:
+    assert not [text for text in (*MODEL.values(), *READER.values()) if of_command_line().search(text)]
+
+
+def test_a_program_is_told_of_options_only_with_their_command() -> None:
+    prose = {key: "".join(text.split("`")[::2]) for key, text in PYTHON.items() if not key.startswith(PARTS)}
+
+    assert not [text for text in prose.values() if of_command_line().search(text)]
+    assert all(PYTHON[key] == COMMAND_LINE[key] for key in PYTHON if key.startswith(PARTS))
+
+
+def test_nobody_but_a_model_is_left_without_words() -> None:
+    assert all(COMMAND_LINE.values()) and all(PYTHON.values())
+
+
+def test_a_hint_that_names_a_tool_is_for_models_that_have_it() -> None:
+    error = CtxvcError("a scope 'fix' exists already", hint=Phrase("goto-scope", scope="fix"))
+
+    assert NEEDS.keys() <= MODEL.keys() and set(NEEDS.values()) <= TOOLS.keys()
+    assert hint(error, ["goto", "note"]) == "goto fix switches to it"
+    assert hint(error, ["note"]) == hint(error) == ""
+
+
+def test_an_error_says_the_same_in_the_words_of_each_surface() -> None:
+    error = CtxvcError(Phrase("sandbox-bind", path="/home"), hint=Phrase("give-text"))
+    plain = CtxvcError("no room: {0}", hint="free some {space}")
+
+    assert (str(error), error.hint) == ("/home in a sandbox would show the whole home folder", "give it as text")
+    assert phrases.message(error) == "--bind /home would show the whole home folder"
+    assert phrases.hint(error) == "give it with -m"
+    assert hint(error) == "say it in the call"
+    assert phrases.message(plain) == str(plain) == "no room: {0}"
+    assert phrases.hint(plain) == plain.hint == hint(plain) == "free some {space}"
+
+
+def test_a_phrase_is_a_value() -> None:
+    assert Phrase("next-lines", address="B1", lines="2:") == Phrase("next-lines", lines="2:", address="B1")
+    assert Phrase("verify") != Phrase("init")
+    assert len({Phrase("verify"), Phrase("verify"), Phrase("init")}) == 2
+    assert repr(Phrase("goto-scope", scope="x")) == "Phrase('goto-scope', scope='x')"
