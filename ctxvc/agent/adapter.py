@@ -222,7 +222,7 @@ class Adapter:
 
 
 def _noted(part: Part, fields: Mapping[str, Any]) -> Part:
-    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), **fields}})
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), **fields}})
 
 
 def _thinking(rows: tuple[Row, ...]) -> list[Row]:

@@ -24,12 +24,14 @@ from ctxvc.errors import CtxvcError, OverBudget
 from ctxvc.session.session import Session
 from ctxvc.tokens import models
 
-__all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "Watcher", "Why", "run"]
+__all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "StopReason", "Watcher", "Why", "run"]
 
 #: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not
 #: go on; `stopped`: the person stopped it.
-Why = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+StopReason = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+#: The former name of `StopReason`, kept for one version.
+Why = StopReason
 
 #: Sub-agents that work at the same time at most, and the seconds that they have to leave when a person stops the run.
 _TOGETHER = 4
@@ -68,7 +70,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     Helpers' replies are counted in, and what the policy's model used.
     """
 
-    why: Why
+    why: StopReason
     steps: int = 0
     usage: models.Usage = models.Usage()
     dollars: float | None = 0.0
@@ -146,7 +148,7 @@ def run(
     account = spending or Spending(limits)
     short = 0
 
-    def ended(why: Why, words: str = "") -> Ended:
+    def ended(why: StopReason, words: str = "") -> Ended:
         return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=words)
 
     interrupted(adapter)

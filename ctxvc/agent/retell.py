@@ -86,7 +86,7 @@ def recorded(session: Session) -> list[Turn]:
 
 def _given(session: Session, result: Row) -> bytes:
     """What a call gave; of one that sent a helper out its report, since no note follows where it is played."""
-    match wire.notes(result.extra).get("report"):
+    match wire.own_metadata(result.extra).get("report"):
         case [str(scope), str(last)] if words := report(session, scope, last):
             return display.encode(f"{scope} reports:\n{words}")
     return session.body(result.id)

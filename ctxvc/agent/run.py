@@ -78,7 +78,7 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
     """Inside, the session's policy can ask the run's model: it sees the live prompt and one block more."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Anthropic):
-        ask = _beside(session, model, run_module.actor_of(policy), setup.watcher, spending)
+        ask = _beside(session, model, run_module.actor_name(policy), setup.watcher, spending)
         session.policy = policies.asking(policy, ask)
     try:
         yield

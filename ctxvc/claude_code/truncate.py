@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc.core.prompt import truncation
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged
 from ctxvc.recording import places
 from ctxvc.store import contained
@@ -88,7 +88,7 @@ class _Cutter:
             return words
         data = self._kept(words)
         self._count += 1
-        cut = Cut(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
+        cut = Truncation(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
         path = folder(self._store) / cut.file
         places.put(self._store, path, data)
         head = int(self._longest * _HEAD)

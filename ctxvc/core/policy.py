@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment, Timing
+from ctxvc.core.plan.timing import CommitDecision, Timing
 from ctxvc.core.view.view import View
 
 #: What the model is shown of its context: the table of blocks, the totals only, nothing.
@@ -134,7 +134,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """What it asks of the harness."""
         return Terms()
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
         """Whether its rehearsed plan is made true now, or waits, and why."""
         return timing.moment(view, tried, self.timing)
 

@@ -42,10 +42,10 @@ def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
 
     With each the helper's scope, and the last block of the report there.
     """
-    arrived = {wire.notes(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
+    arrived = {wire.own_metadata(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
     found: list[tuple[Row, str, str]] = []
     for row in ledger.rows():
-        match wire.notes(row.extra).get("report") if row.kind == "tool_result" else None:
+        match wire.own_metadata(row.extra).get("report") if row.kind == "tool_result" else None:
             case [str(scope), str(block)] if row.id not in arrived:
                 found.append((row, scope, block))
     return found
@@ -143,7 +143,7 @@ def unnoted(ledger: Ledger) -> int:
 
 def _is_own_note(row: Row) -> bool:
     """Whether a block is a note that tells of no change of scope."""
-    return row.kind == "note" and not {"to", "left"} & wire.notes(row.extra).keys()
+    return row.kind == "note" and not {"to", "left"} & wire.own_metadata(row.extra).keys()
 
 
 def _first_uncovered(rows: list[Row]) -> int:

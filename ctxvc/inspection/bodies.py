@@ -97,7 +97,7 @@ def damaged(error: Unreadable, what: str) -> Damaged:
 
 
 def _has_parts(row: Row) -> bool:
-    return row.kind == "tool_result" and wire.notes(row.extra).get("parts") is True
+    return row.kind == "tool_result" and wire.own_metadata(row.extra).get("parts") is True
 
 
 def _is_text(row: Row) -> bool:

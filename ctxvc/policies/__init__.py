@@ -13,10 +13,10 @@ from ctxvc.policies.composed import Composed, after, joined
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
-from ctxvc.policies.knobs import _given, _typed, knobs, units, word
+from ctxvc.policies.knobs import _given, _typed, knob_units, knobs, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
-from ctxvc.policies.run import actor_of, judged, own_name, owned, proposed
+from ctxvc.policies.run import actor_name, ask_plan, ask_timing, guard_errors, own_name
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 
@@ -24,11 +24,15 @@ __all__ = [
     "POLICIES",
     "Composed",
     "Load",
+    "actor_name",
     "actor_of",
     "after",
+    "ask_plan",
+    "ask_timing",
     "asking",
     "joined",
     "judged",
+    "knob_units",
     "knobs",
     "parse",
     "proposed",
@@ -36,6 +40,9 @@ __all__ = [
     "units",
     "word",
 ]
+
+#: The former names, kept for one version.
+actor_of, judged, proposed, units = actor_name, ask_timing, ask_plan, knob_units
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (
@@ -122,4 +129,4 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         policy.terms()  # what fails there is told at once, and not in the middle of a session
         return policy
 
-    return owned(kind, made)
+    return guard_errors(kind, made)

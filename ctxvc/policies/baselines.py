@@ -12,7 +12,7 @@ from typing import ClassVar
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
@@ -81,7 +81,7 @@ class Window(Policy, frozen=True, kw_only=True):
         said = [row for row in removable(view) if row.role == "assistant" or row.kind == "tool_result"]
         pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(said))
         plan = Plan(actions=pruned, actor=self.actor, pressure=True)
-        actions, after = until(view, plan, min(guard, int(view.budget.effective * self.low_water)))
+        actions, after = fewest_actions(view, plan, min(guard, int(view.budget.effective * self.low_water)))
         reason = leaving(view, before, after, f"oldest replies that leave with their results: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
@@ -204,7 +204,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         )
         plan = Plan(actions=told, actor=self.actor)
         low = int(effective * self.low_water)
-        actions, after = until(view, plan, low)
+        actions, after = fewest_actions(view, plan, low)
         if after > low and before - after < int(effective * self.least):
             reason = leaving(view, before, before, f"skeletons would free {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)

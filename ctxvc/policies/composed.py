@@ -10,11 +10,11 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.run import judged, proposed
+from ctxvc.policies.run import ask_plan, ask_timing
 
 
 class Composed(Policy, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Composed(Policy, frozen=True, kw_only=True):
     def propose(self, view: View) -> Plan:
         plans: list[Plan] = []
         for number, part in enumerate(self.parts, start=1):
-            plan = proposed(part, view)
+            plan = ask_plan(part, view)
             own = tuple(msgspec.structs.replace(action, part=number) for action in plan.actions)
             plans.append(msgspec.structs.replace(plan, actions=own))
             if plan.actions:
@@ -44,13 +44,13 @@ class Composed(Policy, frozen=True, kw_only=True):
             cost=sum(plan.cost for plan in plans),
         )
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
         """Now, as soon as one of those that want something would do its own now; else what the first of them says.
 
         Each is asked of what it wants itself, on the view that those before it leave. Where one of them breaks the
         cached prefix, the others need not wait to break it again.
         """
-        asked: list[tuple[Policy, Moment]] = []
+        asked: list[tuple[Policy, CommitDecision]] = []
         left = view
         for number, part in enumerate(self.parts, start=1):
             wanted = tuple(action for action in tried.done if action.part == number)
@@ -58,7 +58,7 @@ class Composed(Policy, frozen=True, kw_only=True):
                 continue
             alone = len(wanted) == len(tried.done)
             own = tried if alone else rehearse(left, msgspec.structs.replace(tried.plan, actions=wanted))
-            asked.append((part, judged(part, left, own)))
+            asked.append((part, ask_timing(part, left, own)))
             left = after(left, own.after)
         if not asked:
             return timing.moment(view, tried)

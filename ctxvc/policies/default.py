@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
@@ -53,7 +53,7 @@ class Default(Policy, frozen=True, kw_only=True):
         mark = min(int(budget.effective * self.low_water), budget.clear)
         least = int(budget.effective * self.least)
         all_gone = view.calibrated(counted(view) - sum(shown(view, row) for row in old))
-        actions, after = until(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
+        actions, after = fewest_actions(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
         if after > mark and before - after < least:
             reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)

@@ -14,11 +14,11 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
 from ctxvc.core.view.view import View, measure
 from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.planned.objects import Movable, movable, objects, results
+from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
 
 #: So many steps of the latest turn are folded together.
 STEPS = 10
@@ -56,7 +56,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
         newest = self.actions([one for one in some if one.latest])
         hard = total > budget.guard
         plan = Plan(actions=(*older, *newest), actor=self.actor, pressure=hard)
-        actions, left = until(view, plan, target)
+        actions, left = fewest_actions(view, plan, target)
         reason = f"{told}: down to {left:,}"
         if left > target:
             reason += f", as no more of it may leave; {target:,} were meant"
@@ -64,7 +64,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
             reason += f" and {left - budget.effective:,} are over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, some: Sequence[MovableObject]) -> list[Action]:
         """What leaves of `some` objects, in the order in which it leaves."""
         raise NotImplementedError
 
@@ -74,7 +74,7 @@ class OldestTurn(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "oldest_turn"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, some: Sequence[MovableObject]) -> list[Action]:
         return _folds(some)
 
 
@@ -83,7 +83,7 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "tool_prune"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, some: Sequence[MovableObject]) -> list[Action]:
         return _prunes(some)
 
 
@@ -101,7 +101,7 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
         super().__post_init__()
         numbers(self, 0, "long")
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, some: Sequence[MovableObject]) -> list[Action]:
         masks = [
             Action(verb="mask", targets=(one.rows[-1].id,)) for one in _largest(some) if one.rows[-1].bytes > self.long
         ]
@@ -116,13 +116,13 @@ class Hybrid(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "hybrid"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, some: Sequence[MovableObject]) -> list[Action]:
         folds = _folds(some)
         half = len(folds) // 2
         return [*folds[:half], *_prunes(some), *folds[half:]]
 
 
-def _folds(some: Iterable[Movable]) -> list[Action]:
+def _folds(some: Iterable[MovableObject]) -> list[Action]:
     """Each turn as one group; the older steps of the latest turn as several, so that no more leaves than has to."""
     folds: list[Action] = []
     for one in some:
@@ -133,9 +133,9 @@ def _folds(some: Iterable[Movable]) -> list[Action]:
     return folds
 
 
-def _prunes(some: Iterable[Movable]) -> list[Action]:
+def _prunes(some: Iterable[MovableObject]) -> list[Action]:
     return [Action(verb="prune", targets=(one.rows[-1].id,)) for one in _largest(some)]
 
 
-def _largest(some: Iterable[Movable]) -> list[Movable]:
+def _largest(some: Iterable[MovableObject]) -> list[MovableObject]:
     return sorted(results(some), key=lambda one: (-one.rows[-1].bytes, one.rows[-1].number))

@@ -50,7 +50,7 @@ def knobs(kind: type[Policy]) -> Mapping[str, Any]:
     }
 
 
-def units(kind: type[Policy]) -> Mapping[str, str]:
+def knob_units(kind: type[Policy]) -> Mapping[str, str]:
     """What each knob counts, or which values it takes; empty where its type does not tell."""
     return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
 

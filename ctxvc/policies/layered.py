@@ -13,7 +13,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import is_human, speaks
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.prompt.outline import outline
@@ -136,7 +136,7 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _cleared(self, stand: _Stand, marks: _Marks) -> _Stand:
         view = replace(stand.view, ledger=stand.offloaded or stand.view.ledger)
         old = tuple(Action(verb="archive", targets=(row.id,)) for row in self._old(view, stand.protect))
-        batch, left = until(view, self._plan(old), marks.low, protect=stand.protect)
+        batch, left = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
         freed = stand.tokens - left
         if not batch:
             return replace(stand, said=(*stand.said, "no old result is left to be cleared"))

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from ctxvc.core.plan.plan import Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, CtxvcError
@@ -19,33 +19,33 @@ from ctxvc.errors import BadInput, CtxvcError
 _T = TypeVar("_T")
 
 
-def proposed(policy: Policy, view: View) -> Plan:
+def ask_plan(policy: Policy, view: View) -> Plan:
     """The plan of a policy, as whoever runs it takes it: of a policy, whatever it says of itself.
 
     It is recorded as the policy's, nothing in it touches what a human wrote, and what leaves by it can be got back by
     the agent. Raises: BadInput where it is no plan, where it deletes, and where a person's own policy fails.
     """
-    plan = owned(type(policy), lambda: _plan(policy.propose(view)))
+    plan = guard_errors(type(policy), lambda: _plan(policy.propose(view)))
     if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
         raise BadInput(
             f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people do",
             hint="what a policy takes can be got back: archive it, or prune it",
         )
-    return msgspec.structs.replace(plan, actor=actor_of(policy), allow_user=False)
+    return msgspec.structs.replace(plan, actor=actor_name(policy), allow_user=False)
 
 
-def judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
+def ask_timing(policy: Policy, view: View, tried: Rehearsal) -> CommitDecision:
     """What the policy says of the moment. Raises: BadInput where a person's own policy fails."""
-    return owned(type(policy), lambda: _moment(policy.moment(view, tried)))
+    return guard_errors(type(policy), lambda: _moment(policy.moment(view, tried)))
 
 
-def actor_of(policy: Policy) -> str:
+def actor_name(policy: Policy) -> str:
     """Who the plans of a policy are recorded as: never a person, nor the agent."""
     actor = policy.actor
     return actor if actor == "planner" or actor.startswith("policy:") else f"policy:{policy.name}"
 
 
-def owned(kind: type[Policy], call: Callable[[], _T]) -> _T:
+def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
     """What `call` gives. What fails in it is told with file and line, where the policy is a person's own.
 
     Raises: BadInput.
@@ -68,10 +68,10 @@ def _plan(made: object) -> Plan:
     return msgspec.convert(msgspec.to_builtins(made), Plan)
 
 
-def _moment(made: object) -> Moment:
+def _moment(made: object) -> CommitDecision:
     """Raises: TypeError."""
-    if not isinstance(made, Moment):
-        raise TypeError(f"moment gave {type(made).__name__}, not a Moment")
+    if not isinstance(made, CommitDecision):
+        raise TypeError(f"moment gave {type(made).__name__}, not a CommitDecision")
     return made
 
 

@@ -12,8 +12,8 @@ from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.rehearse import until
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.rehearse import fewest_actions
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import REACH, Characters, Policy, Terms
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
@@ -62,7 +62,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
             return Plan(
                 actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
             )
-        actions, after = until(view, Plan(actions=tasks, actor=self.actor), 0)
+        actions, after = fewest_actions(view, Plan(actions=tasks, actor=self.actor), 0)
         what = f"finished tasks of which notes stay: {len(actions)}" if actions else "the notes would cost more"
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
@@ -70,7 +70,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
         tools = (*TOOLS, *REACH)
         return Terms(tools=tools, protocol=protocol.text(tools))
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on."""
         return timing.reckon(view, tried, self.timing).moment("the scope of a task was left", now=bool(tried))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
@@ -75,7 +75,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
             units = list(steps(free))
         archives = tuple(Action(verb="archive", targets=tuple(row.id for row in unit)) for unit in units)
         plan = Plan(actions=archives, actor=self.actor, pressure=True)
-        actions, after = until(view, plan, min(mark, view.budget.guard))
+        actions, after = fewest_actions(view, plan, min(mark, view.budget.guard))
         what = "largest results" if self.agent else "oldest steps"
         reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))

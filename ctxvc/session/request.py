@@ -84,13 +84,13 @@ def _own_words(view: View) -> int:
     return empty * view.price.text(stub.INTERRUPTED) + begins * view.price.text(stub.BEGINNING)
 
 
-class Boards:
+class DashboardFeed:
     """The dashboards that the model has been shown by this process."""
 
     def __init__(self, context: Context, append: Callable[[Message], object]) -> None:
         self._context = context
         self._append = append
-        self._shown: dict[str, dashboard_text.Shown] = {}
+        self._shown: dict[str, dashboard_text.LastShown] = {}
 
     def retire(self) -> None:
         """Takes all dashboards away where one names a group that is gone, as by a person's undo while a call waited.
@@ -145,7 +145,7 @@ class Boards:
             self._shown[context.scope] = dashboard_text.shown_after(shown, form, view.ledger, told, reminded=reminded)
         return True
 
-    def _looked(self) -> tuple[View, dashboard_text.Shown | None]:
+    def _looked(self) -> tuple[View, dashboard_text.LastShown | None]:
         """The view, and what was shown in this scope since the last cut."""
         view = self._context.view()
         shown = self._shown.get(self._context.scope) if _kept(view) else None
@@ -153,8 +153,8 @@ class Boards:
             shown = self._shown[self._context.scope] = msgspec.structs.replace(shown, reminded=False)
         return view, shown
 
-    def _due(self, view: View, shown: dashboard_text.Shown | None) -> dashboard_text.Due:
-        return dashboard_text.due(
+    def _due(self, view: View, shown: dashboard_text.LastShown | None) -> dashboard_text.Due:
+        return dashboard_text.next_form(
             shown,
             view.ledger,
             self._context.totals(view),
@@ -170,7 +170,7 @@ class Boards:
         """The steps of which the agent is reminded that it noted nothing of them."""
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
-    def _words(self, view: View, form: dashboard_text.Kind, shown: dashboard_text.Shown | None, room: int) -> str:
+    def _words(self, view: View, form: dashboard_text.Kind, shown: dashboard_text.LastShown | None, room: int) -> str:
         totals = self._context.totals(view)
         if form == "line":
             return dashboard_text.line_text(totals)
@@ -184,7 +184,7 @@ class Boards:
         return words if more == nudge else self._board(view, form, shown, room, more)
 
     def _board(
-        self, view: View, form: dashboard_text.Kind, shown: dashboard_text.Shown | None, room: int, nudge: str
+        self, view: View, form: dashboard_text.Kind, shown: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
         totals, count = self._context.totals(view), self._context.meter.count
         if self._context.terms.board == "status":

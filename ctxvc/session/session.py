@@ -90,7 +90,7 @@ class Session:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, where the policy does not say that there is none.
         self.shows_dashboard = True
-        self._boards = outgoing.Boards(self._context, self.append)
+        self._boards = outgoing.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import measure
 from ctxvc.session.session import Session
@@ -84,7 +84,7 @@ def _cleared(view: View, results: int) -> Rehearsal:
     plan = Plan(actions=tuple(Action(verb="archive", targets=(row.id,)) for row in held), actor="policy:clear")
     target = view.calibrated(view.overhead + measure(view.ledger, view.price))
     target -= view.calibrated(sum(view.price.body(row) for row in held[:results])) * 9 // 10
-    actions, _ = until(view, plan, target)
+    actions, _ = fewest_actions(view, plan, target)
     return rehearse(view, Plan(actions=actions, actor=plan.actor))
 
 

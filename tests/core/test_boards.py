@@ -18,11 +18,11 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost, Dashboard, dashboard
 from ctxvc.core.view.dashboard_text import (
     COLUMNS,
-    Shown,
+    LastShown,
     board_text,
     changes_text,
-    due,
     line_text,
+    next_form,
     recent_notes,
     room,
     shown_after,
@@ -384,15 +384,15 @@ NOW = ledger_of(made(1))
 
 
 def verdict(
-    last: Shown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
+    last: LastShown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
 ) -> str:
     board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=percent, lines=(), prompt="exact")
-    return due(last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed)
+    return next_form(last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed)
 
 
 def test_a_turn_begins_with_a_full_board() -> None:
     assert verdict(None, turn_began=True) == "full"
-    assert verdict(Shown("full", 10, NOW), turn_began=True) == "full"
+    assert verdict(LastShown("full", 10, NOW), turn_began=True) == "full"
 
 
 def test_what_follows_a_cut_is_full() -> None:
@@ -400,14 +400,14 @@ def test_what_follows_a_cut_is_full() -> None:
 
 
 def test_a_committed_plan_is_told_by_what_changed() -> None:
-    assert verdict(Shown("full", 10, NOW), committed=True) == "changes"
-    assert verdict(Shown("line", 10, NOW), committed=True) == "changes"
+    assert verdict(LastShown("full", 10, NOW), committed=True) == "changes"
+    assert verdict(LastShown("line", 10, NOW), committed=True) == "changes"
 
 
 def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -> None:
-    assert verdict(Shown("full", 10, None), committed=True) == "full"
-    assert verdict(Shown("full", 10, ledger_of(scope="other")), committed=True) == "full"
-    assert verdict(Shown("full", 10, None)) == "none"
+    assert verdict(LastShown("full", 10, None), committed=True) == "full"
+    assert verdict(LastShown("full", 10, ledger_of(scope="other")), committed=True) == "full"
+    assert verdict(LastShown("full", 10, None)) == "none"
 
 
 @pytest.mark.parametrize(
@@ -422,22 +422,22 @@ def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -
     ],
 )
 def test_a_threshold_is_told_of_on_the_way_up(before: int, now: int, answer: str) -> None:
-    assert verdict(Shown("full", before, NOW), now) == answer
+    assert verdict(LastShown("full", before, NOW), now) == answer
 
 
 def test_other_steps_have_a_line_where_usage_grew() -> None:
-    assert verdict(Shown("full", 10, NOW), 14) == "none"
-    assert verdict(Shown("full", 10, NOW), 15) == "line"
-    assert verdict(Shown("full", 30, NOW), 10) == "none"
+    assert verdict(LastShown("full", 10, NOW), 14) == "none"
+    assert verdict(LastShown("full", 10, NOW), 15) == "line"
+    assert verdict(LastShown("full", 30, NOW), 10) == "none"
 
 
 def test_much_without_a_note_is_told_of_once() -> None:
     board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=10, lines=(), prompt="exact")
 
-    def answer(shown: Shown, *, unnoted: bool) -> str:
-        return due(shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, unnoted=unnoted)
+    def answer(shown: LastShown, *, unnoted: bool) -> str:
+        return next_form(shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, unnoted=unnoted)
 
-    told = Shown("full", 10, NOW)
+    told = LastShown("full", 10, NOW)
     assert [answer(told, unnoted=True), answer(told, unnoted=False)] == ["changes", "none"]
     after = shown_after(told, "changes", NOW, board, reminded=True)
     assert answer(after, unnoted=True) == "none"
@@ -449,7 +449,7 @@ def test_much_without_a_note_is_told_of_once() -> None:
 )
 def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
     board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=now, lines=(), prompt="exact")
-    assert dashboard_text.crossed(before and Shown("full", before), board, (60, 85, 98)) == most
+    assert dashboard_text.crossed(before and LastShown("full", before), board, (60, 85, 98)) == most
 
 
 def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
@@ -470,11 +470,11 @@ def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
 def test_what_might_not_fit_needs_a_cut() -> None:
     assert verdict(None, kept=CAP // 2) == "full"
     assert verdict(None, kept=CAP // 2 + 1) == "cut"
-    assert verdict(Shown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
-    assert verdict(Shown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
-    assert verdict(Shown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
-    assert verdict(Shown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
-    assert verdict(Shown("full", 10, NOW), 14, CAP) == "none"
+    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
+    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
+    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
+    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
+    assert verdict(LastShown("full", 10, NOW), 14, CAP) == "none"
 
 
 def test_a_line_tells_of_no_row() -> None:
@@ -495,7 +495,7 @@ class Host:
         self.window, self.count, self.cut_at_turns = window, count, cut_at_turns
         self.cap = Budget(window).board_cap
         self.kept_tokens = 0
-        self.shown: Shown | None = None
+        self.shown: LastShown | None = None
         self.verdicts: list[str] = []
 
     def step(self, *, turn_began: bool = False, committed: bool = False) -> None:
@@ -506,7 +506,7 @@ class Host:
         board = self._board()
         if turn_began and self.cut_at_turns:
             self._cut()
-        answer = due(
+        answer = next_form(
             self.shown, self.ledger, board, (60, 85, 98), self.kept_tokens, self.cap,
             turn_began=turn_began, committed=committed,
         )  # fmt: skip

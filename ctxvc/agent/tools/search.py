@@ -22,7 +22,7 @@ WIDTH = 180
 COUNTED = 1_000
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Match(msgspec.Struct, frozen=True, kw_only=True):
     """A block that matches: its address as seen from where one is, and lines of it with their numbers.
 
     `more` counts further lines of it.
@@ -42,7 +42,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[Match, ...]
     blocks: int
     more: int = 0
     unfinished: str = ""
@@ -69,7 +69,7 @@ def search(
     held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
     looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
-    found: list[Found] = []
+    found: list[Match] = []
     shown = 0
     for _, inside in matching:
         found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
@@ -93,7 +93,7 @@ def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
     return session, sorted(session.scopes(), key=lambda name: name != session.scope)
 
 
-def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
+def _found(lines: Sequence[Hit], more: int, session: Writer) -> Match:
     """Of several places of a body, the nearest, and of these one where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
@@ -102,7 +102,7 @@ def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
     place = min(lines[0].places, key=distance)
     away, elsewhere, _ = distance(place)
     where = f"{place.session}/{place.scope}:" if away else f"{place.scope}:" if elsewhere else ""
-    return Found(
+    return Match(
         address=where + place.row.handle,
         kind=place.row.kind,
         state=place.row.state,

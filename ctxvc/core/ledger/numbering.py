@@ -71,7 +71,7 @@ class Numbering:
         newest: list[Row] = []
         for row in ledger.backwards():
             if row.msg == counters.msg:
-                state._key = state._key or str(wire.notes(row.extra).get("key", ""))
+                state._key = state._key or str(wire.own_metadata(row.extra).get("key", ""))
             if row.turn < counters.turn and row.step < counters.step:
                 break
             newest.append(row)
@@ -210,7 +210,7 @@ class Numbering:
                 tool = tool or call_tool
             extra = part.extra
             if message.key and not message.key.startswith(_UNNAMED) and not rows:
-                extra = {**extra, "ctxvc": {**wire.notes(extra), "key": message.key}}
+                extra = {**extra, "ctxvc": {**wire.own_metadata(extra), "key": message.key}}
             row = _row(part, block_id, parent, tool, extra, msg=self.msg, step=self.step, turn=self.turn)
             self._see(row)
             rows.append(row)

@@ -97,7 +97,7 @@ def parsed(data: bytes, kind: type[T]) -> T | None:
     return value if isinstance(value, kind) else None
 
 
-def notes(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     """What we noted ourselves in the `extra` of a part or row; notes of an unexpected type count as none."""
     found = extra.get("ctxvc")
     return found if isinstance(found, dict) else {}
@@ -274,7 +274,7 @@ def arguments(body: bytes, ext: str) -> dict[str, Any]:
 
 def items(body: bytes, extra: Mapping[str, Any]) -> list[Any] | None:
     """The items of a result of several parts, images by the names of their files; None where the body is its text."""
-    return parsed(body, list) if notes(extra).get("parts") is True else None
+    return parsed(body, list) if own_metadata(extra).get("parts") is True else None
 
 
 def block(

@@ -128,13 +128,13 @@ class _Result:
 
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
-        cut = wire.notes(self.row.extra).get("cut") is True
+        cut = wire.own_metadata(self.row.extra).get("cut") is True
         stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
         return self._as("archived", previewed(stub, self.words, self.view, self.tokens))
 
     def told(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
-        cut = wire.notes(self.row.extra).get("cut") is True
+        cut = wire.own_metadata(self.row.extra).get("cut") is True
         stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
         return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 

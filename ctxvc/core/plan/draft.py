@@ -61,7 +61,7 @@ def _places(ledger: Ledger) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Draft:
+class LedgerDraft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
 
     `results` gives a call's block the result that answers it, `calls` the reverse: who answers whom does not depend on
@@ -140,7 +140,7 @@ class Draft:
             tokens=self.price.body(row),
             index=index,
             call=call,
-            cut=stubs.is_cut(row),
+            cut=stubs.is_truncated(row),
             way_back=self.handles,
         )
 

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.view.view import View, measure
 
 ACTOR = "guard"
@@ -52,7 +52,7 @@ def guard(view: View, spare: int = 0) -> Rehearsal | None:
 def _enough(view: View, actions: tuple[Action, ...], target: int, kept: frozenset[str]) -> Rehearsal:
     """The shortest beginning of `actions` that reaches the target without roll-up; all of them if none does."""
     plan = Plan(actions=actions, actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True)
-    needed, _ = until(view, plan, target, protect=kept)
+    needed, _ = fewest_actions(view, plan, target, protect=kept)
     return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=kept, roll_up=True)
 
 

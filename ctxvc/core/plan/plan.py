@@ -11,9 +11,11 @@ from ctxvc.core.ledger.block import Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 
 #: Why a target of a plan was left out.
-Why = Literal[
+RefusalReason = Literal[
     "unknown", "open", "pinned", "human", "gone", "no saving", "protected", "level", "stale", "no room", "not allowed"
 ]
+#: The former name of `RefusalReason`, kept for one version.
+Why = RefusalReason
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,7 +53,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A target that was left out, and why: a word for programs, a sentence for people and models."""
 
     target: str
-    why: Why
+    why: RefusalReason
     text: str
 
 

@@ -84,4 +84,4 @@ def _told(row: Row) -> str:
     """Where the name of an instruction file would stand."""
     if row.kind == "tool_use":
         return row.label
-    return f"{row.label} {wire.notes(row.extra).get('file', '')}" if row.origin == "client" else ""
+    return f"{row.label} {wire.own_metadata(row.extra).get('file', '')}" if row.origin == "client" else ""

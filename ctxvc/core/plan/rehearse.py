@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.plan import protected, rollup
-from ctxvc.core.plan.draft import Draft
+from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.verbs import Trial
+from ctxvc.core.plan.verbs import Rehearser
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.view import View, measure
 
@@ -22,9 +22,9 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     """
     price = view.price
     before = measure(view.ledger, price)
-    draft = Draft(view.ledger, price, view.next_group, view.handles)
+    draft = LedgerDraft(view.ledger, price, view.next_group, view.handles)
     protect = protected.protected(view.ledger) if protect is None else protect
-    trial = Trial(view, plan, draft, protect, total=before)
+    trial = Rehearser(view, plan, draft, protect, total=before)
     done = [left for action in plan.actions if (left := trial.act(action)).targets]
     rows, groups = draft.changed()
     after = view.ledger.with_rows(rows).with_groups(groups)
@@ -47,7 +47,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     )
 
 
-def until(
+def fewest_actions(
     view: View, plan: Plan, target: int, *, protect: frozenset[str] | None = None
 ) -> tuple[tuple[Action, ...], int]:
     """As many of the plan's first actions as bring the prompt to `target` tokens, and what it costs then.
@@ -55,9 +55,9 @@ def until(
     The tokens are as the provider counts them, overhead included. Targets that are not allowed are left out, and with
     them actions of which nothing is left; all the others stay where the target is not reached.
     """
-    draft = Draft(view.ledger, view.price, view.next_group, view.handles)
+    draft = LedgerDraft(view.ledger, view.price, view.next_group, view.handles)
     protect = protected.protected(view.ledger) if protect is None else protect
-    trial = Trial(view, plan, draft, protect, total=measure(view.ledger, view.price))
+    trial = Rehearser(view, plan, draft, protect, total=measure(view.ledger, view.price))
     done: list[Action] = []
     for action in plan.actions:
         if view.calibrated(view.overhead + trial.total) <= target:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import protected
-from ctxvc.core.plan.draft import Draft, contents, header
+from ctxvc.core.plan.draft import LedgerDraft, contents, header
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
@@ -27,14 +27,14 @@ def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[
 
     None where they cost no more than 10 %. Each new group costs less than what it replaces.
     """
-    draft = Draft(ledger, view.price, view.next_group, view.handles)
+    draft = LedgerDraft(ledger, view.price, view.next_group, view.handles)
     gather(view, draft, outline(ledger), actor=actor, protect=protected.protected(ledger))
     return draft.changed()
 
 
 def gather(
     view: View,
-    draft: Draft,
+    draft: LedgerDraft,
     slots: Iterable[Slot],
     *,
     actor: str,
@@ -77,7 +77,7 @@ def gather(
     return tuple(made)
 
 
-def _group(draft: Draft, rows: Sequence[Row], actor: str) -> Group | None:
+def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
     """The rows as a new group; None, and nothing changed, where that saves nothing."""
     units = dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
     if len(units) < 2:
@@ -107,7 +107,7 @@ class _Step(NamedTuple):
     ends: bool
 
 
-def _runs(draft: Draft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
+def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     fit = {step.number: step for number in sorted(steps) if (step := _fit(draft, number, steps[number], stay))}
@@ -129,7 +129,7 @@ def _runs(draft: Draft, steps: Mapping[int, list[Row]], stay: frozenset[str]) ->
         fit = {number: step for number, step in fit.items() if number not in split}
 
 
-def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
+def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
     """The step, where it is nothing but calls, words and stubs of results; None where something in it stays."""
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
@@ -150,7 +150,7 @@ def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _S
     return _Step(number, body, begins=bool(before), ends=bool(behind))
 
 
-def _small(draft: Draft, result: Row) -> bool:
+def _small(draft: LedgerDraft, result: Row) -> bool:
     """Whether a result is still there only because its stub would cost as much: it goes with its neighbours."""
     return result.state == "visible" and draft.price.body(result) <= draft.price.text(draft.stub(result))
 
@@ -159,7 +159,7 @@ def _stays(row: Row) -> bool:
     return row.kind == "note" or row.state == "pinned" or is_human(row.role, row.origin)
 
 
-def _beginnings(draft: Draft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
+def _beginnings(draft: LedgerDraft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
     """The rows of a run in parts of whole steps, none of which shares a group with another."""
     names = [{name for row in rows if (name := draft.around(row))} for rows in run]
     last = {name: at for at, some in enumerate(names) for name in some}

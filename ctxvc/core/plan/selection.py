@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
-from ctxvc.core.plan.plan import Problem, Why
+from ctxvc.core.plan.plan import Problem, RefusalReason
 from ctxvc.core.prompt.stub import escaped
 
 _GAP = re.compile(r"[\s,;]+")
@@ -87,7 +87,7 @@ def _of_calls(ledger: Ledger) -> dict[str, Row]:
     for row in ledger.rows():
         if row.call and row.kind == "tool_use":
             calls[row.call] = row
-        elif row.call and row.kind == "tool_result" and wire.notes(row.extra).get("interrupted") is not True:
+        elif row.call and row.kind == "tool_result" and wire.own_metadata(row.extra).get("interrupted") is not True:
             results[row.call] = row
     return calls | results
 
@@ -161,7 +161,7 @@ def _checksum(name: str, ledger: Ledger) -> str:
     return digest(rows) if name.startswith("G") else "".join(row.sha256 for row in rows)
 
 
-def _problem(why: Why, names: list[str], before: str, after: str) -> Iterator[Problem]:
+def _problem(why: RefusalReason, names: list[str], before: str, after: str) -> Iterator[Problem]:
     """One problem for all of `names`; none where there are none."""
     if names:
         shown = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])

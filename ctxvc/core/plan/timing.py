@@ -31,7 +31,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 USUAL = Timing()
 
 
-class Moment(msgspec.Struct, frozen=True):
+class CommitDecision(msgspec.Struct, frozen=True):
     """Whether a plan is committed now, and why. What that saves and what it costs are in fresh input tokens.
 
     `cost` is that of the broken cache and of the planning; `benefit` is what is left of the savings behind it.
@@ -77,9 +77,9 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
             f"the planning took {self.planning:,}"
         )
 
-    def moment(self, ground: str, *, now: bool = True) -> Moment:
+    def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
         """Now, or not yet, on this ground; the reckoning is told with it."""
-        return Moment(now, f"{ground}; {self.words}", self.benefit, self.cost)
+        return CommitDecision(now, f"{ground}; {self.words}", self.benefit, self.cost)
 
 
 def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
@@ -104,14 +104,14 @@ def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
     )
 
 
-def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
+def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> CommitDecision:
     """Whether the rehearsed plan is committed now, or waits.
 
     At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
     come save more than the broken cache and the planning cost.
     """
     if not tried:
-        return Moment(False, "nothing of the plan is left to do")
+        return CommitDecision(False, "nothing of the plan is left to do")
     reckoned = reckon(view, tried, timing)
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
     if tried.plan.pressure:

@@ -15,20 +15,20 @@ from ctxvc.core.ledger.block import Verb, group_number
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
-from ctxvc.core.plan.draft import Draft
-from ctxvc.core.plan.plan import Action, Plan, Problem, Why
+from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.view.view import View
 
 
 @dataclass(slots=True)
-class Trial:
+class Rehearser:
     """Tries the actions of a plan, one after the other. `total` is what the messages cost by now."""
 
     view: View
     plan: Plan
-    draft: Draft
+    draft: LedgerDraft
     protect: frozenset[str]
     total: int
     problems: list[Problem] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Trial:
             elif group:
                 units.append((target, group.level))
             elif row and self._allowed(action, row):
-                units.append((target, Draft.level(row)))
+                units.append((target, LedgerDraft.level(row)))
         return units
 
     def _enclosing(self, name: str) -> Iterator[str]:
@@ -131,7 +131,7 @@ class Trial:
             self._drop(action, row.id, *refusal)
         return not refusal
 
-    def _refusal(self, verb: Verb, row: Row) -> tuple[Why, str] | None:
+    def _refusal(self, verb: Verb, row: Row) -> tuple[RefusalReason, str] | None:
         """Why the plan's actor may not take this block, or a part of it, out of the prompt; None where it may."""
         person = self.plan.actor == "user"
         if row.id in self._open:
@@ -156,7 +156,7 @@ class Trial:
             return []
         draft, (only, *others) = self.draft, units
         alone = draft.rows.get(only)
-        again = not others and (alone is None or Draft.level(alone) > 0)
+        again = not others and (alone is None or LedgerDraft.level(alone) > 0)
         if again and not self._is_news(action, only):
             self._drop(action, only, "gone", "it is archived already")
             return []
@@ -319,12 +319,12 @@ class Trial:
             self._drop(action, target, "not allowed", reason)
         return []
 
-    def _drop(self, action: Action, target: str, why: Why, reason: str) -> None:
+    def _drop(self, action: Action, target: str, why: RefusalReason, reason: str) -> None:
         name = stubs.escaped(target, 40)
         self.problems.append(Problem(target=name, why=why, text=f"cannot {action.verb} {name}: {reason}"))
 
 
-def _open(draft: Draft) -> frozenset[str]:
+def _open(draft: LedgerDraft) -> frozenset[str]:
     """The blocks of the newest step, where one of its calls has no result yet."""
     newest = max(draft.ledger.by_segment(_newest_step), default=0)
     step = draft.ledger.of_step(newest)

@@ -304,7 +304,7 @@ def _renamed(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _interrupted(row: Row) -> bool:
-    return wire.notes(row.extra).get("interrupted") is True
+    return wire.own_metadata(row.extra).get("interrupted") is True
 
 
 def _stands(call: str, shown: Mapping[str, Slot]) -> bool:

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt import stub
 from ctxvc.errors import BadInput, Refused
 
-Unit = Literal["lines", "characters", "matches"]
+Measure = Literal["lines", "characters", "matches"]
 #: From one number to another, both counted from 1 and within; None is the end.
 Range = tuple[int, int | None]
 Count = Callable[[str], int]
@@ -44,7 +44,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0
     last: int = 0
     total: int = 0
-    unit: Unit = "lines"
+    unit: Measure = "lines"
     tokens: int
     complete: bool
     next: str

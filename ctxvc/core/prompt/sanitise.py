@@ -103,7 +103,7 @@ def together(content: Iterable[Piece]) -> list[Piece]:
 def _guarded(piece: Piece) -> Piece:
     if isinstance(piece, Words) or piece.role == "assistant" or piece.kind == "dashboard":
         return piece
-    if piece.kind == "note" and {"to", "left"} & wire.notes(piece.extra).keys():
+    if piece.kind == "note" and {"to", "left"} & wire.own_metadata(piece.extra).keys():
         # We began it, with `[→ ` or `[← `; the rest is somebody's words.
         words = display.decode(piece.body)
         return msgspec.structs.replace(piece, body=display.encode(words[:1] + stub.guarded(words[1:])))
@@ -166,7 +166,7 @@ def _fit_result(piece: Piece) -> Piece:
         return piece
     if not piece.error:
         return msgspec.structs.replace(piece, body=b"", ext="txt", extra=_without(piece.extra, "ctxvc"), files={})
-    interrupted = wire.notes(piece.extra).get("interrupted") is True
+    interrupted = wire.own_metadata(piece.extra).get("interrupted") is True
     return _words(piece, stub.INTERRUPTED if interrupted else stub.FAILED, kind="tool_result")
 
 

@@ -93,9 +93,9 @@ def arguments(call: Row | None) -> str:
     return call.label.removeprefix(display.one_line(f"{call.tool}:", 60)).strip()
 
 
-def is_cut(row: Row) -> bool:
+def is_truncated(row: Row) -> bool:
     """Whether the output of a tool was cut before it was recorded."""
-    return bool(wire.notes(row.extra).get("cut"))
+    return bool(wire.own_metadata(row.extra).get("cut"))
 
 
 def absent(result: Row) -> str:

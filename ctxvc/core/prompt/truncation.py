@@ -26,7 +26,7 @@ _WORDS = re.compile(
 _CALL = re.compile(r"(?![BbGg][0-9])[A-Za-z0-9_-]{1,100}")
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """The text number `number` of those in a call's output that were cut: its size, and how its SHA-256 begins."""
 
     call: str
@@ -47,7 +47,7 @@ class Cut(NamedTuple):
 
 def whole(row: Row) -> str:
     """The file beside a block's body that has all of what the model saw cut; empty where there is none."""
-    named = wire.notes(row.extra).get("whole")
+    named = wire.own_metadata(row.extra).get("whole")
     return named if isinstance(named, str) and named in row.files else ""
 
 
@@ -61,7 +61,7 @@ def suffix(number: int) -> str:
     return f"{number}.txt"
 
 
-def words(cut: Cut, left_out: int, characters: int, path: str) -> str:
+def words(cut: Truncation, left_out: int, characters: int, path: str) -> str:
     """What stands where `left_out` of so many characters were taken out, for a model: how it gets at the whole."""
     return (
         f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {cut.address} for the whole "
@@ -70,11 +70,11 @@ def words(cut: Cut, left_out: int, characters: int, path: str) -> str:
     )
 
 
-def cuts(body: bytes, call: str) -> Iterator[Cut]:
+def cuts(body: bytes, call: str) -> Iterator[Truncation]:
     """The cuts in a call's output that its words tell of. A recording is untrusted: of no other call, each once."""
     seen: set[int] = set()
     for match in _WORDS.finditer(body):
         number = int(match[2] or 1)
         if match[1] == call.encode("utf-8", "surrogatepass") and number not in seen:
             seen.add(number)
-            yield Cut(call, number, int(match[3].replace(b",", b"") or -1), match[4].decode("ascii"))
+            yield Truncation(call, number, int(match[3].replace(b",", b"") or -1), match[4].decode("ascii"))

@@ -133,7 +133,7 @@ def _told(rows: tuple[Row, ...]) -> list[Row]:
 
 def is_protocol(row: Row) -> bool:
     """Whether the harness put it in, to tell the model of its context tools."""
-    return wire.notes(row.extra).get(PROTOCOL) is True
+    return wire.own_metadata(row.extra).get(PROTOCOL) is True
 
 
 def totals(

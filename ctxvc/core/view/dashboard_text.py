@@ -41,7 +41,7 @@ _ROW = 24
 _TRIES = 5
 
 
-class Shown(msgspec.Struct, frozen=True):
+class LastShown(msgspec.Struct, frozen=True):
     """What the model was last shown: the form, the percentage, and the ledger whose rows it has been told.
 
     `ledger` is None where nobody knows it any more, as after a session was opened again. `reminded` says that it was
@@ -54,13 +54,15 @@ class Shown(msgspec.Struct, frozen=True):
     reminded: bool = False
 
 
-def shown_after(shown: Shown | None, kind: Kind, ledger: Ledger, board: Dashboard, *, reminded: bool = False) -> Shown:
+def shown_after(
+    shown: LastShown | None, kind: Kind, ledger: Ledger, board: Dashboard, *, reminded: bool = False
+) -> LastShown:
     """What is shown once a board of this kind was put. A line tells of no row."""
     told = ledger if kind != "line" else shown.ledger if shown else None
-    return Shown(kind, board.percent, told, reminded)
+    return LastShown(kind, board.percent, told, reminded)
 
 
-def crossed(shown: Shown | None, board: Dashboard, thresholds: Sequence[int]) -> int:
+def crossed(shown: LastShown | None, board: Dashboard, thresholds: Sequence[int]) -> int:
     """The highest of `thresholds` (percents) that usage crossed on the way up since it was shown; 0 where none."""
     before = shown.percent if shown else 0
     return max((each for each in thresholds if before < each <= board.percent), default=0)
@@ -69,8 +71,8 @@ def crossed(shown: Shown | None, board: Dashboard, thresholds: Sequence[int]) ->
 # --- when
 
 
-def due(
-    shown: Shown | None,
+def next_form(
+    shown: LastShown | None,
     ledger: Ledger,
     board: Dashboard,
     thresholds: Sequence[int],
@@ -108,7 +110,7 @@ def room(kind: Kind, kept_tokens: int, cap: int) -> int:
 
 
 def _wanted(
-    shown: Shown | None,
+    shown: LastShown | None,
     ledger: Ledger,
     board: Dashboard,
     *,

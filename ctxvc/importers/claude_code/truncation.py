@@ -15,12 +15,12 @@ import msgspec
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.prompt import truncation
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.core.recording.events import Event, Said
 from ctxvc.importers.file import LONGEST
 
 #: What a hook has kept of a cut; None where nothing of that name and checksum is there.
-Kept = Callable[[Cut], bytes | None]
+Kept = Callable[[Truncation], bytes | None]
 
 #: How a result begins that the host cut, how it names the file that has all, and how far in it does so.
 _CUT = b"<persisted-output>"
@@ -53,7 +53,7 @@ def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
         files = {_FIRST: by_host}
     if not files:
         return part
-    noted = {**wire.notes(part.extra), "cut": True, **({"whole": _FIRST} if _FIRST in files else {})}
+    noted = {**wire.own_metadata(part.extra), "cut": True, **({"whole": _FIRST} if _FIRST in files else {})}
     return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
 
 

@@ -13,7 +13,7 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
@@ -85,7 +85,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return Terms() if self.derive else Terms(tools=("delimiter",), protocol=PROTOCOL)
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
         return timing.reckon(view, tried, self.timing).moment("the ceiling was passed", now=bool(tried))
 

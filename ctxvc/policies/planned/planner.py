@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import Movable, Object, edge, results
+from ctxvc.policies.planned.objects import ContextObject, MovableObject, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, Lifecycle, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.
@@ -70,7 +70,7 @@ One short sentence: what kind of session this is, what later steps will depend o
 </{PLAN}>"""
 
 
-def trailing_block(view: View, some: Sequence[Movable]) -> str:
+def trailing_block(view: View, some: Sequence[MovableObject]) -> str:
     """What stands behind the prompt for the planner: the contract, the budget, and the index of `some` objects.
 
     Of more objects than fit, the largest are listed, in the order of the conversation.
@@ -93,7 +93,7 @@ def trailing_block(view: View, some: Sequence[Movable]) -> str:
     return "\n".join(lines)
 
 
-def _line(one: Movable, newest: int) -> str:
+def _line(one: MovableObject, newest: int) -> str:
     _, _, name = one.object.id.partition(":")
     words = stub.escaped(one.object.label, 80).replace("<", "(").replace(">", ")")
     latest = ", of the latest turn" if one.latest else ""
@@ -116,7 +116,13 @@ _DIGITS = re.compile(r"\d+")
 
 
 def rules(
-    view: View, found: Mapping[str, Object], some: Sequence[Movable], free: int, *, least: int = 0, hard: bool = False
+    view: View,
+    found: Mapping[str, ContextObject],
+    some: Sequence[MovableObject],
+    free: int,
+    *,
+    least: int = 0,
+    hard: bool = False,
 ) -> str:
     """The plan that fixed rules make of `some` objects to free about `free` tokens: what a planner would say, as text.
 
@@ -144,7 +150,7 @@ def rules(
     return write(told, sorted(made, key=lambda entry: (entry.verb, entry.target.partition(":")[0], entry.reason)))
 
 
-def _parts(ledger: Ledger, some: Sequence[Movable], *, hard: bool) -> Iterator[list[Movable]]:
+def _parts(ledger: Ledger, some: Sequence[MovableObject], *, hard: bool) -> Iterator[list[MovableObject]]:
     """The objects in the order in which they are thought of: older turns, the latest, and what is in use."""
     used = _in_use(ledger)
     calm = {one.object.id for one in some if not any(row.id in used for row in one.rows)}
@@ -154,11 +160,13 @@ def _parts(ledger: Ledger, some: Sequence[Movable], *, hard: bool) -> Iterator[l
         yield [one for one in some if one.latest == latest and one.object.id not in calm]
 
 
-def _ranked(view: View, obsolete: Mapping[str, str], part: Sequence[Movable]) -> Iterator[tuple[Movable, Entry, int]]:
+def _ranked(
+    view: View, obsolete: Mapping[str, str], part: Sequence[MovableObject]
+) -> Iterator[tuple[MovableObject, Entry, int]]:
     """The actions on these objects in the order in which they are taken, each with what it saves."""
     tools = [one for one in results(part) if one.rows[-1].state == "visible"]
     logs = _logs(view, [one for one in tools if one.object.id not in obsolete])
-    ranked: dict[Lifecycle, list[tuple[Movable, Entry, int]]] = {"prune": [], "mask": [], "fold": []}
+    ranked: dict[Lifecycle, list[tuple[MovableObject, Entry, int]]] = {"prune": [], "mask": [], "fold": []}
     for one in tools:
         name, result = one.object.id, one.rows[-1]
         if name in obsolete:
@@ -176,7 +184,7 @@ def _ranked(view: View, obsolete: Mapping[str, str], part: Sequence[Movable]) ->
         yield from (each for each in some if each[2] >= (GAIN if verb == "fold" else 1))
 
 
-def _obsolete(found: Mapping[str, Object]) -> dict[str, str]:
+def _obsolete(found: Mapping[str, ContextObject]) -> dict[str, str]:
     """Results that a newer one in the prompt replaces: of the very same call, or of one that failed and then worked."""
     again: set[str] = set()
     worked: set[str] = set()
@@ -196,7 +204,7 @@ def _obsolete(found: Mapping[str, Object]) -> dict[str, str]:
     return obsolete
 
 
-def _logs(view: View, tools: Sequence[Movable]) -> frozenset[str]:
+def _logs(view: View, tools: Sequence[MovableObject]) -> frozenset[str]:
     """The large results that repeat themselves: few different lines, once their numbers are taken away."""
     large = [one for one in tools if one.tokens >= LOG_TOKENS and not one.rows[-1].error]
     large.sort(key=lambda one: (-one.tokens, one.rows[-1].number))

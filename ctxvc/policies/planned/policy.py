@@ -9,14 +9,14 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
 from ctxvc.core.view.view import View, measure
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import Movable, Object, movable, objects
+from ctxvc.policies.planned.objects import ContextObject, MovableObject, movable, objects
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
 
 ACTOR = "planner"
@@ -95,7 +95,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         said = parse(answer.text, found)
         actions, left_out = _actions(said, some, view.calibrated, total, trigger)
         plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
-        actions, left = until(view, plan, 0)
+        actions, left = fewest_actions(view, plan, 0)
         reason = f"{told}: {_told(said, actions, left_out)}"
         if actions and total - left < total * self.saving:
             reason += f"; dropped, as it frees {total - left:,} tokens, less than {self.saving:.0%}"
@@ -114,7 +114,7 @@ class Planned(Policy, frozen=True, kw_only=True):
             calls=self.calls,
         )
 
-    def _new(self, view: View, some: Iterable[Movable]) -> int:
+    def _new(self, view: View, some: Iterable[MovableObject]) -> int:
         """The tokens that could be planned over and came since a model was asked, or what a planner took last."""
         newest = view.ledger.meta.asked
         newest = max(newest, next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0))
@@ -122,7 +122,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
     def _answer(
-        self, view: View, found: Mapping[str, Object], some: Sequence[Movable], total: int, *, hard: bool
+        self, view: View, found: Mapping[str, ContextObject], some: Sequence[MovableObject], total: int, *, hard: bool
     ) -> Answer:
         if self.ask:
             return self.ask(view, planner.trailing_block(view, some))
@@ -162,7 +162,7 @@ class _LeftOut:
 
 
 def _actions(
-    said: GcPlan, some: Sequence[Movable], calibrated: Callable[[int], int], total: int, trigger: int
+    said: GcPlan, some: Sequence[MovableObject], calibrated: Callable[[int], int], total: int, trigger: int
 ) -> tuple[tuple[Action, ...], _LeftOut]:
     """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
 
@@ -189,7 +189,7 @@ def _actions(
     return tuple(actions), left_out
 
 
-def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
+def _action(one: MovableObject, entry: Entry, alone: Container[str]) -> Action:
     """What an entry means for the blocks. A turn's mask is for those of its results that have no entry of their own."""
     blocks = tuple(row.id for row in one.rows)
     match entry.verb:
@@ -203,7 +203,7 @@ def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
             return Action(verb="mask", targets=tuple(left), index=escaped(entry.reason, 120))
 
 
-def _index(one: Movable, entry: Entry) -> str:
+def _index(one: MovableObject, entry: Entry) -> str:
     """The way back in words: what a planner said of it, and what the conversation itself calls it."""
     label = one.object.label if one.object.family == "conversation" or len(one.rows) > 1 else one.rows[-1].label
     return escaped("; ".join(words for words in (entry.reason, label) if words), 120)
