@@ -277,7 +277,7 @@ class _Recorded:
             ledger = session.ledger()
             notes, older = dashboard_text.recent_notes(ledger, session.writer.body)
             count = Meter(session.store, ledger.meta.tokenizer).count
-            return dashboard_text.board_text(session.dashboard(), notes, older, cap=BOARD, count=count)
+            return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
     def block(self, address: str) -> str:
         with self._session("", ResourceError) as session:

@@ -240,7 +240,7 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
             said.append(line)
     yield "\n".join(["What humans said in it:", *said])
     notes, older = dashboard_text.recent_notes(ledger, recorded.writer.body)
-    table = dashboard_text.board_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
+    table = dashboard_text.full_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
     yield "What is in it: " + table.removeprefix("[").replace("]", "", 1)
 
 

@@ -24,7 +24,19 @@ from ctxvc.errors import CtxvcError, OverBudget
 from ctxvc.session.session import Session
 from ctxvc.tokens import models
 
-__all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "StopReason", "Watcher", "Why", "run"]
+__all__ = [
+    "DELEGATE",
+    "INTERRUPTED",
+    "Ended",
+    "Hands",
+    "Helpers",
+    "Limits",
+    "Report",
+    "StopReason",
+    "Watcher",
+    "Why",
+    "run",
+]
 
 #: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not

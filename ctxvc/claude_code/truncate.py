@@ -93,7 +93,7 @@ class _Cutter:
         places.put(self._store, path, data)
         head = int(self._longest * _HEAD)
         tail = self._longest - head
-        between = truncation.words(cut, len(words) - self._longest, len(words), str(path))
+        between = truncation.notice(cut, len(words) - self._longest, len(words), str(path))
         return f"{words[:head]}\n{between}\n{words[-tail:]}"
 
     def _kept(self, words: str) -> bytes:

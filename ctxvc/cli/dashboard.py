@@ -64,7 +64,7 @@ def dashboard_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, e
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
     cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.board.calibration))
-    return dashboard_text.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+    return dashboard_text.full_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
 
 
 def tokens_reported(store: Store, moment: Snapshot) -> int | None:
@@ -111,5 +111,5 @@ def columns_of(line: Line) -> list[str | int | None]:
 
 def budget_line(output: Output, board: Dashboard) -> Styled:
     color = "red" if board.percent >= 90 else "yellow" if board.percent >= 70 else "green"
-    used, window = output.cell(board.used), output.cell(board.window)
+    used, window = output.cell(board.used), output.cell(board.limit)
     return Styled(f"[{board.bar}] {board.percent} %  {used} / {window} tokens", color)

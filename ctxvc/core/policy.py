@@ -71,8 +71,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = True
 
     def __post_init__(self) -> None:
-        held = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
-        tools = tuple(dict.fromkeys((*held, *(REACH if self.handles else ()))))
+        usable = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
+        tools = tuple(dict.fromkeys((*usable, *(REACH if self.handles else ()))))
         msgspec.structs.force_setattr(self, "tools", tools)
 
     @property
@@ -100,12 +100,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
         note tells of, where those are many. Either is 0 where there is nothing to say.
         """
-        told = []
+        reminders = []
         if crossed and self.freeing:
-            told.append(f"past {crossed} %: make room with {self.ways} when you can")
+            reminders.append(f"past {crossed} %: make room with {self.ways} when you can")
         if unnoted and self.notes_before_leaving:
-            told.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")
-        return "; ".join(told)
+            reminders.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")
+        return "; ".join(reminders)
 
     @property
     def notes_before_leaving(self) -> bool:

@@ -18,7 +18,6 @@ from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
-    counted,
     excess,
     leaving,
     old_results,
@@ -26,7 +25,6 @@ from ctxvc.policies.candidates import (
     shown,
     standing,
     steps,
-    used,
 )
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
@@ -48,7 +46,7 @@ class Keep(Policy, frozen=True, kw_only=True):
     sees: ClassVar[str] = "everything"
 
     def propose(self, view: View) -> Plan:
-        before, effective = used(view), view.budget.effective
+        before, effective = view.used, view.budget.effective
         reason = f"{before:,} of {effective:,} tokens: everything is kept"
         if before > effective:
             reason += f"; that is {before - effective:,} too many, and this policy takes nothing away"
@@ -75,7 +73,7 @@ class Window(Policy, frozen=True, kw_only=True):
         shares(self, "low_water")
 
     def propose(self, view: View) -> Plan:
-        before, guard = used(view), view.budget.guard
+        before, guard = view.used, view.budget.guard
         if before <= guard:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, guard, "the guard"))
         said = [row for row in removable(view) if row.role == "assistant" or row.kind == "tool_result"]
@@ -113,7 +111,7 @@ class Clear(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "keep")
 
     def propose(self, view: View) -> Plan:
-        total, effective = counted(view), view.budget.effective
+        total, effective = view.counted, view.budget.effective
         before, mark = view.calibrated(total), int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
@@ -150,7 +148,7 @@ class Mask(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "age", "batch")
 
     def propose(self, view: View) -> Plan:
-        total = counted(view)
+        total = view.counted
         stale_to = (view.ledger.meta.counters.step - self.age) // self.batch * self.batch
         stale = [
             (row, saved)
@@ -192,7 +190,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "chunk")
 
     def propose(self, view: View) -> Plan:
-        before, effective = used(view), view.budget.effective
+        before, effective = view.used, view.budget.effective
         mark = int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
@@ -239,7 +237,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         shares(self, "trigger", "keep", "room", "least")
 
     def propose(self, view: View) -> Plan:
-        total, effective = counted(view), view.budget.effective
+        total, effective = view.counted, view.budget.effective
         before, mark = view.calibrated(total), int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))

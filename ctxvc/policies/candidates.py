@@ -12,19 +12,9 @@ from ctxvc.core.ledger.numbering import ASIDE, is_human
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.prompt.outline import calls_and_results, results_of
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 
 _STEP, TURN = attrgetter("step"), attrgetter("turn")
-
-
-def counted(view: View) -> int:
-    """The tokens of the whole prompt as we count them; `view.calibrated` gives those of the provider."""
-    return view.overhead + measure(view.ledger, view.price)
-
-
-def used(view: View) -> int:
-    """The tokens of the whole prompt as the provider counts them."""
-    return view.calibrated(counted(view))
 
 
 def shown(view: View, row: Row) -> int:

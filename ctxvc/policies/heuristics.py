@@ -16,7 +16,7 @@ import msgspec
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
 
@@ -46,7 +46,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
-        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        total = view.used
         trigger, target = int(budget.effective * self.trigger), int(budget.effective * self.target)
         told = f"{total:,} of {budget.effective:,} tokens"
         if total <= trigger:

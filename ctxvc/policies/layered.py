@@ -19,7 +19,7 @@ from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import View, cost_of, measure
+from ctxvc.core.view.view import View, cost_of
 from ctxvc.policies import summaries
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.summaries import Span
@@ -79,7 +79,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         return Terms(ladder={name: share for name, share in own.items() if share})
 
     def propose(self, view: View) -> Plan:
-        before = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        before = view.used
         marks = self._marks(view.budget, before)
         stand = _Stand(view=view, protect=protected(view.ledger), tokens=before)
         if self.offload:

@@ -19,7 +19,7 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.candidates import leaving, removable, used
+from ctxvc.policies.candidates import leaving, removable
 from ctxvc.policies.knobs import numbers
 
 #: The context tools of a session with scopes, besides those that every session has.
@@ -55,7 +55,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "note")
 
     def propose(self, view: View) -> Plan:
-        before = used(view)
+        before = view.used
         asked = _asked(view.ledger)
         tasks = tuple(self._left(view, asked.get(turn, ""), turn, rows) for turn, rows in _finished(view))
         if not tasks:

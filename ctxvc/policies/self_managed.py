@@ -9,7 +9,7 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.candidates import leaving, removable, standing, steps, used
+from ctxvc.policies.candidates import leaving, removable, standing, steps
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.protocol import Wording
 
@@ -59,7 +59,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "single", "batch")
 
     def propose(self, view: View) -> Plan:
-        effective, before = view.budget.effective, used(view)
+        effective, before = view.budget.effective, view.used
         if before <= view.budget.guard:
             return self._none(standing(view, before, view.budget.guard, "the guard"))
         if not self.archive:

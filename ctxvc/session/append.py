@@ -106,9 +106,9 @@ def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: En
             view,
             rows,
             words,
-            context.used(view),
+            view.counted,
             calls,
-            told={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            replacements={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
             batch=context.terms.batch,
         )
         rows = admitted.rows

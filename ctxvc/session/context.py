@@ -94,10 +94,6 @@ class Context:
             handles=self.terms.handles,
         )
 
-    def used(self, view: View) -> int:
-        """The tokens of the whole prompt as we count them."""
-        return view.overhead + measure(view.ledger, view.price)
-
     def totals(self, view: View) -> Dashboard:
         """The dashboard of a view without its lines."""
         sent = dashboards(view.ledger, view.price)

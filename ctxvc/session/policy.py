@@ -34,7 +34,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
         context.asked(actor_name(policy))
     if not plan.actions:
         return None
-    pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard
+    pressure = plan.pressure or view.used > view.budget.guard
     tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, tried, cut=cut)
     if tried and not now:

@@ -50,7 +50,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
     for attempt in (1, 2):
         view = context.view()
         mine = spare + view.calibrated(_own_words(view))
-        if view.calibrated(context.used(view)) + mine <= view.budget.guard:
+        if view.used + mine <= view.budget.guard:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = replace(view, ledger=with_cut(view.ledger))
@@ -66,7 +66,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
             context.writer.refresh()
             continue
         left = replace(ahead, ledger=tried.after) if tried else ahead
-        needed = view.calibrated(context.used(left) + _own_words(left))
+        needed = view.calibrated(left.counted + _own_words(left))
         if needed <= view.budget.effective:
             return
         raise OverBudget(
@@ -193,7 +193,7 @@ class DashboardFeed:
         if form == "changes" and shown and shown.ledger:
             return dashboard_text.changes_text(shown.ledger, view.ledger, board, cap=room, count=count, nudge=nudge)
         notes, older = dashboard_text.recent_notes(view.ledger, self._context.writer.body)
-        return dashboard_text.board_text(board, notes, older, cap=room, count=count, nudge=nudge)
+        return dashboard_text.full_text(board, notes, older, cap=room, count=count, nudge=nudge)
 
 
 def refusal(context: Context, terms: Terms | None) -> str:
@@ -202,7 +202,7 @@ def refusal(context: Context, terms: Terms | None) -> str:
     `terms` say which tools the agent has to make room; None where nobody knows.
     """
     view = context.view()
-    used = view.calibrated(context.used(view))
+    used = view.used
     if view.ledger.meta.refused:
         context.set({"refused": view.ledger.meta.refused + 1})
     held = [(view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present]

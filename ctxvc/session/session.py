@@ -237,7 +237,7 @@ class Session:
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""
         view = self.view()
-        return view.calibrated(self._context.used(view))
+        return view.used
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
@@ -341,7 +341,7 @@ class Session:
         self._context.called = self._context.now()
         made = self.prompt()
         self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
-        self._calibrating.sent(self.scope, self._context.used(self._context.view()))
+        self._calibrating.sent(self.scope, self._context.view().counted)
         return made
 
     def _learn(self, scope: str, reply: Message) -> None:

@@ -242,7 +242,7 @@ def test_a_purge_leaves_nothing_of_it(store: Store, tmp_path: Path) -> None:
 
 def forged(call: str, data: bytes, digest: str = "", size: int | None = None) -> str:
     size = len(data) if size is None else size
-    return truncation.words(
+    return truncation.notice(
         Truncation(call, 1, size, digest or hashlib.sha256(data).hexdigest()), 10, 20, "/etc/passwd"
     )
 

@@ -107,7 +107,7 @@ def markdown(page: Page) -> str:
     lines = [
         f"# {board.session}/{board.scope}",
         "",
-        f"[{board.bar}] {board.percent} %, {board.used:,} of {board.window:,} tokens: "
+        f"[{board.bar}] {board.percent} %, {board.used:,} of {board.limit:,} tokens: "
         f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation{sent}",
         "",
         *(["Notes:", "", *notes, ""] if notes else []),

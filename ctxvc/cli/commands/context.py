@@ -51,7 +51,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         session=moment.session,
         scope=moment.scope,
         by=by,
-        window=board.window,
+        window=board.limit,
         used=board.used,
         percent=board.percent,
         estimated=meter.estimated,

@@ -54,7 +54,7 @@ def _status(moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: in
         scope=board.scope,
         commit=moment.commit,
         model=moment.ledger.meta.model,
-        window=board.window,
+        window=board.limit,
         used=board.used,
         overhead=board.overhead,
         conversation=board.conversation,

@@ -161,44 +161,44 @@ class Ledger:
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    #: What `held` gives, for this ledger and all that come of it.
-    _held: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
+    #: rule → its cache (`cache_of`), shared by this ledger and all derived from it.
+    _caches: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
         return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
 
-    def derived(self, rule: Callable[..., T], *given: object) -> T:
-        """`rule(ledger, *given)`, worked out once: a ledger never changes. So nobody may change the result either.
+    def derived(self, rule: Callable[..., T], *arguments: object) -> T:
+        """`rule(ledger, *arguments)`, computed once, as a ledger never changes. Callers must not change the result.
 
-        `rule` is a pure function; what it is `given` is told apart by identity.
+        `rule` is a pure function; `arguments` are compared by identity.
         """
-        key = (rule, *map(id, given))
+        key = (rule, *map(id, arguments))
         if key not in self._derived:
-            self._derived[key] = given, rule(self, *given)  # `given` is held, so that no other gets its identity
+            self._derived[key] = (
+                arguments,
+                rule(self, *arguments),
+            )  # held here, so that no other value gets their ids
         result: T = self._derived[key][1]
         return result
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
-        """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
-        known = self.held(rule)
+        """`rule` of the rows of each segment, in order; cached for segments that an earlier ledger has too."""
+        cache = self.cache_of(rule)
         for segment in sorted(self.segments):
             rows = self.segments[segment]
-            held = known.get(segment)
-            if held is None or held[0] is not rows:
-                held = known[segment] = rows, rule(rows)
-            yield held[1]
+            entry = cache.get(segment)
+            if entry is None or entry[0] is not rows:
+                entry = cache[segment] = rows, rule(rows)
+            yield entry[1]
 
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
         inside = zip(self.by_segment(_steps), sorted(self.segments), strict=True)
         return [row for steps, key in inside if step in steps for row in self.segments[key] if row.step == step]
 
-    def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
-        """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
-
-        Whoever takes something from there sees to it that it holds for the ledger at hand.
-        """
-        return self._held.setdefault(rule, {})
+    def cache_of(self, rule: Callable[..., Any]) -> dict[Any, Any]:
+        """A cache for `rule`, shared by this ledger and all derived from it; callers check that an entry applies."""
+        return self._caches.setdefault(rule, {})
 
     def __len__(self) -> int:
         return sum(map(len, self.segments.values()))
@@ -227,9 +227,9 @@ class Ledger:
 
     def since(self, earlier: Ledger | None) -> Iterator[Row]:
         """The rows of all segments that are not in an `earlier` ledger as they are here."""
-        held = earlier.segments if earlier else {}
+        segments_before = earlier.segments if earlier else {}
         for segment in sorted(self.segments):
-            if self.segments[segment] is not held.get(segment):
+            if self.segments[segment] is not segments_before.get(segment):
                 yield from self.segments[segment]
 
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
@@ -239,12 +239,12 @@ class Ledger:
         for row in rows:
             number = row.number
             segment = segment_of(number)
-            held = segments.get(segment, ())
-            if segment not in changed and (not held or held[-1].number < number):
-                segments[segment] = (*held, row)  # the common case: a new block at the end
+            rows_before = segments.get(segment, ())
+            if segment not in changed and (not rows_before or rows_before[-1].number < number):
+                segments[segment] = (*rows_before, row)  # the common case: a new block at the end
                 continue
             if segment not in changed:
-                changed[segment] = {old.number: old for old in held}
+                changed[segment] = {old.number: old for old in rows_before}
             changed[segment][number] = row
         for segment, by_number in changed.items():
             segments[segment] = tuple(by_number[number] for number in sorted(by_number))
@@ -252,13 +252,13 @@ class Ledger:
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
         """The ledger with each of `groups` added or replaced; a group without members goes."""
-        held = dict(self.groups)
+        changed_groups = dict(self.groups)
         for group in groups:
             if group.members:
-                held[group.id] = group
+                changed_groups[group.id] = group
             else:
-                held.pop(group.id, None)
-        return replace(self, groups=held)
+                changed_groups.pop(group.id, None)
+        return replace(self, groups=changed_groups)
 
     def with_meta(self, meta: Meta) -> Ledger:
         return replace(self, meta=meta)
@@ -272,16 +272,16 @@ def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
     """The blocks of a group, those of the groups in it included, in the order of the members."""
     blocks: list[str] = []
     seen = {name}
-    left = [iter(groups[name].members)] if name in groups else []
-    while left:
-        member = next(left[-1], "")
+    pending = [iter(groups[name].members)] if name in groups else []
+    while pending:
+        member = next(pending[-1], "")
         if not member:
-            left.pop()
+            pending.pop()
         elif member.startswith("B"):
             blocks.append(member)
         elif member in groups and member not in seen:
             seen.add(member)
-            left.append(iter(groups[member].members))
+            pending.append(iter(groups[member].members))
     return blocks
 
 

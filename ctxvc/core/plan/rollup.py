@@ -52,7 +52,7 @@ def gather(
         if slot.show == "text" and slot.text and counts:
             stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
     total, hundredth = sum(stubs.values()), view.budget.effective / 100
-    made: list[Group] = []
+    groups: list[Group] = []
     if view.calibrated(total) <= MOST * hundredth:
         return ()
     steps: dict[int, list[Row]] = {}
@@ -61,20 +61,20 @@ def gather(
     for run in _runs(draft, steps, protect):
         rows = [row for step in run for row in step.rows]
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=contents(rows)), rows, 0))
-        taken: list[Row] = []
+        leaving: list[Row] = []
         freed = 0
         for part in _beginnings(draft, [step.rows for step in run]):
-            taken += part
+            leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
             if view.calibrated(total - freed + likely) <= LEAST * hundredth:
                 break
-        group = _group(draft, taken, actor) if freed else None
+        group = _group(draft, leaving, actor) if freed else None
         if group:
-            made.append(group)
+            groups.append(group)
             total += view.price.text(group.stub) - freed
         if view.calibrated(total) <= LEAST * hundredth:
             break
-    return tuple(made)
+    return tuple(groups)
 
 
 def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
@@ -139,8 +139,8 @@ def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str])
         return None
     body = rows[before[-1] + 1 if before else 0 : behind[0] if behind else len(rows)]
     results = [row for row in body if row.kind == "tool_result"]
-    shown = any(row.present and row.kind != "dashboard" for row in body)
-    if any(row.present and not _small(draft, row) for row in results) or (shown and not results):
+    in_prompt = any(row.present and row.kind != "dashboard" for row in body)
+    if any(row.present and not _small(draft, row) for row in results) or (in_prompt and not results):
         return None
     if any(row.kind == "tool_use" and row.id not in draft.results for row in body):
         return None
@@ -162,7 +162,7 @@ def _stays(row: Row) -> bool:
 def _beginnings(draft: LedgerDraft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
     """The rows of a run in parts of whole steps, none of which shares a group with another."""
     names = [{name for row in rows if (name := draft.around(row))} for rows in run]
-    last = {name: at for at, some in enumerate(names) for name in some}
+    last = {name: at for at, of_part in enumerate(names) for name in of_part}
     part: list[Row] = []
     reach = 0
     for at, rows in enumerate(run):

@@ -1,4 +1,4 @@
-"""When a soft edit is made true: now, or at a moment when it costs less (Self-GC, section "Cache-aware commit")."""
+"""When a soft edit is committed: now, or later when it costs less (Self-GC, section "Cache-aware commit")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.core.view.view import View, cost_of
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the moment of a commit is judged by. Prices are multiples of that of a fresh input token.
+    """The criteria for committing a plan now. Prices are multiples of that of a fresh input token.
 
     A plan that takes away more than `share` of the prompt is committed at once. `lifetime` is how long the provider
     keeps a cached prefix, in seconds; `calls` how many more calls the prompt is expected to be sent with (0: as many as
@@ -32,15 +32,19 @@ USUAL = Timing()
 
 
 class CommitDecision(msgspec.Struct, frozen=True):
-    """Whether a plan is committed now, and why. What that saves and what it costs are in fresh input tokens.
+    """Whether a plan is committed now, and why. `benefit` and `cost` are in fresh input tokens.
 
-    `cost` is that of the broken cache and of the planning; `benefit` is what is left of the savings behind it.
+    `cost` is that of the broken cache and of the planning; `benefit` is what remains of the savings after it.
     """
 
     now: bool
     why: str
     benefit: float = 0.0
     cost: float = 0.0
+
+
+#: The former name of `CommitDecision`, kept for one version.
+Moment = CommitDecision
 
 
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
         return self.saved - self.cost
 
     @property
-    def words(self) -> str:
+    def account(self) -> str:
         return (
             f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
             f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
@@ -79,42 +83,42 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
 
     def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
         """Now, or not yet, on this ground; the reckoning is told with it."""
-        return CommitDecision(now, f"{ground}; {self.words}", self.benefit, self.cost)
+        return CommitDecision(now, f"{ground}; {self.account}", self.benefit, self.cost)
 
 
-def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
+def reckon(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> Reckoning:
     """What it would save and cost to commit the rehearsed plan now."""
     price = view.calibration[0] / 1000
     calls = timing.calls or calls_a_turn(view.ledger)
     cold = view.idle > timing.lifetime
-    freed = tried.freed * price
+    freed = rehearsal.freed * price
     saved = freed * timing.read_price * calls
     if cold:
         saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
-    rewritten = 0.0 if cold or not tried else behind_first_edit(view, tried) * price
+    rewritten = 0.0 if cold or not rehearsal else behind_first_edit(view, rehearsal) * price
     return Reckoning(
-        share=tried.freed / max(1, tried.tokens_before),
+        share=rehearsal.freed / max(1, rehearsal.tokens_before),
         leaving=freed,
         calls=calls,
         saved=saved,
         rewritten=rewritten,
         broken=rewritten * (timing.write_price - timing.read_price),
-        planning=tried.plan.cost,
+        planning=rehearsal.plan.cost,
         cold=cold,
     )
 
 
-def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> CommitDecision:
+def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDecision:
     """Whether the rehearsed plan is committed now, or waits.
 
     At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
     come save more than the broken cache and the planning cost.
     """
-    if not tried:
+    if not rehearsal:
         return CommitDecision(False, "nothing of the plan is left to do")
-    reckoned = reckon(view, tried, timing)
+    reckoned = reckon(view, rehearsal, timing)
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
-    if tried.plan.pressure:
+    if rehearsal.plan.pressure:
         return reckoned.moment(f"the hard budget is at stake; {leaves}")
     if reckoned.share > timing.share:
         return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
@@ -136,15 +140,15 @@ def calls_a_turn(ledger: Ledger) -> float:
     return len(steps) / len(turns) if turns else 1.0
 
 
-def committed(tried: Rehearsal) -> Ledger:
+def committed(rehearsal: Rehearsal) -> Ledger:
     """The ledger once the plan is committed: with the cut that comes along."""
-    meta = msgspec.structs.replace(tried.after.meta, cuts=cut.before_reply(tried.after))
-    return tried.after.with_meta(meta)
+    meta = msgspec.structs.replace(rehearsal.after.meta, cuts=cut.before_reply(rehearsal.after))
+    return rehearsal.after.with_meta(meta)
 
 
-def behind_first_edit(view: View, tried: Rehearsal) -> int:
+def behind_first_edit(view: View, rehearsal: Rehearsal) -> int:
     """The tokens of the new prompt that no cache of the old one has: from the first edit on, the cut's included."""
-    now = outline(committed(tried))
+    now = outline(committed(rehearsal))
     at = _first_difference(outline(view.ledger), now)
     return sum(cost_of(slot, view.price) for slot in now[at:])
 

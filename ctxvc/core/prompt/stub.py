@@ -64,17 +64,17 @@ def stub(
     and no checksum either.
     """
     size = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(row.bytes)
-    what = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
-    words = [f"archived {_name(row, way_back=way_back)}: {what}, {size}"]
+    description = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
+    parts = [f"archived {_name(row, way_back=way_back)}: {description}, {size}"]
     if call:
-        words.append(f"arguments {escaped(call, ARGUMENTS)}")
+        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
     if cut:
-        words.append("the recorded output was cut")
+        parts.append("the recorded output was cut")
     if index or row.label:
-        words.append(escaped(index or row.label, INDEX))
+        parts.append(escaped(index or row.label, INDEX))
     if way_back:
-        words.append(f"recover {row.id}")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"recover {row.id}")
+    return f"[{'; '.join(parts)}]"
 
 
 def index(row: Row) -> str:
@@ -109,9 +109,9 @@ def tombstone(row: Row, reason: str, *, way_back: bool = True) -> str:
     return f"[deleted {_name(row, way_back=way_back)}: {escaped(reason, INDEX)}]"
 
 
-def summary(header: str, words: str) -> str:
+def summary(header: str, text: str) -> str:
     """The stub of a summarised group: its header, then the summary. It may have lines, but it cannot forge."""
-    return f"{header}\n{guarded(display.visible_controls(words))}"
+    return f"{header}\n{guarded(display.visible_controls(text))}"
 
 
 def is_summary(stub: str) -> bool:
@@ -133,21 +133,21 @@ def group_stub(
     amount = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(size)
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
     name = f"{group.id}@{digest[:6]}" if way_back else group.id
-    words = [f"archived {name}: {many}, {amount}, level {group.level}"]
+    parts = [f"archived {name}: {many}, {amount}, level {group.level}"]
     if index or group.label:
-        words.append(escaped(index or group.label, INDEX))
+        parts.append(escaped(index or group.label, INDEX))
     if way_back:
-        words.append(f"recover {group.id}")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"recover {group.id}")
+    return f"[{'; '.join(parts)}]"
 
 
 def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
     """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
-    name, what = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
-    words = [f"blocked {name}: {what}, {tokens:,} tokens, does not fit"]
+    name, description = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
+    parts = [f"blocked {name}: {description}, {tokens:,} tokens, does not fit"]
     if call:
-        words.append(f"arguments {escaped(call, ARGUMENTS)}")
-    words.append("stored whole, do not run it again")
+        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
+    parts.append("stored whole, do not run it again")
     if way_back:
-        words.append(f"once there is room, recover {row.id} in parts")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"once there is room, recover {row.id} in parts")
+    return f"[{'; '.join(parts)}]"

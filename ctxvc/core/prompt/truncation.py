@@ -47,8 +47,8 @@ class Truncation(NamedTuple):
 
 def whole(row: Row) -> str:
     """The file beside a block's body that has all of what the model saw cut; empty where there is none."""
-    named = wire.own_metadata(row.extra).get("whole")
-    return named if isinstance(named, str) and named in row.files else ""
+    suffix = wire.own_metadata(row.extra).get("whole")
+    return suffix if isinstance(suffix, str) and suffix in row.files else ""
 
 
 def can_be_cut(call: str) -> bool:
@@ -61,12 +61,12 @@ def suffix(number: int) -> str:
     return f"{number}.txt"
 
 
-def words(cut: Truncation, left_out: int, characters: int, path: str) -> str:
+def notice(truncation: Truncation, left_out: int, characters: int, path: str) -> str:
     """What stands where `left_out` of so many characters were taken out, for a model: how it gets at the whole."""
     return (
-        f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {cut.address} for the whole "
-        f"({cut.bytes:,} bytes, sha256 {cut.sha256[:_DIGITS]}): the tool recover with this address, or "
-        f"`ctxvc recover {cut.address}`, or read {path}]"
+        f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {truncation.address} for the whole "
+        f"({truncation.bytes:,} bytes, sha256 {truncation.sha256[:_DIGITS]}): the tool recover with this address, or "
+        f"`ctxvc recover {truncation.address}`, or read {path}]"
     )
 
 

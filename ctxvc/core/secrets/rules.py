@@ -319,7 +319,7 @@ _NO_SECRET_NAME = re.compile(
 )
 
 
-def named(name: bytes, value: bytes) -> str:
+def kind_by_name(name: bytes, value: bytes) -> str:
     """The kind of secret that a value is by its name and its looks; empty for none."""
     plain = re.sub(rb"[_.-]", b"", name).lower()
     if _PASSWORD_NAME.search(plain):

@@ -118,7 +118,7 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
     What comes before the first reply that reads, searches, writes or runs is the prologue.
     """
     rows = list(ledger.rows())
-    told: dict[tuple[str, ...], _Told] = ledger.held(_told)
+    told: dict[tuple[str, ...], _Told] = ledger.cache_of(_told)
     asked = frozenset(chain.from_iterable(ledger.by_segment(_asked)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0

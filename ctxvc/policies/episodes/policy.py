@@ -17,7 +17,7 @@ from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -98,7 +98,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         ceiling = min(self.ceiling or view.budget.ceiling, view.budget.guard)
-        counted = view.overhead + measure(view.ledger, view.price)
+        counted = view.counted
         before = view.calibrated(counted)
         if before <= ceiling:
             return self._plan(f"{before:,} of {ceiling:,} tokens: not above the ceiling")

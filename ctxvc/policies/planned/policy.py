@@ -13,7 +13,7 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.objects import ContextObject, MovableObject, movable, objects
@@ -78,7 +78,7 @@ class Planned(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
-        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        total = view.used
         trigger, tight = int(budget.effective * self.trigger), int(budget.effective * self.tight)
         told = f"{total:,} of {budget.effective:,} tokens"
         if total <= trigger:
