@@ -95,7 +95,7 @@ class Hands(Protocol):
     @property
     def names(self) -> frozenset[str]: ...
 
-    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:
         """What a tool gives for these arguments. `call` is the id of the call."""
 
     def stop(self) -> None:
@@ -105,10 +105,10 @@ class Hands(Protocol):
 class Watcher(Protocol):
     """Who looks on: told what happens, and asked whether to stop."""
 
-    def said(self, words: str) -> None:
+    def said(self, text: str) -> None:
         """A piece of the model's words."""
 
-    def called(self, name: str, given: Mapping[str, Any]) -> None:
+    def called(self, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that is about to be run."""
 
     def answered(self, name: str, outcome: Outcome) -> None:
@@ -160,18 +160,18 @@ def run(
     account = spending or Spending(limits)
     short = 0
 
-    def ended(why: StopReason, words: str = "") -> Ended:
-        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=words)
+    def ended(why: StopReason, text: str = "") -> Ended:
+        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=text)
 
     interrupted(adapter)
     if helpers:
         helpers.arrive()  # of a run before this one, which was killed first
-    said = last_words(adapter.session)
-    if said is not None:
+    last_reply = last_words(adapter.session)
+    if last_reply is not None:
         stop = ending(adapter.session.stopped)
         if stop in ("done", "refused"):
-            watcher.said(said)
-            return ended("refused" if stop == "refused" else "said", said)
+            watcher.said(last_reply)
+            return ended("refused" if stop == "refused" else "said", last_reply)
         if stop != "paused":
             adapter.append(_GO_ON, origin="client")
     while True:
@@ -179,7 +179,7 @@ def run(
             return ended("stopped")
         if reached := account.begin():
             return ended(reached)
-        message = _asked(adapter, model, watcher, options)
+        message = _reply(adapter, model, watcher, options)
         last = adapter.final
         account.add(message, adapter.session.ledger().meta.model)
         reply = adapter.record(message)
@@ -205,18 +205,18 @@ def last_words(session: Session) -> str | None:
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":
         return None
-    said = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
-    return "".join(decode(session.body(row.id)) for row in said)
+    rows_said = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
+    return "".join(decode(session.body(row.id)) for row in rows_said)
 
 
 def interrupted(adapter: Adapter) -> list[str]:
     """Answers the calls that a run before this one left without a result; gives their ids."""
-    left = list(adapter.session.writer.open_calls)
-    adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in left])
-    return left
+    open_calls = list(adapter.session.writer.open_calls)
+    adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in open_calls])
+    return open_calls
 
 
-def _asked(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The model's reply; where the provider finds the prompt too long, the guard acts and it is asked once more."""
     try:
         return model.reply(adapter.request(**options), watcher.said)
@@ -255,13 +255,13 @@ def _act(
             if answer is not None:
                 adapter.results([answer])
                 continue
-            name, given = str(call.get("name")), call.get("input")
-            given = given if isinstance(given, dict) else {}
-            watcher.called(name, given)
+            name, arguments = str(call.get("name")), call.get("input")
+            arguments = arguments if isinstance(arguments, dict) else {}
+            watcher.called(name, arguments)
             if helpers and name == DELEGATE["name"]:
                 working.append((call, pool.submit(_delegated, helpers, call)))
             else:
-                _take_in(adapter, watcher, call, hands.run(name, given, str(call.get("id"))))
+                _take_in(adapter, watcher, call, hands.run(name, arguments, str(call.get("id"))))
         for call, future in working:
             _take_in(adapter, watcher, call, *future.result())
     if helpers and working:
@@ -307,8 +307,8 @@ def _take_in(
 
 
 def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Report | None]:
-    given = call.get("input")
-    name, task = (given.get("name"), given.get("task")) if isinstance(given, dict) else (None, None)
+    arguments = call.get("input")
+    name, task = (arguments.get("name"), arguments.get("task")) if isinstance(arguments, dict) else (None, None)
     if not (isinstance(name, str) and isinstance(task, str) and task.strip()):
         return Outcome(b"delegate needs a name and a task", error=True), None
     try:
@@ -317,5 +317,5 @@ def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Repo
         return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True), None
     # What is too long for a note stays a result, which may leave the prompt.
     follows = len(report.text) <= NOTE
-    said = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
-    return Outcome(encode(said)), report
+    receipt = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
+    return Outcome(encode(receipt)), report

@@ -52,18 +52,18 @@ def read(folder: Path) -> list[InstructionFile]:
     above = top(folder)
     places = [folder, *folder.parents]
     places = places[: places.index(above) + 1] if above in places else [folder]
-    told: dict[Path, InstructionFile] = {}
+    by_path: dict[Path, InstructionFile] = {}
     for place in reversed(places):
         for name in NAMES:
-            found = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
-            if found in told or place not in found.parents:
+            path = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
+            if path in by_path or place not in path.parents:
                 continue
-            if said := _said(found, os.path.relpath(place / name, folder)):
-                told[found] = said
-    return list(told.values())
+            if instructions := _instructions(path, os.path.relpath(place / name, folder)):
+                by_path[path] = instructions
+    return list(by_path.values())
 
 
-def _said(path: Path, name: str) -> InstructionFile | None:
+def _instructions(path: Path, name: str) -> InstructionFile | None:
     """What a file says; None where it is none, or cannot be read."""
     try:
         if not path.is_file():  # to read a pipe may take for ever
@@ -77,8 +77,8 @@ def _said(path: Path, name: str) -> InstructionFile | None:
     if len(data) > LARGEST:
         data = data[: data.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]
         cut = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
-    words = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{cut}]' if cut else ''}"
-    part = wire.text_part(words, "user", "client", ctxvc={"file": name})
+    text = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{cut}]' if cut else ''}"
+    part = wire.text_part(text, "user", "client", ctxvc={"file": name})
     return InstructionFile(Message(role="user", parts=(part,)), cut)
 
 
@@ -120,18 +120,18 @@ def begin(
         raise Refused(f"a session {name!r} is there already", hint=f"`--resume {name}` goes on with it")
     terms = policy.terms()
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
-    words = system(terms.tools)
-    session = Session.open(path, name, model=model, budget=window, system=words, tools=tools, policy=policy)
-    if folder and (told := read(folder)):
-        session.pin(session.append(*(each.message for each in told)))
-        for each in filter(None, (each.cut for each in told)):
-            note(f"the model is told a part: {each}")
+    system_prompt = system(terms.tools)
+    session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)
+    if folder and (files := read(folder)):
+        session.pin(session.append(*(file.message for file in files)))
+        for file in filter(None, (file.cut for file in files)):
+            note(f"the model is told a part: {file}")
     return session
 
 
 def system(tools: Collection[str]) -> str:
     """The system prompt of an agent that has these context tools besides its own."""
-    return _SYSTEM.format(**{tool: words if tool in tools else "" for tool, words in _WITH.items()})
+    return _SYSTEM.format(**{tool: sentence if tool in tools else "" for tool, sentence in _WITH.items()})
 
 
 @contextmanager
@@ -142,9 +142,9 @@ def alone(path: Path, name: str) -> Iterator[str]:
     """
     check(name, "session")
     _make(path)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
+            stack.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
         except Conflict as error:
             raise Conflict(f"a run is at work on session {name}", hint="wait until it ends, or stop it") from error
         yield name
@@ -154,16 +154,16 @@ def alone(path: Path, name: str) -> Iterator[str]:
 def unnamed(path: Path) -> Iterator[str]:
     """The same for a new session: gives its name, the first of run-1, run-2, … that is free."""
     _make(path)
-    known = _sessions(path)
+    sessions = _sessions(path)
     for number in count(1):
-        if (name := f"run-{number}") in known:
+        if (name := f"run-{number}") in sessions:
             continue
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                held.enter_context(alone(path, name))
+                stack.enter_context(alone(path, name))
             except Conflict:
                 continue  # another run begins under it now
-            if name not in (known := _sessions(path)):
+            if name not in (sessions := _sessions(path)):
                 yield name
                 return
 
@@ -186,8 +186,8 @@ def _sessions(path: Path) -> list[str]:
 def check_begun(session: Writer) -> None:
     """Raises: Refused for a session that `begin` did not make: its model was given other tools, or none."""
     tools = revision.now(session).tools
-    named = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
-    if not {"bash", DELEGATE["name"]} <= named:
+    tool_names = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
+    if not {"bash", DELEGATE["name"]} <= tool_names:
         raise Refused(
             f"`ctxvc run` did not begin session {session.name}: it has other tools, or none",
             hint=f"`ctxvc ask {session.name} QUESTION` questions it; `ctxvc run TASK` begins another",
@@ -205,5 +205,5 @@ def report(session: Session, scope: str, last: str) -> str:
     end = ledger.get(last) if ledger else None
     if ledger is None or end is None:
         return ""
-    said = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
-    return "".join(display.decode(session.writer.body(row, scope)) for row in said)
+    reply_rows = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
+    return "".join(display.decode(session.writer.body(row, scope)) for row in reply_rows)

@@ -134,9 +134,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """What it asks of the harness."""
         return Terms()
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """Whether its rehearsed plan is made true now, or waits, and why."""
-        return timing.moment(view, tried, self.timing)
+        return timing.moment(view, rehearsal, self.timing)
 
     @property
     def timing(self) -> Timing:

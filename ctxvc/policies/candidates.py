@@ -17,7 +17,7 @@ from ctxvc.core.view.view import View
 _STEP, TURN = attrgetter("step"), attrgetter("turn")
 
 
-def shown(view: View, row: Row) -> int:
+def cost_in_prompt(view: View, row: Row) -> int:
     """The tokens of what stands in the prompt for a block that is in no group."""
     if row.present:
         return view.price.mask(row) if row.state == "masked" else view.price.body(row)
@@ -58,11 +58,11 @@ def _standing(rows: tuple[Row, ...]) -> list[Row]:
 
 def _alone(rows: tuple[Row, ...]) -> list[Row]:
     """The same, and those that left with a stub of their own."""
-    left = ("archived", "blocked")
+    absent_states = ("archived", "blocked")
     return [
         row
         for row in rows
-        if (row.state in ("visible", "masked") or (row.state in left and not row.group)) and _is_free(row)
+        if (row.state in ("visible", "masked") or (row.state in absent_states and not row.group)) and _is_free(row)
     ]
 
 
@@ -93,7 +93,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """The rows of each step, as far as they stand side by side."""
-    return (list(some) for _, some in groupby(rows, key=_STEP))
+    return (list(step_rows) for _, step_rows in groupby(rows, key=_STEP))
 
 
 def standing(view: View, before: int, mark: int, name: str) -> str:

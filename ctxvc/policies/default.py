@@ -9,7 +9,7 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import leaving, old_results, shown, standing
+from ctxvc.policies.candidates import cost_in_prompt, leaving, old_results, standing
 from ctxvc.policies.knobs import numbers, shares
 
 
@@ -52,7 +52,7 @@ class Default(Policy, frozen=True, kw_only=True):
         plan = Plan(actions=archives, actor=self.actor)
         mark = min(int(budget.effective * self.low_water), budget.clear)
         least = int(budget.effective * self.least)
-        all_gone = view.calibrated(view.counted - sum(shown(view, row) for row in old))
+        all_gone = view.calibrated(view.counted - sum(cost_in_prompt(view, row) for row in old))
         actions, after = fewest_actions(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
         if after > mark and before - after < least:
             reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")

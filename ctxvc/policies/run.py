@@ -34,9 +34,9 @@ def ask_plan(policy: Policy, view: View) -> Plan:
     return msgspec.structs.replace(plan, actor=actor_name(policy), allow_user=False)
 
 
-def ask_timing(policy: Policy, view: View, tried: Rehearsal) -> CommitDecision:
+def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     """Whether the policy would commit now. Raises: BadInput if a person's own policy fails."""
-    return guard_errors(type(policy), lambda: _moment(policy.moment(view, tried)))
+    return guard_errors(type(policy), lambda: _moment(policy.moment(view, rehearsal)))
 
 
 def actor_name(policy: Policy) -> str:
@@ -61,18 +61,18 @@ def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
         raise BadInput(failed, hint=f"the mistake is in {_place(kind, error)}") from error
 
 
-def _plan(made: object) -> Plan:
+def _plan(proposal: object) -> Plan:
     """Raises: TypeError, msgspec.ValidationError."""
-    if not isinstance(made, Plan):
-        raise TypeError(f"propose gave {type(made).__name__}, not a Plan")
-    return msgspec.convert(msgspec.to_builtins(made), Plan)
+    if not isinstance(proposal, Plan):
+        raise TypeError(f"propose gave {type(proposal).__name__}, not a Plan")
+    return msgspec.convert(msgspec.to_builtins(proposal), Plan)
 
 
-def _moment(made: object) -> CommitDecision:
+def _moment(decision: object) -> CommitDecision:
     """Raises: TypeError."""
-    if not isinstance(made, CommitDecision):
-        raise TypeError(f"moment gave {type(made).__name__}, not a CommitDecision")
-    return made
+    if not isinstance(decision, CommitDecision):
+        raise TypeError(f"moment gave {type(decision).__name__}, not a CommitDecision")
+    return decision
 
 
 def _place(kind: type[Policy], error: Exception) -> str:

@@ -56,8 +56,8 @@ class Scoped(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         before = view.used
-        asked = _asked(view.ledger)
-        tasks = tuple(self._left(view, asked.get(turn, ""), turn, rows) for turn, rows in _finished(view))
+        requests = _requests(view.ledger)
+        tasks = tuple(self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view))
         if not tasks:
             return Plan(
                 actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
@@ -70,17 +70,17 @@ class Scoped(Policy, frozen=True, kw_only=True):
         tools = (*TOOLS, *REACH)
         return Terms(tools=tools, protocol=protocol.text(tools))
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on."""
-        return timing.reckon(view, tried, self.timing).moment("the scope of a task was left", now=bool(tried))
+        return timing.reckon(view, rehearsal, self.timing).moment("the scope of a task was left", now=bool(rehearsal))
 
-    def _left(self, view: View, asked: str, turn: int, rows: list[Row]) -> Action:
-        said = [row for row in rows if row.kind == "assistant" and row.present]
-        told = view.words(said[-1]).strip() if said else ""
-        learned = told if len(told) <= self.note else one_line(told, self.note)
+    def _departure(self, view: View, request: str, turn: int, rows: list[Row]) -> Action:
+        replies = [row for row in rows if row.kind == "assistant" and row.present]
+        last_words = view.words(replies[-1]).strip() if replies else ""
+        learned = last_words if len(last_words) <= self.note else one_line(last_words, self.note)
         name = f"task-{turn}"
         notes = (
-            departure(name, asked or "what comes next"),
+            departure(name, request or "what comes next"),
             arrival(name, learned or f"{len(rows)} blocks, without a last word"),
         )
         return Action(verb="summarise", targets=tuple(row.id for row in rows), index="\n".join(notes))
@@ -92,9 +92,9 @@ def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
     A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
     """
     current = next((row.turn for row in view.ledger.backwards() if row.role == "assistant"), 0)
-    left = _left_before(view.ledger)
+    turns_left = _left_before(view.ledger)
     for turn, rows in groupby(removable(view, alone=True), key=attrgetter("turn")):
-        if turn < current and turn not in left:
+        if turn < current and turn not in turns_left:
             yield turn, list(rows)
 
 
@@ -105,10 +105,10 @@ def _left_before(ledger: Ledger) -> frozenset[int]:
     return frozenset(row.turn for block in behind if (row := ledger.get(block)))
 
 
-def _asked(ledger: Ledger) -> dict[int, str]:
+def _requests(ledger: Ledger) -> dict[int, str]:
     """turn → how the human began it, in a line."""
-    asked: dict[int, str] = {}
+    requests: dict[int, str] = {}
     for row in ledger.rows():
         if speaks(row.kind, row.role, row.origin):
-            asked.setdefault(row.turn, one_line(row.label, _ASKED))
-    return asked
+            requests.setdefault(row.turn, one_line(row.label, _ASKED))
+    return requests

@@ -96,14 +96,14 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     @property
     def tools(self) -> tuple[str, ...]:
         """The context tools that this variant leaves the agent."""
-        gone: set[str] = set()
+        off: set[str] = set()
         if not self.archive:
-            gone.add("archive")
+            off.add("archive")
         if not self.recover:
-            gone |= READING
+            off |= READING
         if not self.agent:
-            gone |= {"archive", "delete"}
-        return tuple(tool for tool in TOOLS if tool not in gone)
+            off |= {"archive", "delete"}
+        return tuple(tool for tool in TOOLS if tool not in off)
 
     @property
     def folds(self) -> bool:

@@ -30,8 +30,8 @@ class Calibrating:
         """A prompt of so many tokens, as we count, goes out."""
         self._sent[scope] = tokens
 
-    def replied(self, scope: str, usage: Mapping[str, int], known: tuple[int, int], model: str) -> Calibration | None:
-        """The reply to it tells what the provider counted. Gives a better calibration than `known`, if there is one."""
+    def replied(self, scope: str, usage: Mapping[str, int], current: tuple[int, int], model: str) -> Calibration | None:
+        """A better calibration than `current`, from the provider's count in the reply's `usage`; None if none is."""
         ours, theirs = self._sent.pop(scope, 0), models.usage_of(usage).prompt
         if model != self._model:
             self._model, self._samples = model, []  # another model counts in its own way
@@ -40,8 +40,10 @@ class Calibrating:
         self._samples = [*self._samples[1 - MOST :], (ours, theirs)]
         if len(self._samples) < MIN_SAMPLES or len(self._samples) % EVERY:
             return None
-        found = fit(self._samples, Calibration(*known))
-        return found if abs(found.a_milli - known[0]) >= LEAST or abs(found.b - known[1]) >= ours // 100 else None
+        fitted = fit(self._samples, Calibration(*current))
+        return (
+            fitted if abs(fitted.a_milli - current[0]) >= LEAST or abs(fitted.b - current[1]) >= ours // 100 else None
+        )
 
 
 class Calibration(NamedTuple):

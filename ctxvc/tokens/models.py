@@ -74,8 +74,8 @@ def limits(model: str) -> Limits | None:
 
 def window(model: str) -> int | None:
     """The context window of a model in tokens, as the table has it; None if it is not there."""
-    known = limits(model)
-    return known.window if known else None
+    model_limits = limits(model)
+    return model_limits.window if model_limits else None
 
 
 class Rates(NamedTuple):
@@ -163,9 +163,9 @@ def dollars(model: str, usage: Usage) -> float | None:
     return (weighed * rates.prompt + usage.reply * rates.reply) / 1_000_000
 
 
-def is_same(left: str, right: str) -> bool:
+def is_same(one: str, other: str) -> bool:
     """Whether two names are of one model: a provider answers with a dated one."""
-    return _plain_name(left) == _plain_name(right)
+    return _plain_name(one) == _plain_name(other)
 
 
 def _plain_name(model: str) -> str:

@@ -63,21 +63,21 @@ def search(
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
-    def wanted(row: Row) -> bool:
+    def accepts(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
-    looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    stored = bodies([_scopes(one) for one in (session, *others)], accepts, whole=True)
+    looking = Search(read(session.store, stored), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
-    found: list[Match] = []
-    shown = 0
+    matches: list[Match] = []
+    lines_listed = 0
     for _, inside in matching:
-        found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
-        shown += len(found[-1].lines)
-        if shown >= SHOWN:
+        matches.append(_match(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
+        lines_listed += len(matches[-1].lines)
+        if lines_listed >= SHOWN:
             break
     more = sum(1 for _ in islice(matching, COUNTED))
-    return Searched(found=tuple(found), blocks=len(held), more=more, unfinished=unfinished(looking, len(held)))
+    return Searched(found=tuple(matches), blocks=len(stored), more=more, unfinished=unfinished(looking, len(stored)))
 
 
 def unfinished(search: Search, blocks: int) -> str:
@@ -93,7 +93,7 @@ def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
     return session, sorted(session.scopes(), key=lambda name: name != session.scope)
 
 
-def _found(lines: Sequence[Hit], more: int, session: Writer) -> Match:
+def _match(lines: Sequence[Hit], more: int, session: Writer) -> Match:
     """Of several places of a body, the nearest, and of these one where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
