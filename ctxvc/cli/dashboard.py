@@ -40,7 +40,7 @@ _NOTE = 200
 class Page(NamedTuple):
     """A dashboard with what stands beside it: the newest notes, the newest last, and how many are older."""
 
-    board: Dashboard
+    dashboard: Dashboard
     notes: list[str]
     older: int
 
@@ -63,8 +63,8 @@ def dashboard_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, e
 
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
-    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.board.calibration))
-    return dashboard_text.full_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.dashboard.calibration))
+    return dashboard_text.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
 
 def tokens_reported(store: Store, moment: Snapshot) -> int | None:
@@ -81,18 +81,18 @@ def tokens_reported(store: Store, moment: Snapshot) -> int | None:
 def dashboard_lines(
     output: Output, moment: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
 ) -> Iterator[str]:
-    meta, board = moment.ledger.meta, page.board
+    meta, dashboard = moment.ledger.meta, page.dashboard
     yield from output.facts(
         [
-            ("session", f"{board.session}/{board.scope}"),
+            ("session", f"{dashboard.session}/{dashboard.scope}"),
             ("model", meta.model or "unknown"),
-            ("budget", budget_line(output, board)),
-            ("overhead", board.overhead),
-            ("conversation", board.conversation),
-            *([("dashboard", board.dashboards)] if board.dashboards else []),
+            ("budget", budget_line(output, dashboard)),
+            ("overhead", dashboard.overhead),
+            ("conversation", dashboard.conversation),
+            *([("dashboard", dashboard.dashboards)] if dashboard.dashboards else []),
             ("blocks", f"{len(moment.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             *([("provider counted", reported)] if reported else []),
-            ("prompt", board.prompt + (f"; missing: {', '.join(board.missing)}" if board.missing else "")),
+            ("prompt", dashboard.prompt + (f"; missing: {', '.join(dashboard.missing)}" if dashboard.missing else "")),
             *([("not committed", f"{counted(moment.waiting, 'record')} of an open step")] if moment.waiting else []),
             *([("older notes", page.older)] if page.older else []),
             *(("note", one_line(note, _NOTE)) for note in page.notes),
@@ -109,7 +109,7 @@ def columns_of(line: Line) -> list[str | int | None]:
     return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
 
 
-def budget_line(output: Output, board: Dashboard) -> Styled:
-    color = "red" if board.percent >= 90 else "yellow" if board.percent >= 70 else "green"
-    used, window = output.cell(board.used), output.cell(board.limit)
-    return Styled(f"[{board.bar}] {board.percent} %  {used} / {window} tokens", color)
+def budget_line(output: Output, dashboard: Dashboard) -> Styled:
+    color = "red" if dashboard.percent >= 90 else "yellow" if dashboard.percent >= 70 else "green"
+    used, window = output.cell(dashboard.used), output.cell(dashboard.limit)
+    return Styled(f"[{dashboard.bar}] {dashboard.percent} %  {used} / {window} tokens", color)

@@ -100,20 +100,23 @@ def _drawn(store: Store, commit: str) -> str:
 
 def markdown(page: Page) -> str:
     """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
-    board = page.board
-    sent = f", {board.dashboards:,} dashboard" if board.dashboards else ""
+    dashboard = page.dashboard
+    sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
     older = [f"- {page.older:,} older"] if page.older else []
     notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
     lines = [
-        f"# {board.session}/{board.scope}",
+        f"# {dashboard.session}/{dashboard.scope}",
         "",
-        f"[{board.bar}] {board.percent} %, {board.used:,} of {board.limit:,} tokens: "
-        f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation{sent}",
+        f"[{dashboard.bar}] {dashboard.percent} %, {dashboard.used:,} of {dashboard.limit:,} tokens: "
+        f"{dashboard.overhead:,} system prompt and tools, {dashboard.conversation:,} conversation{sent}",
         "",
         *(["Notes:", "", *notes, ""] if notes else []),
         "".join(f"| {column.name} " for column in COLUMNS) + "|",
         "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in folded(board.lines)),
+        *(
+            "".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|"
+            for line in folded(dashboard.lines)
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -45,24 +45,24 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
             return
         costs, overhead = meter.costs(moment), meter.overhead(moment)
         items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
-        board = dashboard_of(moment, meter, costs)
+        dashboard = dashboard_of(moment, meter, costs)
         reported = tokens_reported(session.store, moment)
     answer = Context(
         session=moment.session,
         scope=moment.scope,
         by=by,
-        window=board.limit,
-        used=board.used,
-        percent=board.percent,
+        window=dashboard.limit,
+        used=dashboard.used,
+        percent=dashboard.percent,
         estimated=meter.estimated,
         reported=reported,
-        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
+        thresholds=usage.thresholds(dashboard.used, budget_of(moment.ledger)),
         items=items,
     )
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_context_lines(app.output, board, answer))
+        app.output.lines(_context_lines(app.output, dashboard, answer))
 
 
 def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
@@ -100,11 +100,11 @@ def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
     output.table(Table(columns, rows))
 
 
-def _context_lines(output: Output, board: Dashboard, answer: Context) -> Iterator[str]:
+def _context_lines(output: Output, dashboard: Dashboard, answer: Context) -> Iterator[str]:
     yield from output.facts(
         [
             ("session", f"{answer.session}/{answer.scope}"),
-            ("budget", budget_line(output, board)),
+            ("budget", budget_line(output, dashboard)),
             *((f"{each.name} at {each.percent} %", _ahead(output, each)) for each in answer.thresholds),
             *([("provider counted", answer.reported)] if answer.reported else []),
         ]

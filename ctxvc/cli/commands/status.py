@@ -43,31 +43,31 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     elif as_text:
         app.output.lines(words.splitlines())
     else:
-        lines = blocks or tuple(folded(page.board.lines))
+        lines = blocks or tuple(folded(page.dashboard.lines))
         app.output.lines(dashboard_lines(app.output, moment, page, lines, reported))
 
 
 def _status(moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool) -> Status:
-    board = page.board
+    dashboard = page.dashboard
     return Status(
-        session=board.session,
-        scope=board.scope,
+        session=dashboard.session,
+        scope=dashboard.scope,
         commit=moment.commit,
         model=moment.ledger.meta.model,
-        window=board.limit,
-        used=board.used,
-        overhead=board.overhead,
-        conversation=board.conversation,
-        dashboard=board.dashboards,
-        percent=board.percent,
+        window=dashboard.limit,
+        used=dashboard.used,
+        overhead=dashboard.overhead,
+        conversation=dashboard.conversation,
+        dashboard=dashboard.dashboards,
+        percent=dashboard.percent,
         estimated=estimated,
-        prompt=board.prompt,
-        missing=list(board.missing),
+        prompt=dashboard.prompt,
+        missing=list(dashboard.missing),
         reported=reported,
         waiting=moment.waiting,
         notes=page.notes,
         older_notes=page.older,
-        groups=[_item(line) for line in board.lines if line.type == "group"],
+        groups=[_item(line) for line in dashboard.lines if line.type == "group"],
         items=[_item(line) for line in blocks],
     )
 
