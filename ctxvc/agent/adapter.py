@@ -66,7 +66,7 @@ class Adapter:
             return self.session.append(*messages, origin=origin)
 
     def request(self, **more: Any) -> dict[str, Any]:
-        """What `client.messages.create` and `client.messages.stream` are called with next.
+        """The arguments of the next `client.messages.create` or `client.messages.stream`.
 
         `more` is what they take besides the prompt, as in `max_tokens` and `thinking`; another `model` is the
         session's from now on. Raises: OverBudget, BadInput while a call waits for its result.

@@ -160,7 +160,7 @@ def behind(call: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 
 def _failed(error: Exception) -> ModelFailed:
-    """What the provider's client raised, as one of ours."""
+    """An error of the provider's client as one of ours."""
     import anthropic
 
     message = getattr(error, "api_message", None) or str(error)

@@ -125,7 +125,7 @@ class Recording:
         self._recorded = recorded
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """What the tool gives; a failure is an outcome too."""
+        """The outcome of the tool; a failure is one too."""
         try:
             if name == "read_block":
                 return self._read(parsed(arguments, ReadBlock))
@@ -291,7 +291,7 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cited(answer: str, recorded: Session, was_read: set[tuple[str, str]]) -> list[Citation]:
-    """What in an answer is, or looks like, the address of a block or group, each once, and whether it holds."""
+    """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
     return [_citation(block, handle, recorded, was_read) for handle, block in dict(_cited(answer)).items()]
 
 
@@ -306,7 +306,7 @@ def _cited(answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _code(answer: str) -> Iterator[tuple[int, int]]:
-    """Where code stands: from so many backticks to the next place that has just as many."""
+    """The spans of code: from so many backticks to the next place that has just as many."""
     runs = [match.span() for match in re.finditer("`+", answer)]
     closing: list[int] = []
     later: dict[int, int] = {}

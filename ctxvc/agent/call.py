@@ -64,7 +64,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 def arguments(
     request: Request, more: Mapping[str, Any], *, reserve: int, final: bool, unbound: bool = True
 ) -> dict[str, Any]:
-    """What `client.messages.create` and `.stream` take: the prompt with its breakpoints, and `more` from the caller.
+    """Arguments of `client.messages.create` and `.stream`: the prompt with its breakpoints, and the caller's `more`.
 
     Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
@@ -112,7 +112,7 @@ def plain(value: object) -> Mapping[str, Any]:
 
 
 def reply(message: Mapping[str, Any]) -> Reply:
-    """How a message of the provider ended, what it calls and what it says.
+    """A provider's message read: how it ended, its calls and its text.
 
     Raises: BadInput for a message of somebody else.
     """

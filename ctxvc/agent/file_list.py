@@ -37,7 +37,7 @@ def top(folder: Path) -> Path | None:
 
 
 def _listed(start: Path, *, exclude: str, at: Sequence[str] = ()) -> list[str] | None:
-    """What git lists: files, and with a slash behind them repositories. None for a folder that is in none."""
+    """Git's listing: files, and repositories with a trailing slash. None for a folder outside any repository."""
     options = ("-z", "-co", "--exclude-standard", f"--exclude={exclude}")
     answer = program.of_project(start, "ls-files", *options, at=at, personal=False)
     return None if answer is None else [os.fsdecode(name) for name in answer.split(b"\0") if name]

@@ -90,13 +90,13 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hands(Protocol):
-    """What runs the agent's own tools."""
+    """Runs the agent's own tools."""
 
     @property
     def names(self) -> frozenset[str]: ...
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:
-        """What a tool gives for these arguments. `call` is the id of the call."""
+        """The outcome of a tool for these arguments. `call` is the id of the call."""
 
     def stop(self) -> None:
         """Ends at once what runs in any thread: `run` raises KeyboardInterrupt there, and from now on."""
@@ -112,7 +112,7 @@ class Watcher(Protocol):
         """A call that is about to be run."""
 
     def answered(self, name: str, outcome: Outcome) -> None:
-        """What the call gave."""
+        """The outcome of the call."""
 
     def stepped(self, adapter: Adapter) -> None:
         """A step is complete."""
@@ -122,7 +122,7 @@ class Watcher(Protocol):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a helper came back with: its words, and its scope with the last block of them there."""
+    """A helper's report: its text, and its scope with the last block of that text there."""
 
     text: str
     scope: str
@@ -130,7 +130,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Helpers(Protocol):
-    """Who runs tasks in scopes of their own."""
+    """Runs tasks in scopes of their own."""
 
     def work(self, name: str, task: str) -> Report:
         """The report of a helper. Raises: CtxvcError."""
@@ -200,7 +200,7 @@ def run(
 
 
 def last_words(session: Session) -> str | None:
-    """What the model said last, where nothing has come since and it waits for no tool; else None."""
+    """The model's last reply, if nothing has come since and it waits for no tool; else None."""
     rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":

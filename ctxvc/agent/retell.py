@@ -24,7 +24,7 @@ PLAYED = Limits(steps=100_000)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session holds of a turn: what was said to the model, its replies, and what its calls gave, by id."""
+    """A recorded turn: the messages to the model, its replies, and the outcomes of its calls by id."""
 
     messages: tuple[dict[str, Any], ...]
     replies: tuple[dict[str, Any], ...]
@@ -85,7 +85,7 @@ def recorded(session: Session) -> list[Turn]:
 
 
 def _result_bytes(session: Session, result: Row) -> bytes:
-    """What a call gave; of one that sent a helper out its report, since no note follows where it is played."""
+    """The recorded result of a call; of one that started a helper its report, since no note follows on replay."""
     match wire.own_metadata(result.extra).get("report"):
         case [str(scope), str(last)] if text := report(session, scope, last):
             return display.encode(f"{scope} reports:\n{text}")

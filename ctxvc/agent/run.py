@@ -30,7 +30,7 @@ from ctxvc.store.store import Store
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is made of besides the session. `options` go to every call of the model.
+    """The parts of a run besides the session. `options` go to every call of the model.
 
     Without `helpers`, who delegates gets what the hands give.
     """
@@ -114,7 +114,7 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
 
 
 class _Aside:
-    """What is seen of a helper: what it does, not what it says. The words that people see are the agent's."""
+    """Shows a helper's actions, not its words: the words that people see are the agent's."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.called = watcher.called

@@ -101,7 +101,7 @@ class Shell:
             return self._supervisor
 
     def jobs(self) -> list[Job]:
-        """What commands have left in the background."""
+        """Processes that commands have left in the background."""
         return self._supervisor.jobs() if self._supervisor else []
 
     def stop(self) -> None:
@@ -310,7 +310,7 @@ def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
 
 
 def _bounded(output: IO[bytes]) -> tuple[bytes, int]:
-    """What is kept of an output, its two halves where it is too long, and the bytes that are not.
+    """The kept part of an output (head and tail if it is too long), and the number of dropped bytes.
 
     No character is cut in two.
     """

@@ -1,4 +1,4 @@
-"""What the instruction files of a project say to an agent that works in one of its folders."""
+"""The start of a run: a project's instruction files, the system prompt, and the session's lock and name."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LARGEST = 64 << 10
 
 
 class InstructionFile(msgspec.Struct, frozen=True):
-    """What a file says, as a message of the client's. `cut` says what is missing of it; empty where it is whole."""
+    """An instruction file as a message of the client's. `cut` says what is missing of it; empty if it is whole."""
 
     message: Message
     cut: str = ""
 
 
 def read(folder: Path) -> list[InstructionFile]:
-    """What the files say that stand between the top of the folder's repository and the folder itself, each once.
+    """The instruction files from the top of the folder's repository down to the folder itself, each once.
 
     A link counts as the file that it leads to, if that lies below the folder of the link: what is elsewhere is not for
     a model to read.
@@ -64,7 +64,7 @@ def read(folder: Path) -> list[InstructionFile]:
 
 
 def _instructions(path: Path, name: str) -> InstructionFile | None:
-    """What a file says; None where it is none, or cannot be read."""
+    """An instruction file; None if it is not a file, or cannot be read."""
     try:
         if not path.is_file():  # to read a pipe may take for ever
             return None

@@ -54,7 +54,7 @@ _ENDS = re.compile(r"\r?\n")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a tool gave: its output, what the model is shown of it where that is less, and whether it failed.
+    """A tool's outcome: its output, the part shown to the model if that is less, and whether it failed.
 
     `alarm` is what the person should know of it besides.
     """
@@ -158,7 +158,7 @@ class Workspace:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked.
+        """The outcome of the tool. A failure is one too: nothing is raised for a model's request.
 
         Raises: KeyboardInterrupt once `stop` was called.
         """
@@ -190,7 +190,7 @@ class Workspace:
         self._shell.stop()
 
     def begin(self) -> None:
-        """What commands run in works. Raises: CtxvcError."""
+        """Check that commands can be run. Raises: CtxvcError."""
         self._shell.begin(self.env).check()
 
     def close(self) -> list[Job]:
@@ -198,7 +198,7 @@ class Workspace:
         return self._shell.close()
 
     def alarm(self) -> str:
-        """What has changed since the last look, of what would run code later; empty where nothing has."""
+        """Changes since the last look in places from which code would run later; empty if there are none."""
         changes = self._footholds.changes() if self._footholds.watched else []
         notes = [f"this may run code later: {_few(changes)}"] if changes else []
         if self._footholds.partial and not self._partial:
@@ -411,7 +411,7 @@ def _text(value: str) -> Outcome:
 
 
 def _shown_output(data: bytes) -> str | None:
-    """What the model is shown of an output; None where that is the output itself."""
+    """The part of an output shown to the model; None if that is all of it."""
     text = decode(data)
     end = text[-SETTLED:]
     above = len(text) - len(end)

@@ -75,7 +75,7 @@ class _Regex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What is looked for. `lines` gives the lines of a text that match it."""
+    """A compiled search pattern. `lines` yields the lines of a text that match it."""
 
     source: str
     fixed: bool
@@ -115,7 +115,7 @@ class Pattern:
             at, line = stop + 1, line + 1
 
     def _next(self, text: str, at: int, end: int) -> int | None:
-        """Where the next line that may match is; no line before it does."""
+        """The offset of the next line that may match; no line before it does."""
         if self._regex is None:
             place = text.find(self.source, at, end)
             return None if place < 0 else place

@@ -42,7 +42,7 @@ Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, sep
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a model said, and the tokens that the call took, as fresh input tokens would cost."""
+    """A model's answer, and the price of the call in fresh input tokens."""
 
     text: str
     tokens: int = 0
@@ -53,7 +53,7 @@ Ask = Callable[[View, str], Answer]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy asks of the harness besides its plans.
+    """A policy's demands on the harness besides its plans.
 
     `tools` are the context tools that the model gets, `protocol` the text on their use that stands pinned at the
     beginning. `board` is what the model sees of its context; `handles` says whether what left is within its reach: then
@@ -89,13 +89,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> str:
-        """What an agent is told that has no room for more."""
+        """The hint for an agent that has no room for more."""
         if not self.freeing:
             return "no tool of yours makes any: answer with what you know"
         return f"make room first, with {self.ways}"
 
     def nudge(self, crossed: int, unnoted: int) -> str:
-        """What a board reminds the agent of, as far as it has tools to act; empty where that is nothing.
+        """The dashboard's reminder for the agent, as far as it has tools to act; empty if there is nothing to say.
 
         `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
         note tells of, where those are many. Either is 0 where there is nothing to say.
@@ -114,7 +114,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What every policy has. A policy of one's own is a subclass with a `name` and `propose`."""
+    """The base of every policy. A policy of one's own is a subclass with a `name` and `propose`."""
 
     #: The name that `--policy` knows it by.
     name: ClassVar[str] = ""
@@ -145,5 +145,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """Who its plans are recorded as."""
+        """The actor that its plans are recorded under."""
         return f"policy:{self.name}"

@@ -93,7 +93,7 @@ def in_turn(ledger: Ledger) -> bool:
 
 
 def first_counters(ledger: Ledger) -> Counters:
-    """Where the numbers of a scope begin that inherits from `ledger`: with a step of its own, in the turn that goes on.
+    """The first counters of a scope that inherits from `ledger`: a step of its own, in the turn that goes on.
 
     What it inherits keeps its numbers, and so has an age.
     """
@@ -125,7 +125,7 @@ def span(ledger: Ledger) -> tuple[str, ...]:
 
 
 def unnoted(ledger: Ledger) -> int:
-    """How many steps of a scope that one comes back from no note of its own tells of; 0 unless they are many.
+    """The steps of a scope one returns from that no note of it covers; 0 unless they are many.
 
     They are counted from the newest human message, if none was noted since; a helper's scope has neither, and its
     report comes back.

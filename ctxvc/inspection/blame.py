@@ -15,7 +15,7 @@ from ctxvc.store.store import Store
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit did to it. `entry` is None for what is not committed yet, `step` the newest step by then."""
+    """A commit's change of it. `entry` is None if not committed yet, `step` the newest step by then."""
 
     what: str
     touch: Touch
@@ -44,7 +44,7 @@ def events(session: Writer, scope: str, name: str) -> list[Event]:
 
 
 def stays(events: Sequence[Event], ledger: Ledger) -> list[Stay]:
-    """How it stood from one event to the next; times when it was not there are left out."""
+    """Its state from one event to the next; times when it did not exist are left out."""
     return list(_stays(events, _calls(ledger)))
 
 

@@ -92,7 +92,7 @@ def searchable(row: Row, body: bytes) -> Iterator[str]:
 
 
 def damaged(error: Unreadable, what: str) -> Damaged:
-    """What is told of an object that cannot be read."""
+    """The error for an object that cannot be read."""
     return Damaged(f"{what}: {error}", hint="`ctxvc verify` lists all that is hit; restore it from a clone or backup")
 
 

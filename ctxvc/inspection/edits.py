@@ -45,7 +45,7 @@ class Write(NamedTuple):
 
 
 def writes(body: bytes, ext: str) -> list[Write]:
-    """What a call with these arguments (the body of a `tool_use`) writes; nothing where it only reads or runs."""
+    """The writes of a call with these arguments (the body of a `tool_use`); none if it only reads or runs."""
     return list(_writes(wire.arguments(body, ext)))
 
 

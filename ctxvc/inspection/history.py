@@ -1,4 +1,4 @@
-"""What became of blocks and groups: the commits that changed their rows, newest first.
+"""The history of blocks and groups: the commits that changed their rows, newest first.
 
 A tree shares with its parent's all that did not change, so git is quick to name the commits that changed a file of the
 ledger. Only those are looked into.
@@ -127,7 +127,7 @@ class _Walk:
             self._folders.setdefault(folder, {}).setdefault(file, set()).add(name)
 
     def waiting(self, session: Writer, scope: str) -> Iterator[_Met]:
-        """What is acknowledged and in no commit yet."""
+        """Changes that are acknowledged and in no commit yet."""
         yield from (("", name, _CUT) for name in self._cuts.get("", ()))
         if not session.waiting():
             return
@@ -138,7 +138,7 @@ class _Walk:
             yield from self._touch("", name, items_committed.get(name), items_now.get(name))
 
     def commits(self, tip: str) -> Iterator[_Met]:
-        """What the commits up to `tip` did, newest first."""
+        """The changes of the commits up to `tip`, newest first."""
         for name in self._visited(tip) if self._open else []:
             if not self._open:
                 return
@@ -164,7 +164,7 @@ class _Walk:
         return [commit for commit in self._store.first_parents(tip) if commit in visited]
 
     def _changed(self, commit: str, message: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:
-        """What a commit did, the newest block first."""
+        """The changes of a commit, the newest block first."""
         yield from ((commit, block, _CUT) for block in self._cuts.get(commit, ()))
         try:
             met = [*self._in_groups(commit, old.get(_GROUPS), new.get(_GROUPS)), *self._in_rows(commit, old, new)]

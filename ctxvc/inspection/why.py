@@ -90,7 +90,7 @@ def sought_lines(lines: Mapping[str, Iterable[str]], time: int | None) -> Sought
 
 
 def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Step | None:
-    """What a link tells of, with the calls that wrote these files; None where its session is not in the store.
+    """The step of a link, with the calls that wrote these files; None if its session is not in the store.
 
     `lines` are those of each file whose number a call is told with.
     """

@@ -304,7 +304,7 @@ def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
 
 
 def _skeleton(rows: Sequence[Row]) -> str:
-    """What was called, said and put in, a line each, a call with the beginning of what came back."""
+    """Calls, replies and client texts, a line each; a call with the beginning of its result."""
     answers = {row.parent: row.label for row in rows if row.kind == "tool_result"}
     lines = [f"what was done in steps {rows[0].step} to {rows[-1].step}, in short:"]
     for row in rows:

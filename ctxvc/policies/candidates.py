@@ -102,7 +102,7 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
 
 
 def leaving(view: View, before: int, after: int, what: str) -> str:
-    """What leaves and what is then left; where that is still too much, how much too much it is."""
+    """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
     return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
 
 

@@ -1,4 +1,4 @@
-"""What is used where nobody chose a policy: rules that need no model, and the agent's own tools beside them."""
+"""The default policy: rules that need no model, and the agent's own tools beside them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
-        """What leaves of `candidates` objects, in the order in which it leaves."""
+        """The actions on `candidates`, in the order in which they apply."""
         raise NotImplementedError
 
 

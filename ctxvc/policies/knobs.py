@@ -51,7 +51,7 @@ def knobs(kind: type[Policy]) -> Mapping[str, Any]:
 
 
 def knob_units(kind: type[Policy]) -> Mapping[str, str]:
-    """What each knob counts, or which values it takes; empty where its type does not tell."""
+    """knob → its unit, or the values that it takes; empty if its type has none."""
     return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
 
 
@@ -117,7 +117,7 @@ def _typed(knob: str, value: str, kind: Any) -> Any:
 
 
 def _takes(kind: Any) -> str:
-    """What a knob of this type takes, in words."""
+    """The values that a knob of this type takes, in words."""
     unit = _unit(kind)
     if kind is bool or get_origin(kind) is Literal:
         return unit

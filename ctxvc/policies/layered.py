@@ -259,10 +259,10 @@ class _Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """What the layers have come to. `view` is as it was given, `tokens` what the prompt costs after `actions`.
+    """The state after some layers. `view` is the one given, `tokens` the cost of the prompt after `actions`.
 
-    `offloaded` is the ledger behind layer 1, where that did anything. `waiting` are actions that free too little by
-    themselves, `remarks` is what the reason of the plan says, `asked` whether a model was asked.
+    `offloaded` is the ledger after layer 1, if that did anything. `waiting` are actions that free too little by
+    themselves, `remarks` go into the reason of the plan, `asked` says whether a model was asked.
     """
 
     view: View
@@ -312,7 +312,7 @@ def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: in
 
 
 def _parts(ledger: Ledger, stay: AbstractSet[str], end: int) -> Iterator[tuple[Row | None, list[Row]]]:
-    """What lies between two blocks that stay, each with the human text before it. A result goes with its call."""
+    """The parts between two blocks that stay, each with the human text before it. A result goes with its call."""
     parts: list[tuple[Row | None, list[Row]]] = [(None, [])]
     places: dict[str, list[Row]] = {}  # a call, or a group → the part that it is in
     for row in ledger.rows():

@@ -19,7 +19,7 @@ FOLD = "fold"
 
 
 class _Needs(NamedTuple):
-    """What a session must have for a paragraph: all of these tools, one of these at least, and none of those."""
+    """The tools a session must have for a paragraph: all of these, at least one of these, and none of those."""
 
     every: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()

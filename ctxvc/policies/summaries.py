@@ -67,7 +67,7 @@ def since_asked(view: View) -> int:
 
 
 def contract(spans: Sequence[Span]) -> str:
-    """What a model is sent behind the live prompt to have these parts summarised, in one answer."""
+    """The request, sent after the live prompt, to summarise these parts in one answer."""
     parts = [
         f'- {span.name}: {len(span.rows)} blocks, {span.shown:,} tokens, from "{_label(span.rows[0])}" '
         f'to "{_label(span.rows[-1])}"; at most {span.room:,} tokens'
@@ -161,7 +161,7 @@ def _tools(rows: Sequence[Row], width: int) -> list[str]:
 
 
 def _object(call: Row) -> str:
-    """What a call is about: of a long path its end; empty where its label has only JSON."""
+    """The object of a call: of a long path its end; empty if its label has only JSON."""
     label = stub.escaped(stub.arguments(call), 80)
     if label.startswith("{"):
         return ""

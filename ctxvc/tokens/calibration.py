@@ -1,4 +1,4 @@
-"""How a provider counts beside us: fitted from the usage that it reports."""
+"""A provider's count relative to ours: fitted from the usage that it reports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Calibration(NamedTuple):
     b: int = 0
 
     def actual(self, tokens: int) -> int:
-        """What the provider will count where we count `tokens`, rounded up."""
+        """The provider's count for our `tokens`, rounded up."""
         return max(0, -(-self.a_milli * tokens // 1000) + self.b)
 
 

@@ -48,7 +48,7 @@ class Meter:
         return self._tokens.of_text(text)
 
     def costs(self, moment: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
-        """What all blocks, or these, cost: the body, and what stands for it in the prompt of that moment.
+        """The cost of all blocks, or of these: of the body, and of its place in the prompt of that moment.
 
         A call counts its tool's name and its arguments, a result its text and the images beside it.
         """
@@ -107,7 +107,7 @@ class Meter:
 
 
 class Prices:
-    """What the blocks of a scope cost, as `core.plan.Price` asks. Counts are kept: a block is read at most once."""
+    """The prices of a scope's blocks (`core.plan.Price`). Counts are kept: a block is read at most once."""
 
     def __init__(self, meter: Meter, bodies: Bodies, model: str = "") -> None:
         self._meter = meter
@@ -153,12 +153,12 @@ def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
 
 
 def cache_file(store: Store) -> Path:
-    """Where a store's counts are kept."""
+    """The file of a store's counts."""
     return store.cache_path / CACHE
 
 
 def _sources(row: Row, bodies: Bodies) -> Iterator[_Source]:
-    """What a block is made of."""
+    """The sources of a block's tokens: its text, and the images beside it."""
     yield _Source(bytes.fromhex(row.sha256), lambda: bodies.body(row), _is_media(row))
     if row.kind == "tool_use":
         yield _text_source(row.tool)
@@ -175,7 +175,7 @@ def _is_media(row: Row) -> bool:
 
 
 def _stand_in(slot: Slot, bodies: Bodies) -> _Source:
-    """What stands in the prompt in a body's place: a text of ours, or the body's head and tail."""
+    """The source in a body's place in the prompt: a text of ours, or the body's head and tail."""
     if slot.show == "text":
         return _text_source(slot.text)
     digest = hashlib.sha256(f"mask {MASK_SHOWN} {slot.row.id} {slot.row.sha256}".encode()).digest()

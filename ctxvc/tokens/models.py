@@ -1,4 +1,4 @@
-"""What is known of models: their windows and prices, by a dated table, and how their counts of tokens follow ours."""
+"""Models: their windows and prices, by a dated table, and how their counts of tokens relate to ours."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def usage_of(reported: Mapping[str, int]) -> Usage:
 
 
 def dollars(model: str, usage: Usage) -> float | None:
-    """What a call cost by the table; None for a model that is not in it."""
+    """The price of a call by the table; None for a model that is not in it."""
     name = _plain_name(model)
     rates = RATES.get(name)
     if rates is None:

@@ -134,7 +134,7 @@ def test_a_request_made_of_what_the_last_one_had_is_the_same_request(made: tuple
         one, other = request(ledger, kept, "s", [{"name": "t"}]), request(ledger, bodies_of(held), "s", [{"name": "t"}])
         assert one == other
         assert one.digest == hashlib.sha256(canonical(one.body())).hexdigest()
-        assert len(kept.made["newest"].made) == len(outline(ledger))
+        assert len(kept.cache["newest"].rendered_slots) == len(outline(ledger))
         spoil(one.messages)
 
 

@@ -191,7 +191,7 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _taken(tool: Mapping[str, Any]) -> object:
-    """What a tool takes, without the words about it, which change from version to version."""
+    """A tool's schema without its descriptions, which change from version to version."""
     return _bare(tool.get("input_schema"))
 
 
@@ -205,7 +205,7 @@ def _bare(schema: object) -> object:
 
 
 def parsed(arguments: object, kind: type[_Given]) -> _Given:
-    """What a call gives; null counts as not given. Raises: BadInput, with what the tool takes."""
+    """The arguments of a call; null counts as absent. Raises: BadInput, with the arguments that the tool takes."""
     if isinstance(arguments, Mapping):
         arguments = {name: value for name, value in arguments.items() if value is not None}
     try:

@@ -37,7 +37,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+    """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
 
     `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
     """
@@ -81,7 +81,7 @@ def search(
 
 
 def unfinished(search: Search, blocks: int) -> str:
-    """How far a search of so many blocks came, and what to do, where it did not come to its end; else empty."""
+    """The progress of a search that did not finish, and what to do; empty if it did."""
     if search.slow is None:
         return ""
     skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""

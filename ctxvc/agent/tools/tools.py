@@ -173,7 +173,7 @@ class Tools:
     # --- what is in the context
 
     def _changed(self, verb: str, rehearsal: Rehearsal) -> str:
-        """What a changing verb did. Raises: Refused where it did nothing."""
+        """The report of a changing verb. Raises: Refused if it did nothing."""
         left_out = _problems(rehearsal)
         if not rehearsal:
             raise Refused(f"nothing was {verb}: {left_out or 'it is so already'}")

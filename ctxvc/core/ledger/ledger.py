@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What the ledger knows of a block. The order of the fields is the order of the keys on disk.
+    """The ledger's record of a block. The order of the fields is the order of the keys on disk.
 
     `msg` is the message the block came in, `parent` the block it answers (a result its call, anything else the block
     that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block leaves the

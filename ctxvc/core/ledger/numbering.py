@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Numbering:
-    """Where the numbers of a scope stand. `add` gives numbers out; nothing else does.
+    """The numbers of a scope so far. Only `add` gives new ones out.
 
     `calls` are the open calls of the current step: call id → (row id, tool). `replied` says whether the current step
     has its reply, `turn_replied` whether the turn has one. `opener` is the human block that opened the turn.
@@ -170,7 +170,7 @@ class Numbering:
         self.opener = ""
 
     def _see(self, row: Row) -> None:
-        """What a row says of where its step and turn stand: the same for a new one and for one of a ledger."""
+        """Advance step and turn by a row; the same rule for a new row and for one of a ledger."""
         if row.turn == self.turn:
             self.turn_replied = self.turn_replied or row.role == "assistant"
             if not self.opener and speaks(row.kind, row.role, row.origin):

@@ -98,7 +98,7 @@ def parsed(data: bytes, kind: type[T]) -> T | None:
 
 
 def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What we noted ourselves in the `extra` of a part or row; notes of an unexpected type count as none."""
+    """Our own metadata in the `extra` of a part or row (`extra.ctxvc`); empty if it is not an object."""
     metadata = extra.get("ctxvc")
     return metadata if isinstance(metadata, dict) else {}
 

@@ -1,4 +1,4 @@
-"""What may come in: large results and pastes are stored whole, and shown as far as there is room.
+"""Admission: large results and pastes are stored whole, and shown as far as there is room.
 
 VISTA (section 3) blocks what is over a threshold; here whatever fits as a preview is offloaded instead, and only what
 does not fit even so is blocked. Nothing is refused, nothing is run again.

@@ -216,7 +216,7 @@ class LedgerDraft:
     # --- costs
 
     def reach(self, blocks: Iterable[str]) -> Reach:
-        """What a change of these blocks may change the cost of: they, the other halves of their pairs, their groups."""
+        """Everything whose cost a change of these blocks may affect: they, their pairs' other halves, their groups."""
         halves = list(dict.fromkeys(half for block in blocks for half in self.pair(block)))
         groups = {name for half in halves if (name := self.around(self.rows[half]))}
         return Reach(halves, sorted(groups))
@@ -245,7 +245,7 @@ class LedgerDraft:
         return [block, other] if other else [block]
 
     def _alone(self, row: Row) -> int:
-        """What a block costs that is in no group."""
+        """The cost of a block that is in no group."""
         if is_cut(row, self.ledger.meta):
             return 0
         if row.present:
@@ -255,7 +255,7 @@ class LedgerDraft:
         return self._answer(row)
 
     def _together(self, name: str) -> int:
-        """What an outermost group costs: its stub, and the words in the place of each result that a call waits for."""
+        """The cost of an outermost group: its stub, and a short answer for each result that a call waits for."""
         group = self.groups[name]
         absent = [row for row in self.inside(name) if not row.present and not is_cut(row, self.ledger.meta)]
         heads = [row for row in absent if row.state != "pruned"] if group.stub else []
@@ -265,6 +265,6 @@ class LedgerDraft:
         return others + (self.price.text(group.stub) if head else 0)
 
     def _answer(self, row: Row) -> int:
-        """What an absent block without a stub in its place costs: nothing, unless a call in the prompt waits for it."""
+        """The cost of an absent block without a stub: nothing, unless a call in the prompt waits for it."""
         call = self.calls.get(row.id)
         return self.price.text(stubs.absent(row)) if call and self.rows[call].present else 0

@@ -25,7 +25,7 @@ LOW_WATER = 0.9
 
 
 def guard(view: View, spare: int = 0) -> Rehearsal | None:
-    """What brings the prompt below the guard, tried already; None where it is below. It may not be enough.
+    """A rehearsed plan that brings the prompt below the guard, as far as possible; None if it is below already.
 
     `spare` tokens are kept free beside it, for what is about to be added.
     """

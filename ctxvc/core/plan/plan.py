@@ -34,10 +34,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody wants done and why. `actor` is one of agent, planner, policy:NAME, guard, user.
+    """Actions, with their actor and reason. `actor` is one of agent, planner, policy:NAME, guard, user.
 
     `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `asked`
-    tells that a model was asked for it, whatever came of that, and `cost` what it took, in tokens.
+    says that a model was asked for it, whatever came of that, and `cost` is the price of that, in tokens.
     """
 
     actions: tuple[Action, ...]

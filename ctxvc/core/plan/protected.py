@@ -1,4 +1,4 @@
-"""What nobody but a person removes: what the model works on now, what it was asked, and what it was told to obey."""
+"""Blocks that only a person removes: the current work, the request behind it, and instruction files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _name_search(names: tuple[str, ...]) -> Callable[[str], object]:
 
 
 def _naming_text(row: Row) -> str:
-    """Where the name of an instruction file would stand."""
+    """The text that may name an instruction file."""
     if row.kind == "tool_use":
         return row.label
     return f"{row.label} {wire.own_metadata(row.extra).get('file', '')}" if row.origin == "client" else ""

@@ -93,7 +93,7 @@ def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
 
 
 def _member(row: Row) -> bool:
-    """What is deleted or pruned has left already; dashboards leave with the next cut."""
+    """Whether the row joins a group: deleted and pruned rows have left already, dashboards leave with the next cut."""
     return row.state not in ("deleted", "pruned") and row.kind != "dashboard"
 
 

@@ -48,7 +48,7 @@ Moment = CommitDecision
 
 
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit now would save and cost, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
+    """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 
     The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
     cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
@@ -87,7 +87,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reckon(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> Reckoning:
-    """What it would save and cost to commit the rehearsed plan now."""
+    """The savings and the cost of committing the rehearsed plan now."""
     price = view.calibration[0] / 1000
     calls = timing.calls or calls_a_turn(view.ledger)
     cold = view.idle > timing.lifetime
@@ -130,7 +130,7 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
 
 
 def calls_a_turn(ledger: Ledger) -> float:
-    """How many replies a turn has had, on average; at least 1."""
+    """The average number of replies in a turn; at least 1."""
     steps: set[int] = set()
     turns: set[int] = set()
     for row in ledger.rows():
@@ -161,5 +161,5 @@ def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:
 
 
 def _sent(slot: Slot) -> tuple[str, ...]:
-    """What of a slot decides its bytes: a row may change in ways that nobody is sent."""
+    """The parts of a slot that decide its bytes: a row may change in ways that are never sent."""
     return (slot.row.id, slot.show, slot.role, slot.kind, slot.text, slot.call)

@@ -61,7 +61,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bodies(msgspec.Struct, frozen=True):
-    """How bodies are read: `body(row)` and, for siblings, `file(row, suffix)`.
+    """Readers of bodies: `body(row)` and, for siblings, `file(row, suffix)`.
 
     `cache` keeps the parts of the newest prompt made from them, which the next mostly repeats (`request`).
     """
@@ -101,7 +101,7 @@ def _outline(ledger: Ledger) -> tuple[Slot, ...]:
 
 
 def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
-    """What is not settled; None where `head` does not stand in the ledger, or something behind reaches into it."""
+    """The unsettled rest; None if `head` is not part of the ledger, or something after it reaches into it."""
     was, segment = head.ledger, segment_of(head.end)
     if not head.end or ledger.groups != was.groups or ledger.meta.cuts != was.meta.cuts or _moves(ledger):
         return None
@@ -120,7 +120,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
-    """What is settled of an outline: all before its newest reply, where that answers to something.
+    """The settled part of an outline: all before its newest reply, if that answers to something.
 
     Calls before that have their answers by then, or get them by an id that is known.
     """
@@ -229,7 +229,7 @@ def _alone(rows: tuple[Row, ...]) -> list[Slot]:
 
 
 def _each_alone(rows: Iterable[Row]) -> list[Slot]:
-    """What each row shows as if there were no other, no group and no cut: an absent one its stub, or no text."""
+    """Each row's slot regardless of other rows, groups and cuts: of an absent one its stub, or no text."""
     return [
         Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
         if row.state in PRESENT
@@ -375,7 +375,7 @@ def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] =
 
 
 def _masked(body: bytes, row: Row) -> str:
-    """What a mask leaves of a body; empty where that is all of it."""
+    """The masked form of a body; empty if a mask would keep all of it."""
     if row.kind in ("image", "document") and row.ext != "json":
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
     value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)

@@ -110,7 +110,7 @@ def recovered(
 def members(
     group: Group, ledger: Ledger, *, tokens: Callable[[Row], int], most: int, count: Count, lines: Range | None = None
 ) -> Recovered:
-    """What is in a group, a line each: id, kind, tokens and index text; a group within it with the call that lists it.
+    """A group's members, a line each: id, kind, tokens and index text; of a group within it, the call that lists it.
 
     Raises: BadInput, Refused as `recovered` does.
     """
@@ -268,7 +268,7 @@ class _Reader(msgspec.Struct, frozen=True):
         return self.text.count("\n") + (self.text != "" and not self.text.endswith("\n"))
 
     def _offset(self, line: int) -> int:
-        """Where a line begins; the end of the text for one behind the last."""
+        """The offset of a line; the end of the text for one after the last."""
         at, before, step = 0, 1, 1 << 16
         while at + step < len(self.text) and before + (inside := self.text.count("\n", at, at + step)) < line:
             at, before = at + step, before + inside
@@ -281,7 +281,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
-    """What is said of an image or a document."""
+    """The description of an image or a document."""
     what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
     header = f"[recovered {row.handle}: {what}; recover {address} --file writes it, restore {address} shows it]"
     return Recovered(header=header, content="", tokens=count(f"{header}\n"), complete=True, next="")
@@ -306,7 +306,7 @@ def _within(requested: Range | None, total: int, unit: str, handle: str) -> tupl
 
 
 def _remarks(row: Row, body: bytes, value: str, address: str) -> str:
-    """What a reader must know of the text, for the header."""
+    """Remarks for the header that a reader of the text needs."""
     remarks = []
     if row.files:
         siblings = ", ".join(f"{address}-{suffix}" for suffix in row.files[:4])

@@ -1,4 +1,4 @@
-"""What the next call is sent: system, tools and messages of a scope, with cache breakpoints, and their hash."""
+"""The next request: system, tools and messages of a scope, with cache breakpoints, and their hash."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Newest:
     """
 
     slots: tuple[Slot, ...] = ()
-    cache: list[_RenderedSlot] = field(default_factory=list)
+    rendered_slots: list[_RenderedSlot] = field(default_factory=list)
     messages: dict[tuple[int, ...], _Message] = field(default_factory=dict)
     settled: list[_Message] = field(default_factory=list)
     hashed: Any = field(default_factory=lambda: hashlib.sha256(_BEGINNING))
@@ -136,11 +136,9 @@ def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]
     """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
     slots = outline(ledger)
     both = enumerate(map(is_not, slots, newest.slots))
-    same = next((at for at, other in both if other), min(len(slots), len(newest.slots)))
-    by_place = {
-        (rendered_slot.slot.row.id, rendered_slot.slot.kind): rendered_slot for rendered_slot in newest.cache[same:]
-    }
-    rendered_slots = newest.cache[:same] + [_render(slot, by_place, bodies) for slot in slots[same:]]
+    common = next((at for at, differs in both if differs), min(len(slots), len(newest.slots)))
+    by_place = {(one.slot.row.id, one.slot.kind): one for one in newest.rendered_slots[common:]}
+    rendered_slots = newest.rendered_slots[:common] + [_render(slot, by_place, bodies) for slot in slots[common:]]
     messages: list[tuple[tuple[int, ...], _Message]] = []
     for role, run in groupby(
         _together([rendered_slot.rendered for rendered_slot in rendered_slots if rendered_slot.rendered]),
@@ -149,7 +147,7 @@ def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]
         run_pieces = list(run)
         key = tuple(map(id, run_pieces))
         messages.append((key, newest.messages.get(key) or _message(role, run_pieces)))
-    newest.slots, newest.cache, newest.messages = slots, rendered_slots, dict(messages)
+    newest.slots, newest.rendered_slots, newest.messages = slots, rendered_slots, dict(messages)
     return [message for _, message in messages]
 
 

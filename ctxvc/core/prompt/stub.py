@@ -78,7 +78,7 @@ def stub(
 
 
 def index(row: Row) -> str:
-    """What a block's own stub says besides what it was and its size; empty where it has none, or shows more below."""
+    """The index text of a block's own stub; empty if it has none, or shows more below."""
     for name, tail in ((row.handle, f"; recover {row.id}]"), (row.id, "]")):
         head = f"[archived {name}: "
         if row.stub.startswith(head) and row.stub.endswith(tail):
@@ -87,19 +87,19 @@ def index(row: Row) -> str:
 
 
 def arguments(call: Row | None) -> str:
-    """What the label of a call says of its arguments; empty where there is no such call."""
+    """The arguments in the label of a call; empty if there is no such call."""
     if call is None or call.kind != "tool_use":
         return ""
     return call.label.removeprefix(display.one_line(f"{call.tool}:", 60)).strip()
 
 
 def is_truncated(row: Row) -> bool:
-    """Whether the output of a tool was cut before it was recorded."""
+    """Whether the output of a tool was truncated before it was recorded."""
     return bool(wire.own_metadata(row.extra).get("cut"))
 
 
 def absent(result: Row) -> str:
-    """What answers a call whose result is not in the prompt and has no stub of its own there."""
+    """The answer to a call whose result is not in the prompt and has no stub of its own there."""
     where = f" in {result.group}" if result.group else ""
     return f"[{result.state} {result.id}{where}]"
 
@@ -142,7 +142,7 @@ def group_stub(
 
 
 def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
-    """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
+    """The stub of a result that does not fit: it has run, it is stored whole, and how to get at it."""
     name, description = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
     parts = [f"blocked {name}: {description}, {tokens:,} tokens, does not fit"]
     if call:

@@ -1,4 +1,4 @@
-"""Outputs that were cut before the model saw them: where the whole is, and the words of a hook that cut one.
+"""Outputs truncated before the model saw them: the file with the whole, and the notice of a hook that truncated one.
 
 The body of such a block is what the model saw. The whole is a file beside it.
 """
@@ -27,7 +27,7 @@ _CALL = re.compile(r"(?![BbGg][0-9])[A-Za-z0-9_-]{1,100}")
 
 
 class Truncation(NamedTuple):
-    """The text number `number` of those in a call's output that were cut: its size, and how its SHA-256 begins."""
+    """The truncated text number `number` in a call's output: its size, and the beginning of its SHA-256."""
 
     call: str
     number: int
@@ -41,18 +41,18 @@ class Truncation(NamedTuple):
 
     @property
     def address(self) -> str:
-        """What is asked for to recover it: the first of a call by the call's id, others by that and their file."""
+        """The address that recovers it: of the first of a call the call's id, of others that and their file."""
         return self.call if self.number == 1 else self.file
 
 
 def whole(row: Row) -> str:
-    """The file beside a block's body that has all of what the model saw cut; empty where there is none."""
+    """The file beside a block's body that has the truncated output whole; empty if there is none."""
     suffix = wire.own_metadata(row.extra).get("whole")
     return suffix if isinstance(suffix, str) and suffix in row.files else ""
 
 
 def can_be_cut(call: str) -> bool:
-    """Whether what is cut of a call's output can be asked for by the call's id."""
+    """Whether a truncated output of this call can be addressed by the call's id."""
     return _CALL.fullmatch(call) is not None
 
 
@@ -62,7 +62,7 @@ def suffix(number: int) -> str:
 
 
 def notice(truncation: Truncation, left_out: int, characters: int, path: str) -> str:
-    """What stands where `left_out` of so many characters were taken out, for a model: how it gets at the whole."""
+    """The notice, for a model, in the place of `left_out` of so many characters: how to get at the whole."""
     return (
         f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {truncation.address} for the whole "
         f"({truncation.bytes:,} bytes, sha256 {truncation.sha256[:_DIGITS]}): the tool recover with this address, or "
@@ -71,7 +71,7 @@ def notice(truncation: Truncation, left_out: int, characters: int, path: str) ->
 
 
 def cuts(body: bytes, call: str) -> Iterator[Truncation]:
-    """The cuts in a call's output that its words tell of. A recording is untrusted: of no other call, each once."""
+    """The truncations that notices in a call's output name. A recording is untrusted: of this call alone, each once."""
     seen: set[int] = set()
     for match in _WORDS.finditer(body):
         number = int(match[2] or 1)

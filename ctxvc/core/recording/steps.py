@@ -115,7 +115,7 @@ class Gatherer:
                 yield from self._close(scope)
 
     def rest(self) -> int:
-        """How many messages wait for their step's end."""
+        """The number of messages waiting for their step's end."""
         return sum(
             len(step.incoming) + len(step.reply) + len(step.later) + len(step.early) for step in self._open.values()
         )

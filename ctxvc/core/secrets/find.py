@@ -1,4 +1,4 @@
-"""Where the rules find secrets in a text.
+"""The search for secrets in a text, by the rules.
 
 Ordinary text costs little: what has no long run of a token's characters, no address and no telling word is let go after
 one look.
@@ -21,7 +21,7 @@ Place = tuple[int, int, str]
 
 
 def places(data: bytes) -> list[Place]:
-    """Where secrets stand in a text, the more certain kinds first. One may overlap another."""
+    """The places of secrets in a text, the more certain kinds first. They may overlap."""
     return [*_tokens(data), *_addresses(data), *_by_their_words(data), *_secret_by_name(data)]
 
 
@@ -109,7 +109,7 @@ def _tokens(data: bytes) -> list[Place]:
 
 
 def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, Place]]:
-    """Where a rule finds something around some runs (start, end, number), with the number of the first that it is near.
+    """The matches of a rule around some runs (start, end, number), each with the number of the first run near it.
 
     What stands around several of them is looked at once.
     """
@@ -127,7 +127,7 @@ def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, in
 
 
 def _runs(plain: bytes) -> Iterator[tuple[int, int]]:
-    """Where long runs of letters, digits and `_-~` stand. By translation: ten times as fast as a pattern."""
+    """The places of long runs of letters, digits and `_-~`. By translation: ten times as fast as a pattern."""
     start = plain.find(_LONG)
     while start >= 0:
         end = plain.find(b" ", start)

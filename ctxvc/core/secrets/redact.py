@@ -62,7 +62,7 @@ Scan = Callable[[bytes], Sequence[Finding]]
 
 
 class Criteria(NamedTuple):
-    """What counts as a secret: what the rules find and `scan` besides, but for what is allowed, whatever it looks like.
+    """What counts as a secret: findings of the rules and of `scan`, except values that are allowed.
 
     `allowed` has the SHA-256 of each, in hexadecimal.
     """
@@ -157,7 +157,7 @@ def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b
 
 
 def mark(kind: str, secret: bytes, mac: Mac) -> bytes:
-    """What stands in the place of a secret."""
+    """The mark that replaces a secret."""
     return f"[REDACTED:{kind}:{mac(secret)}]".encode("ascii")
 
 
@@ -247,7 +247,7 @@ class Redactor:
         )
 
     def event(self, event: Event) -> Event:
-        """What an importer tells, redacted."""
+        """An importer's event, redacted."""
         match event:
             case Said():
                 message = self.message(event.message)
@@ -330,7 +330,7 @@ def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:
 
 
 def _overlapped(findings: list[Finding], new: Finding) -> slice:
-    """Where those that overlap a new one stand among findings that are in order and apart; else where it belongs."""
+    """The slice of ordered, disjoint findings that a new one overlaps; an empty slice at its place if none."""
     first = bisect(findings, new)
     if first and findings[first - 1].end > new.start:
         first -= 1
@@ -389,7 +389,7 @@ def plain(data: bytes) -> bytes:
 
 
 def _string_value(inside: bytes) -> bytes:
-    """What a JSON string says, as UTF-8; what is no JSON string says what it is."""
+    """The value of a JSON string, as UTF-8; the bytes themselves if they are no JSON string."""
     if b"\\" not in inside:
         return inside
     try:

@@ -1,4 +1,4 @@
-"""What a secret looks like: one rule a kind, and what tells a random value from a word, a name or a placeholder.
+"""The looks of secrets: one rule a kind, and tests that separate random values from words, names and placeholders.
 
 All patterns are over bytes and match ASCII only, so that cutting a match out of valid UTF-8 leaves valid UTF-8.
 """

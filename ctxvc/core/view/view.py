@@ -1,4 +1,4 @@
-"""What a policy sees: the ledger, the prompt and what it costs."""
+"""The view, as a policy sees it: the ledger, the prompt and its cost."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def _unread(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What would be sent now and what it costs.
+    """The prompt that would be sent now, and its cost.
 
-    `overhead` is what system prompt and tools cost, `next_group` the number that a new group of this session gets,
-    `idle` the seconds since the last call (0 where nobody knows). `calibration` is (a, b) in thousandths and tokens:
+    `overhead` are the tokens of system prompt and tools, `next_group` the number for a new group of this session,
+    `idle` the seconds since the last call (0 if unknown). `calibration` is (a, b) in thousandths and tokens:
     the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
     Without `handles`, stubs do not say how to get back what they stand for.
     """

@@ -134,7 +134,7 @@ def _start(arguments: Mapping[str, object], active: Declared | None, episodes: d
 
 
 def _refusal(name: str, dependencies: tuple[str, ...] | None, episodes: Mapping[str, Declared]) -> str:
-    """What is wrong with the dependencies of an act; empty where nothing is.
+    """The fault in the dependencies of an act; empty if there is none.
 
     None of those that are known is active any more: while one is, nothing can start.
     """
@@ -177,7 +177,7 @@ def _ending(episode: Declared) -> str:
 
 
 def _choice(episodes: Mapping[str, Declared]) -> str:
-    """What an act can depend on."""
+    """The episodes that an act can depend on, in words."""
     closed = [episode.name for episode in episodes.values() if episode.type == "expl"]
     if not closed:
         return "there is none yet: start and end an expl first"

@@ -74,7 +74,7 @@ _Purpose = tuple[Type | None, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Reading:
-    """Where files were last looked at: path → episode; and the paths by what they end with."""
+    """The last look at each file: path → episode; and the paths by their endings."""
 
     looked_at: dict[str, str] = field(default_factory=dict)
     ending: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -157,9 +157,9 @@ def _human_steps(rows: tuple[Row, ...]) -> list[int]:
 def _what(
     step: Iterable[Row], text_of: Words, purposes: dict[tuple[str, ...], _Purpose]
 ) -> tuple[Type | None, dict[str, None]]:
-    """What the calls of a step are for, and the files that they name; None where they tell nothing.
+    """The purpose of a step's calls, and the files that they name; None if they have none.
 
-    `purposes` is what calls told before, which what they are called with decides: each is read once.
+    `purposes` caches earlier calls by tool and arguments, so that each is read once.
     """
     kinds: set[Type] = set()
     files: dict[str, None] = {}
@@ -174,7 +174,7 @@ def _what(
 
 
 def _purpose(call: Row, text_of: Words) -> _Purpose:
-    """What a call is for, and the files that it names."""
+    """The purpose of a call, and the files that it names."""
     tool = plain(call.tool)
     if tool in _NEITHER:
         return None, ()
@@ -241,13 +241,13 @@ def _files(arguments: Mapping[str, object]) -> Iterator[str]:
 
 
 def _paths(command: str) -> Iterator[str]:
-    """What is like a path in a command."""
+    """The words of a command that look like paths."""
     for word in _WORD.findall(command):
         if "/" in word or "." in word:
             yield from filter(None, _PATH.findall(word))
 
 
 def _ends(path: str) -> list[str]:
-    """What the path is from the folders above it, the longest first; not the path itself."""
+    """The path relative to each folder above it, the longest first; not the path itself."""
     parts = path.rsplit("/", _PARTS)
     return ["/".join(parts[at:]) for at in range(1, len(parts))]

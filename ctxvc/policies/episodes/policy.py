@@ -161,7 +161,7 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
 
 
 class _Bench(NamedTuple):
-    """What removals are judged by."""
+    """The data that removals are judged by."""
 
     view: View
     graph: Graph
@@ -246,7 +246,7 @@ def _chosen(bench: _Bench, removals: Iterable[_Removal], counted: int, target: i
 
 
 def _deeds(bench: _Bench, episode: Episode) -> str:
-    """What is to be seen of an episode when it has left: what its model learned in it, or what was done in it."""
+    """The index text of an evicted episode: what the model learned in it, or what was done in it."""
     if episode.description:
         return episode.description
     calls = [row for block in episode.blocks if (row := bench.rows[block]).kind == "tool_use" and not is_mark(row)]
@@ -271,7 +271,7 @@ def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:
 
 
 def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
-    """What left the episode earlier, by itself, then stands as one; a preview of it goes."""
+    """Archives, as one group, the blocks that left the episode earlier by themselves; previews go."""
     units = bench.units.get(episode.blocks[0], {})
     absent = {unit: bench.view.ledger.groups.get(unit) or bench.rows[unit] for unit in units}
     if len(units) > 1 or any("\n" in one.stub for one in absent.values()):
@@ -329,7 +329,7 @@ def _leaving(bench: _Bench, actions: tuple[Action, ...]) -> str:
 
 
 def _staying(bench: _Bench, actions: tuple[Action, ...]) -> str:
-    """What is left in the prompt, in tokens by the reason why it stays."""
+    """The tokens that stay in the prompt, by the reason why they stay."""
     leaving = {target for action in actions for target in action.targets}
     homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
     leavable = {block for episode in bench.graph.episodes for block in episode.left}

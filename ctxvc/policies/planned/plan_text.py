@@ -80,7 +80,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class GcPlan(msgspec.Struct, frozen=True):
-    """What a planner wants. `dropped` names the first things that were left out, `faults` counts all by reason."""
+    """A planner's plan. `dropped` names the first things that were left out, `faults` counts all by reason."""
 
     summary: str = ""
     entries: tuple[Entry, ...] = ()

@@ -1,4 +1,4 @@
-"""What a planner is told, and the planner that needs no model (Self-GC, "Prompt Contracts" and Table 5).
+"""The planner's contract, and the planner that needs no model (Self-GC, "Prompt Contracts" and Table 5).
 
 A planner is sent the live prompt as it is and one block behind it: the contract and the index of what it may act on. So
 it reads the cached prefix, and the conversation itself is left as it was.
@@ -71,7 +71,7 @@ One short sentence: what kind of session this is, what later steps will depend o
 
 
 def trailing_block(view: View, candidates: Sequence[MovableObject]) -> str:
-    """What stands behind the prompt for the planner: the contract, the budget, and the index of `candidates` objects.
+    """The block after the prompt for the planner: the contract, the budget, and the index of `candidates`.
 
     Of more objects than fit, the largest are listed, in the order of the conversation.
     """
@@ -235,5 +235,5 @@ def _in_use(ledger: Ledger) -> frozenset[str]:
 
 
 def _arguments(call: Row) -> str:
-    """What the label of a call says behind the tool's name."""
+    """The part of a call's label after the tool's name."""
     return call.label.partition(": ")[2]

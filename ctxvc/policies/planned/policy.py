@@ -146,7 +146,7 @@ def _took(actor: str) -> bool:
 
 
 class _LeftOut:
-    """What of a plan is not done: by reason how often, and the first names."""
+    """The left-out parts of a plan: by reason their number, and the first names."""
 
     def __init__(self, answered: GcPlan) -> None:
         self.counts = Counter({FAULTS[why]: number for why, number in answered.faults.items()})
@@ -198,7 +198,7 @@ def _actions(
 
 
 def _action(one: MovableObject, entry: Entry, alone: Container[str]) -> Action:
-    """What an entry means for the blocks. A turn's mask is for those of its results that have no entry of their own."""
+    """An entry as an action on blocks. A turn's mask is for those of its results that have no entry of their own."""
     blocks = tuple(row.id for row in one.rows)
     match entry.verb:
         case "fold":
@@ -218,7 +218,7 @@ def _index(one: MovableObject, entry: Entry) -> str:
 
 
 def _outcome(answered: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
-    """What the planner said and what became of it, for the commit."""
+    """The planner's summary and the outcome of its plan, for the commit."""
     count = Counter({"archive": 0, "mask": 0, "prune": 0})
     count.update(action.verb for action in actions)
     parts = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
