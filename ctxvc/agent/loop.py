@@ -205,8 +205,8 @@ def last_words(session: Session) -> str | None:
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":
         return None
-    rows_said = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
-    return "".join(decode(session.body(row.id)) for row in rows_said)
+    reply_rows = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
+    return "".join(decode(session.body(row.id)) for row in reply_rows)
 
 
 def interrupted(adapter: Adapter) -> list[str]:

@@ -66,10 +66,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def _tool(name: str, description: str, required: tuple[str, ...], **fields: tuple[str, str]) -> dict[str, Any]:
-    properties = {
-        field: {"type": kind, "description": description_of_field}
-        for field, (kind, description_of_field) in fields.items()
-    }
+    properties = {field: {"type": kind, "description": text} for field, (kind, text) in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return {"name": name, "description": description, "input_schema": schema}
 

@@ -243,8 +243,8 @@ class Summary(Policy, frozen=True, kw_only=True):
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         span = self._span(view)
         if span is None or view.calibrated(span.shown) < int(effective * self.least):
-            could_free = view.calibrated(span.shown) if span else 0
-            reason = leaving(view, before, before, f"only {could_free:,} could be summarised, too little")
+            freeable = view.calibrated(span.shown) if span else 0
+            reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
             reason = leaving(view, before, before, f"only {new:,} came since a model was asked")

@@ -18,7 +18,7 @@ _STEP, TURN = attrgetter("step"), attrgetter("turn")
 
 
 def cost_in_prompt(view: View, row: Row) -> int:
-    """The tokens of what stands in the prompt for a block that is in no group."""
+    """The tokens in the place of a block that is in no group."""
     if row.present:
         return view.price.mask(row) if row.state == "masked" else view.price.body(row)
     return view.price.text(row.stub) if row.stub else 0

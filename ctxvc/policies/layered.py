@@ -16,10 +16,9 @@ from ctxvc.core.plan.protected import protected
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt.cut import latest_step
-from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import View, cost_of
+from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.policies import summaries
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.summaries import Span
@@ -178,7 +177,7 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _summarised(self, stand: _Stand, marks: _Marks) -> _Stand:
         cleared = rehearse(stand.view, self._plan((*stand.actions, *stand.waiting)), protect=stand.protect)
         view = replace(stand.view, ledger=cleared.after)
-        costs = _costs(view)
+        costs = costs_in_prompt(view.ledger, view.price)
         end = _end(view, costs, int(view.budget.effective * self.verbatim))
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
@@ -274,14 +273,6 @@ class _Stand:
     remarks: tuple[str, ...] = ()
     asked: bool = False
     cost: int = 0
-
-
-def _costs(view: View) -> Mapping[str, int]:
-    """block → the tokens of what stands for it in the prompt, where anything does."""
-    costs: dict[str, int] = {}
-    for slot in outline(view.ledger):
-        costs[slot.row.id] = costs.get(slot.row.id, 0) + cost_of(slot, view.price)
-    return costs
 
 
 def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:

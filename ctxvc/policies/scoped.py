@@ -92,9 +92,9 @@ def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
     A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
     """
     current = next((row.turn for row in view.ledger.backwards() if row.role == "assistant"), 0)
-    turns_left = _left_before(view.ledger)
+    departed_turns = _left_before(view.ledger)
     for turn, rows in groupby(removable(view, alone=True), key=attrgetter("turn")):
-        if turn < current and turn not in turns_left:
+        if turn < current and turn not in departed_turns:
             yield turn, list(rows)
 
 

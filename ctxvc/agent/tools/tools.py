@@ -67,11 +67,11 @@ class Tools:
     """
 
     def __init__(self, session: Session) -> None:
-        names_offered = TOOLS if session.policy is None else session.terms.tools
-        self.names = tools.ours(revision.now(session.writer).tools, names_offered)
-        names_had = tuple(self.names.values())
-        self.terms = msgspec.structs.replace(session.terms, tools=names_had, handles="recover" in names_had)
-        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in names_had}
+        offered = TOOLS if session.policy is None else session.terms.tools
+        self.names = tools.ours(revision.now(session.writer).tools, offered)
+        own_names = tuple(self.names.values())
+        self.terms = msgspec.structs.replace(session.terms, tools=own_names, handles="recover" in own_names)
+        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in own_names}
         self._session = session
         # By call, what the session does not know of before the call's result is in.
         self._read_out: dict[str, int] = {}  # tokens

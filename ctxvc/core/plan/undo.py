@@ -115,10 +115,10 @@ def _consistent(before: Ledger, now: Ledger, rows: Mapping[str, Row], groups: Ma
 
     while True:
         for name, group in restored.items():
-            members_now = now.groups[name].members if name in now.groups else ()
-            members = dict.fromkeys([*group.members, *members_now, *sorted(arriving.get(name, ()), key=_number)])
-            members_left = tuple(member for member in members if is_in(member, name))
-            restored[name] = msgspec.structs.replace(group, members=members_left)
+            current_members = now.groups[name].members if name in now.groups else ()
+            members = dict.fromkeys([*group.members, *current_members, *sorted(arriving.get(name, ()), key=_number)])
+            members_inside = tuple(member for member in members if is_in(member, name))
+            restored[name] = msgspec.structs.replace(group, members=members_inside)
         empty = [name for name, group in restored.items() if not group.members]
         if not empty:
             break

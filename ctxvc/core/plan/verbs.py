@@ -44,24 +44,24 @@ class Rehearser:
         targets = list(self._resolved(action))
         match action.verb:
             case "archive":
-                targets_done = self._gather(action, self._lowest(action, self._leavable(action, targets)))
+                applied = self._gather(action, self._lowest(action, self._leavable(action, targets)))
             case "summarise" if not action.index.strip():
-                targets_done = self._none(action, targets, "a summary is needed")
+                applied = self._none(action, targets, "a summary is needed")
             case "summarise":
-                targets_done = self._gather(action, [unit for unit, _ in self._leavable(action, targets)])
+                applied = self._gather(action, [unit for unit, _ in self._leavable(action, targets)])
             case "mask":
-                targets_done = [target for target in targets if self._mask(action, target)]
+                applied = [target for target in targets if self._mask(action, target)]
             case "prune":
-                targets_done = self._prune(action, targets)
+                applied = self._prune(action, targets)
             case "delete" if not action.index.strip():
-                targets_done = self._none(action, targets, "a reason is needed")
+                applied = self._none(action, targets, "a reason is needed")
             case "delete":
-                targets_done = [target for target in targets if self._delete(action, target)]
+                applied = [target for target in targets if self._delete(action, target)]
             case "restore":
-                targets_done = self._restore(action, targets)
+                applied = self._restore(action, targets)
             case "pin" | "unpin":
-                targets_done = [target for target in targets if self._mark(action, target)]
-        return msgspec.structs.replace(action, targets=tuple(targets_done))
+                applied = [target for target in targets if self._mark(action, target)]
+        return msgspec.structs.replace(action, targets=tuple(applied))
 
     # --- which targets
 
@@ -206,8 +206,8 @@ class Rehearser:
         rows = list(rows)
         self.draft.take_out(row.id for row in rows)
         for row in rows:
-            row_pruned = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
-            self.draft.put(msgspec.structs.replace(row_pruned, removed_by=self.plan.actor))
+            pruned_row = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
+            self.draft.put(msgspec.structs.replace(pruned_row, removed_by=self.plan.actor))
 
     def _delete(self, action: Action, target: str) -> bool:
         """Delete the target's blocks; a tombstone takes their place if it is cheaper than what it replaces."""

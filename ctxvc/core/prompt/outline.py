@@ -215,16 +215,16 @@ def _alone(rows: tuple[Row, ...]) -> list[Slot]:
     Of a group's rows the first that no cut takes speaks for all. Of others, one in each run that ends a reply is kept.
     """
     places: list[Slot] = []
-    spoken_groups: set[str] = set()
+    placed_groups: set[str] = set()
     for slot in _each_alone(rows):
         row = slot.row
         silent = slot.show == "text" and (
-            row.state == "pruned" or (row.group in spoken_groups if row.group else not slot.text)
+            row.state == "pruned" or (row.group in placed_groups if row.group else not slot.text)
         )
         if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
             places.append(slot)
         if slot.show == "text" and row.state != "pruned" and row.kind not in CUT:
-            spoken_groups.add(row.group)
+            placed_groups.add(row.group)
     return places
 
 

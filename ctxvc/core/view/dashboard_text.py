@@ -58,8 +58,8 @@ def shown_after(
     last: LastShown | None, kind: Kind, ledger: Ledger, dashboard: Dashboard, *, reminded: bool = False
 ) -> LastShown:
     """The state after a dashboard of this kind was added. A line lists no row, so the ledger listed before it stays."""
-    ledger_shown = ledger if kind != "line" else last.ledger if last else None
-    return LastShown(kind, dashboard.percent, ledger_shown, reminded)
+    listed_ledger = ledger if kind != "line" else last.ledger if last else None
+    return LastShown(kind, dashboard.percent, listed_ledger, reminded)
 
 
 def crossed(last: LastShown | None, dashboard: Dashboard, thresholds: Sequence[int]) -> int:
@@ -120,8 +120,8 @@ def _form(
     if turn_began or last is None:
         return "full"
     if changed:
-        rows_told = last.ledger is not None and last.ledger.meta.scope == ledger.meta.scope
-        return "changes" if rows_told else "full"
+        is_listed = last.ledger is not None and last.ledger.meta.scope == ledger.meta.scope
+        return "changes" if is_listed else "full"
     return "line" if dashboard.percent - last.percent >= GROWTH else "none"
 
 

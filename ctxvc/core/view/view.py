@@ -54,10 +54,16 @@ def _measure(ledger: Ledger, price: Price) -> int:
     return summed.sums[-1]
 
 
-def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
-    in_prompt: dict[str, int] = {}
+def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:
+    """block → the tokens in its place in the prompt, if there are any."""
+    tokens: dict[str, int] = {}
     for slot in outline(ledger):
-        in_prompt[slot.row.id] = in_prompt.get(slot.row.id, 0) + cost_of(slot, price)
+        tokens[slot.row.id] = tokens.get(slot.row.id, 0) + cost_of(slot, price)
+    return tokens
+
+
+def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
+    in_prompt = costs_in_prompt(ledger, price)
     return {row.id: Cost(body=price.body(row), shown=in_prompt.get(row.id, 0)) for row in ledger.rows()}
 
 

@@ -87,12 +87,12 @@ def answers(calls: Iterable[Mapping[str, object]], episodes: Mapping[str, Declar
 
     `episodes` are the episodes so far by name, in the order in which they began.
     """
-    so_far = dict(episodes)
+    marked = dict(episodes)
     verdicts: list[Verdict] = []
     for arguments in calls:
-        verdict = judge(arguments, so_far)
+        verdict = judge(arguments, marked)
         if verdict.episode:
-            so_far[verdict.episode.name] = verdict.episode
+            marked[verdict.episode.name] = verdict.episode
         verdicts.append(verdict)
     return verdicts
 

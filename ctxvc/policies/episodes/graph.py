@@ -275,21 +275,21 @@ def lines(ledger: Ledger, graph: Graph, price: Price) -> list[Line]:
 
 def _accepted(rows: list[Row], text_of: Words) -> Iterator[tuple[str, Declared]]:
     """The calls that count, as (block, the episode as it is then): answered without an error, and well made."""
-    so_far: dict[str, Declared] = {}
+    marks: dict[str, Declared] = {}
     calls = [row for row in rows if is_mark(row)]
     results = results_of(rows) if calls else {}
     for row in calls:
         if row.id in results and not results[row.id].error:
-            mark = judge(wire.arguments(display.encode(text_of(row)), row.ext), so_far).episode
+            mark = judge(wire.arguments(display.encode(text_of(row)), row.ext), marks).episode
             if mark:
-                so_far[mark.name] = mark
+                marks[mark.name] = mark
                 yield row.id, mark
 
 
 def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) -> Episode:
     rows = span.rows
     leavable = [row for row in rows if row.present and row.id not in stays and not is_cut(row, ledger.meta)]
-    levels_gone = {level(row, span.type) for row in rows if not row.present}
+    absent_levels = {level(row, span.type) for row in rows if not row.present}
     lowest = min((level(row, span.type) for row in leavable), default=WHOLE + 1)
     first, last = rows[0].step, rows[-1].step
     name = span.name or (f"step {first}" if first == last else f"steps {first}-{last}")
@@ -297,8 +297,8 @@ def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) 
         name=name,
         type=span.type,
         made=span.made,
-        state=_state(span.ended is None, bool(leavable), bool(levels_gone)),
-        level=lowest - 1 if any(one < lowest for one in levels_gone) else 0,
+        state=_state(span.ended is None, bool(leavable), bool(absent_levels)),
+        level=lowest - 1 if any(one < lowest for one in absent_levels) else 0,
         dependencies=span.dependencies,
         description=span.description,
         began=rows[0].step,

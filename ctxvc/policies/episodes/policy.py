@@ -18,6 +18,7 @@ from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import cost_in_prompt
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -181,10 +182,8 @@ class _Bench(NamedTuple):
         return [row for block in episode.left if (row := self.rows[block]).step < self.latest]
 
     def cost(self, row: Row) -> int:
-        """The tokens of what stands for a block that is in the prompt, or blocked from it."""
-        if row.state == "masked":
-            return self.view.price.mask(row)
-        return self.view.price.body(row) if row.present else self.view.price.text(row.stub)
+        """The tokens in the place of a block that is in the prompt, or blocked from it."""
+        return cost_in_prompt(self.view, row)
 
     def stub(self, rows: list[Row], index: str, *, level: int) -> int:
         """The tokens of the stub of a group of these blocks, whichever number it gets in this plan."""

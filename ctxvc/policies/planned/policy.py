@@ -92,11 +92,11 @@ class Planned(Policy, frozen=True, kw_only=True):
             why = f"{new:,} new tokens since the last round, less than {self.least:,}"
             return Plan(actions=(), actor=ACTOR, reason=f"{used}: {why}")
         answer = self._answer(view, by_name, candidates, total, hard=hard)
-        answered = parse(answer.text, by_name)
-        actions, left_out = _actions(answered, candidates, view.calibrated, total, trigger)
+        gc_plan = parse(answer.text, by_name)
+        actions, left_out = _actions(gc_plan, candidates, view.calibrated, total, trigger)
         plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
         actions, after = fewest_actions(view, plan, 0)
-        reason = f"{used}: {_outcome(answered, actions, left_out)}"
+        reason = f"{used}: {_outcome(gc_plan, actions, left_out)}"
         if actions and total - after < total * self.saving:
             reason += f"; dropped, as it frees {total - after:,} tokens, less than {self.saving:.0%}"
             actions, after = (), total
@@ -148,10 +148,10 @@ def _took(actor: str) -> bool:
 class _LeftOut:
     """The left-out parts of a plan: by reason their number, and the first names."""
 
-    def __init__(self, answered: GcPlan) -> None:
-        self.counts = Counter({FAULTS[why]: number for why, number in answered.faults.items()})
+    def __init__(self, gc_plan: GcPlan) -> None:
+        self.counts = Counter({FAULTS[why]: number for why, number in gc_plan.faults.items()})
         self.names: dict[str, list[str]] = {}
-        for dropped in answered.dropped:
+        for dropped in gc_plan.dropped:
             self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
 
     def add(self, why: str, entries: Iterable[Entry]) -> None:
@@ -168,21 +168,21 @@ class _LeftOut:
 
 
 def _actions(
-    answered: GcPlan, candidates: Sequence[MovableObject], calibrated: Callable[[int], int], total: int, trigger: int
+    gc_plan: GcPlan, candidates: Sequence[MovableObject], calibrated: Callable[[int], int], total: int, trigger: int
 ) -> tuple[tuple[Action, ...], _LeftOut]:
     """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
 
     A turn that leaves takes its tools with it. The latest turn stays where the others bring the prompt to `trigger`.
     """
-    left_out = _LeftOut(answered)
+    left_out = _LeftOut(gc_plan)
     free = {one.object.id: one for one in candidates}
-    chosen = [(free[entry.target], entry) for entry in answered.entries if entry.target in free]
+    chosen = [(free[entry.target], entry) for entry in gc_plan.entries if entry.target in free]
     turns_leaving = {
         one.object.turn for one, entry in chosen if entry.verb != "mask" and one.object.family == "conversation"
     }
     alone = {row.id for one, _ in chosen if one.object.family == "function" for row in one.rows}
     actions: list[Action] = []
-    left_out.add("object that stays", (entry for entry in answered.entries if entry.target not in free))
+    left_out.add("object that stays", (entry for entry in gc_plan.entries if entry.target not in free))
     for latest in (False, True):
         part = [pair for pair in chosen if pair[0].latest == latest]
         if latest and part and total <= trigger:
@@ -217,13 +217,13 @@ def _index(one: MovableObject, entry: Entry) -> str:
     return escaped("; ".join(part for part in (entry.reason, label) if part), 120)
 
 
-def _outcome(answered: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
+def _outcome(gc_plan: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
     """The planner's summary and the outcome of its plan, for the commit."""
     count = Counter({"archive": 0, "mask": 0, "prune": 0})
     count.update(action.verb for action in actions)
     parts = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
-    if answered.summary:
-        parts.append(escaped(answered.summary, 200).rstrip("."))
+    if gc_plan.summary:
+        parts.append(escaped(gc_plan.summary, 200).rstrip("."))
     if left_out.counts:
         parts.append(f"left out: {left_out}")
     return "; ".join(parts)
