@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ctxvc.core.ledger.block import PRESENT, Kind, Origin, Role, State, block_number
+from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 
 #: How many block numbers share one segment of the ledger and one folder of bodies.
 SEGMENT = 64
@@ -155,9 +156,9 @@ class Ledger:
     """The rows of a scope in the order of their numbers, its groups, and what it knows of itself."""
 
     meta: Meta
-    segments: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
+    segments: Segments = field(default_factory=Segments)
     groups: Mapping[str, Group] = field(default_factory=dict)
-    #: What `derived` has worked out: (rule, identities of what it was given) → (what it was given, the result).
+    #: The results of `derived`: (rule, ids of its arguments) → (the arguments, the result).
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -165,7 +166,7 @@ class Ledger:
     _caches: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
-        return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
+        return chain.from_iterable(self.segments.values())
 
     def derived(self, rule: Callable[..., T], *arguments: object) -> T:
         """`rule(ledger, *arguments)`, computed once, as a ledger never changes. Callers must not change the result.
@@ -174,18 +175,15 @@ class Ledger:
         """
         key = (rule, *map(id, arguments))
         if key not in self._derived:
-            self._derived[key] = (
-                arguments,
-                rule(self, *arguments),
-            )  # held here, so that no other value gets their ids
+            # The arguments are held here, so that no other value gets their ids.
+            self._derived[key] = arguments, rule(self, *arguments)
         result: T = self._derived[key][1]
         return result
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
         """`rule` of the rows of each segment, in order; cached for segments that an earlier ledger has too."""
         cache = self.cache_of(rule)
-        for segment in sorted(self.segments):
-            rows = self.segments[segment]
+        for segment, rows in self.segments.items():
             entry = cache.get(segment)
             if entry is None or entry[0] is not rows:
                 entry = cache[segment] = rows, rule(rows)
@@ -193,20 +191,20 @@ class Ledger:
 
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
-        inside = zip(self.by_segment(_steps), sorted(self.segments), strict=True)
-        return [row for steps, key in inside if step in steps for row in self.segments[key] if row.step == step]
+        inside = zip(self.by_segment(_steps), self.segments.values(), strict=True)
+        return [row for steps, rows in inside if step in steps for row in rows if row.step == step]
 
     def cache_of(self, rule: Callable[..., Any]) -> dict[Any, Any]:
         """A cache for `rule`, shared by this ledger and all derived from it; callers check that an entry applies."""
         return self._caches.setdefault(rule, {})
 
     def __len__(self) -> int:
-        return sum(map(len, self.segments.values()))
+        return self.segments.rows
 
     def get(self, block_id: str) -> Row | None:
         """The row of `block_id`, or None. Raises: ValueError where that is no block's address."""
         number = block_number(block_id)
-        rows = self.segments.get(segment_of(number), ())
+        rows = self.segments.get(segment_of(number))
         at = bisect_left(rows, number, key=lambda row: row.number)
         return rows[at] if at < len(rows) and rows[at].number == number else None
 
@@ -222,33 +220,32 @@ class Ledger:
 
     def backwards(self) -> Iterator[Row]:
         """The rows, newest first."""
-        for segment in sorted(self.segments, reverse=True):
+        for segment in reversed(self.segments):
             yield from reversed(self.segments[segment])
 
     def since(self, earlier: Ledger | None) -> Iterator[Row]:
         """The rows of all segments that are not in an `earlier` ledger as they are here."""
-        segments_before = earlier.segments if earlier else {}
-        for segment in sorted(self.segments):
-            if self.segments[segment] is not segments_before.get(segment):
-                yield from self.segments[segment]
+        for segment in self.segments.changed_since(earlier.segments if earlier else NO_SEGMENTS):
+            yield from self.segments[segment]
 
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
         """The ledger with each of `rows` added, or in the place of the row that has its id."""
-        segments = dict(self.segments)
-        changed: dict[int, dict[int, Row]] = {}
+        segments: dict[int, tuple[Row, ...]] = {}
+        by_number: dict[int, dict[int, Row]] = {}  # of the segments in which a row is replaced
         for row in rows:
             number = row.number
             segment = segment_of(number)
-            rows_before = segments.get(segment, ())
-            if segment not in changed and (not rows_before or rows_before[-1].number < number):
-                segments[segment] = (*rows_before, row)  # the common case: a new block at the end
+            if segment in by_number:
+                by_number[segment][number] = row
                 continue
-            if segment not in changed:
-                changed[segment] = {old.number: old for old in rows_before}
-            changed[segment][number] = row
-        for segment, by_number in changed.items():
-            segments[segment] = tuple(by_number[number] for number in sorted(by_number))
-        return replace(self, segments=segments)
+            old = segments.get(segment) or self.segments.get(segment)
+            if not old or old[-1].number < number:
+                segments[segment] = (*old, row)  # the common case: a new block at the end
+            else:
+                by_number[segment] = {row.number: row for row in old} | {number: row}
+        for segment, replaced in by_number.items():
+            segments[segment] = tuple(replaced[number] for number in sorted(replaced))
+        return replace(self, segments=self.segments.updated(segments))
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
         """The ledger with each of `groups` added or replaced; a group without members goes."""

@@ -233,12 +233,9 @@ def _changed(before: Ledger, after: Ledger) -> set[str]:
     """The lines of `after` for blocks and outermost groups that are new or differ from `before`."""
     around = outer_groups(after)
     names = {around[name] for name, group in after.groups.items() if before.groups.get(name) != group}
-    for segment, rows in after.segments.items():
-        rows_before = before.segments.get(segment, ())
-        if rows_before is rows:
-            continue
-        old = {row.id: _standing(row) for row in rows_before}
-        changed = (row for row in rows if old.get(row.id) != _standing(row))
+    for segment in after.segments.changed_since(before.segments):
+        old = {row.id: _standing(row) for row in before.segments.get(segment)}
+        changed = (row for row in after.segments[segment] if old.get(row.id) != _standing(row))
         names.update(row.id if row.present else around.get(row.group, row.id) for row in changed)
     return names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,9 @@ import msgspec
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store import files
 from ctxvc.store.files import locked
-from ctxvc.store.log.damage import Numbers, described, numbers_after
-from ctxvc.store.log.journal import FORMAT, Damage, Head, Journal, encode_head, parse
+from ctxvc.store.log.commits import covered, sequence
+from ctxvc.store.log.damage import Numbers, described, numbers_after, record_of
+from ctxvc.store.log.journal import FORMAT, FRAME_SIZE, Damage, Frame, Head, Journal, encode_head, parse
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
@@ -92,7 +93,7 @@ def _mark(marker: Path) -> None:
 def accept(store: Store) -> list[Notice]:
     """Everything that cannot be read is set aside and counts as lost: `verify` no longer fails for it.
 
-    A journal whose head is gone is set aside as a whole; the session goes on from its commits. Raises: CtxvcError.
+    A journal whose head is gone gets a new one, and its records are kept if they fit the commits. Raises: CtxvcError.
     """
     accepted = []
     for session in store.sessions():
@@ -108,18 +109,23 @@ def accept(store: Store) -> list[Notice]:
 def _mend(store: Store, session: str) -> None:
     """The journal holds no damage afterwards."""
     try:
-        writer = store.writer(session)
-        try:
-            if writer.damage:
-                writer.flush()
-        finally:
-            writer.leave()
+        _set_aside(store, session)
     except Damaged:
         with locked(store.lock_path(session)):
-            if not _has_head(store.journal_path(session)):
-                _begin_anew(store, session)
-                return
-        raise
+            if _has_head(store.journal_path(session)):
+                raise
+            _replace_head(store, session)
+        _set_aside(store, session)
+
+
+def _set_aside(store: Store, session: str) -> None:
+    """Moves the damaged records out of a journal whose head can be read. Raises: Damaged."""
+    writer = store.writer(session)
+    try:
+        if writer.damage:
+            writer.flush()
+    finally:
+        writer.leave()
 
 
 def _has_head(path: Path) -> bool:
@@ -133,20 +139,70 @@ def _has_head(path: Path) -> bool:
     return True
 
 
-def _begin_anew(store: Store, session: str) -> None:
-    """The whole journal is set aside. What it may have given out of numbers stays used."""
+def _replace_head(store: Store, session: str) -> None:
+    """Puts a new head in front of the journal's bytes, so that its records can be read again and the rest is damage.
+
+    The journal's id decides which records are committed, and is taken from the newest commit that names one. If the
+    records do not fit that commit, the whole file is set aside: no record may be applied twice.
+    """
     path = store.journal_path(session)
-    whole = Damage(0, path.read_bytes())
-    metas = [store.reader.meta(tip).counters for tip in store.tips(session).values()]
-    numbers = Numbers(0, max(meta.block for meta in metas), max(meta.group for meta in metas))
-    frames, tail = parse(whole.data)
-    pieces = [(each.start, Damage(each.start, each.data, each.seq)) for each in tail.damage]
-    pieces += [(each.start, Damage(each.start, whole.data[each.start : each.end], each.seq)) for each in frames]
-    for _, piece in sorted(pieces, key=lambda item: item[0]) or [(0, whole)]:
+    data = path.read_bytes()
+    tips = store.tips(session)
+    counters = [store.reader.meta(tip).counters for tip in tips.values()]
+    block, group = max(each.block for each in counters), max(each.group for each in counters)
+    frames, _ = parse(data)
+    records = [frame for frame in frames if frame.seq]
+    journal, newest = _newest_sequence(store, tips.values())
+    if records and _can_follow(store, tips, journal, records):
+        keep(store, session, [Damage(0, data[: records[0].start])])
+        head = Head(FORMAT, journal or store.new_id(), newest, block, group)
+        files.replace(path, encode_head(head) + data)
+        return
+    keep(store, session, [Damage(0, data)])
+    numbers = Numbers(0, block, group)
+    for piece in _pieces(data):
         numbers = numbers_after(piece, numbers)
-    keep(store, session, [whole])
-    head = Head(FORMAT, store.new_id(), numbers.seq, numbers.block, numbers.group)
-    files.replace(path, encode_head(head))
+    files.replace(path, encode_head(Head(FORMAT, store.new_id(), numbers.seq, numbers.block, numbers.group)))
+
+
+def _newest_sequence(store: Store, tips: Iterable[str]) -> tuple[str, int]:
+    """The journal that the newest commits name, and the last change of it that they cover; ("", 0) if there is none."""
+    named: list[tuple[int, str, int]] = []
+    for tip in tips:
+        for commit in store.first_parents(tip):
+            found = store.commit(commit)
+            journal, newest = sequence(found.message)
+            if journal:
+                named.append((found.commit_time, journal, newest))
+                break
+    if not named:
+        return "", 0
+    _, journal, _ = max(named)
+    return journal, max(newest for _, name, newest in named if name == journal)
+
+
+def _can_follow(store: Store, tips: Mapping[str, str], journal: str, frames: Iterable[Frame]) -> bool:
+    """Whether the records can be read, and none that counts as not committed adds a block that is in a commit."""
+    for frame in frames:
+        record = record_of(Damage(frame.start, bytes(FRAME_SIZE) + frame.payload))
+        if record is None:
+            return False
+        for number, change in enumerate(record.changes, frame.seq - len(record.changes) + 1):
+            tip = tips.get(change.scope)
+            if tip is None or number <= covered(store.message(tip), journal):
+                continue
+            ledger = store.reader.ledger(tip)
+            if any(not suffix and ledger.get(block) is not None for block, suffix, _ in change.bodies):
+                return False
+    return True
+
+
+def _pieces(data: bytes) -> list[Damage]:
+    """The records in these bytes, whole or damaged, in order; all of them as one where there is none."""
+    frames, tail = parse(data)
+    pieces = [Damage(each.start, each.data, each.seq) for each in tail.damage]
+    pieces += [Damage(each.start, data[each.start : each.end], each.seq) for each in frames]
+    return sorted(pieces, key=lambda piece: piece.start) or [Damage(0, data)]
 
 
 def _files(store: Store, session: str) -> Iterator[Notice]:
