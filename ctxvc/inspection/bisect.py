@@ -113,7 +113,7 @@ def _present(item: Row | Group) -> bool:
 
 def _holders(session: Writer, scope: str, sought: str) -> dict[str, Shows]:
     """The blocks and groups that show the text in some state, with how to tell."""
-    ledger, moment = session.ledger(scope), revision.now(session, scope)
+    ledger, snapshot = session.ledger(scope), revision.now(session, scope)
     stored = bodies([(session, [scope])], lambda _row: True)
     within = {place.row.id for body in _containing(session.store, stored, sought) for place in body.places}
     predicates: dict[str, Shows] = {}
@@ -121,7 +121,7 @@ def _holders(session: Writer, scope: str, sought: str) -> dict[str, Shows]:
         if name.startswith("G"):
             predicates[name] = lambda group: not group.group and sought in group.stub
         else:
-            predicates[name] = _shows(sought, moment.bodies, whole=name in within)
+            predicates[name] = _shows(sought, snapshot.bodies, whole=name in within)
     return predicates
 
 
@@ -171,8 +171,8 @@ def _in_request(session: Writer, scope: str, sought: str) -> list[Move]:
     return moves
 
 
-def _requested(moment: Snapshot, sought: str) -> bool:
-    parts = (moment.system, moment.tools)
+def _requested(snapshot: Snapshot, sought: str) -> bool:
+    parts = (snapshot.system, snapshot.tools)
     return any(
         sought in (part if isinstance(part, str) else display.decode(wire.compact(part))) for part in parts if part
     )

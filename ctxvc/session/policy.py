@@ -64,8 +64,8 @@ def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message 
 def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
         return True, "a turn begins with a cut anyway"
-    moment = ask_timing(policy, view, tried)
-    return moment.now, moment.why
+    decision = ask_timing(policy, view, tried)
+    return decision.now, decision.why
 
 
 def _told(plan: Plan, more: str) -> Plan:

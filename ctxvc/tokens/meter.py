@@ -47,20 +47,20 @@ class Meter:
         """The tokens of a text that is no body."""
         return self._tokens.of_text(text)
 
-    def costs(self, moment: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
+    def costs(self, snapshot: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
         """The cost of all blocks, or of these: of the body, and of its place in the prompt of that moment.
 
         A call counts its tool's name and its arguments, a result its text and the images beside it.
         """
-        rows = moment.ledger.rows() if blocks is None else blocks
-        bodies = {row.id: list(_sources(row, moment.bodies)) for row in rows}
+        rows = snapshot.ledger.rows() if blocks is None else blocks
+        bodies = {row.id: list(_sources(row, snapshot.bodies)) for row in rows}
         in_prompt: dict[str, list[_Source]] = {}
-        for slot in outline(moment.ledger):
+        for slot in outline(snapshot.ledger):
             if slot.row.id not in bodies:
                 continue
-            sources_in_place = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, moment.bodies)]
+            sources_in_place = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, snapshot.bodies)]
             in_prompt.setdefault(slot.row.id, []).extend(sources_in_place)
-        counts = self._counts([*bodies.values(), *in_prompt.values()], moment.ledger.meta.model)
+        counts = self._counts([*bodies.values(), *in_prompt.values()], snapshot.ledger.meta.model)
         return {
             block: Cost(
                 body=sum(counts[source.digest] for source in sources),
@@ -91,11 +91,11 @@ class Meter:
         counts = self._counts(sources, model)
         return sum(counts[source.digest] for block_sources in sources for source in block_sources), self.estimated
 
-    def overhead(self, moment: Snapshot) -> int:
+    def overhead(self, snapshot: Snapshot) -> int:
         """The tokens of system prompt and tools."""
-        texts = [moment.system if isinstance(moment.system, str) else _json(moment.system), _json(moment.tools)]
+        texts = [snapshot.system if isinstance(snapshot.system, str) else _json(snapshot.system), _json(snapshot.tools)]
         sources = [_text_source(text_given) for text_given in texts if text_given]
-        counts = self._counts([sources], moment.ledger.meta.model)
+        counts = self._counts([sources], snapshot.ledger.meta.model)
         return sum(counts[source.digest] for source in sources)
 
     def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:

@@ -92,7 +92,7 @@ def plan(
 def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> Planned:
     from ctxvc.policies import spec
 
-    moment = _judged(policy, view, tried) if tried else None
+    decision = _judged(policy, view, tried) if tried else None
     left = session.left(tried)
     return Planned(
         session=session.name,
@@ -104,10 +104,10 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
         tokens_before=view.calibrated(tried.tokens_before),
         tokens_after=left,
         tokens_cut=view.calibrated(tried.tokens_after) - left,
-        now=moment.now if moment else False,
-        moment=moment.why if moment else "",
-        benefit=round(moment.benefit) if moment else 0,
-        cost=round(moment.cost) if moment else 0,
+        now=decision.now if decision else False,
+        moment=decision.why if decision else "",
+        benefit=round(decision.benefit) if decision else 0,
+        cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, tried),
         problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
     )
@@ -118,10 +118,10 @@ def _judged(policy: Policy, view: View, tried: Rehearsal) -> CommitDecision:
     from ctxvc.core.plan.timing import reckon
     from ctxvc.policies.run import ask_timing
 
-    moment = ask_timing(policy, view, tried)
-    if moment.benefit or moment.cost:
-        return moment
-    return reckon(view, tried, policy.timing).moment(moment.why or "no reason is given", now=moment.now)
+    decision = ask_timing(policy, view, tried)
+    if decision.benefit or decision.cost:
+        return decision
+    return reckon(view, tried, policy.timing).moment(decision.why or "no reason is given", now=decision.now)
 
 
 def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[PlannedAction]:
