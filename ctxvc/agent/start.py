@@ -36,10 +36,10 @@ LARGEST = 64 << 10
 
 
 class InstructionFile(msgspec.Struct, frozen=True):
-    """An instruction file as a message of the client's. `cut` says what is missing of it; empty if it is whole."""
+    """An instruction file as a message of the client's. `truncated` says what is missing; empty if it is whole."""
 
     message: Message
-    cut: str = ""
+    truncated: str = ""
 
 
 def read(folder: Path) -> list[InstructionFile]:
@@ -73,13 +73,13 @@ def _instructions(path: Path, name: str) -> InstructionFile | None:
             size = file.seek(0, os.SEEK_END)
     except OSError:
         return None
-    cut = ""
+    remark = ""
     if len(data) > LARGEST:
         data = data[: data.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]
-        cut = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
-    text = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{cut}]' if cut else ''}"
+        remark = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
+    text = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{remark}]' if remark else ''}"
     part = wire.text_part(text, "user", "client", ctxvc={"file": name})
-    return InstructionFile(Message(role="user", parts=(part,)), cut)
+    return InstructionFile(Message(role="user", parts=(part,)), remark)
 
 
 _SYSTEM = """\
@@ -124,7 +124,7 @@ def begin(
     session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)
     if folder and (files := read(folder)):
         session.pin(session.append(*(file.message for file in files)))
-        for file in filter(None, (file.cut for file in files)):
+        for file in filter(None, (file.truncated for file in files)):
             note(f"the model is told a part: {file}")
     return session
 

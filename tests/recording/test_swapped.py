@@ -82,7 +82,7 @@ def test_the_words_name_the_call_and_the_file(store: Store) -> None:
         f"({size:,} bytes, sha256 {digest}): the tool recover with this address, or `ctxvc recover toolu_01AbC`, or "
         f"read {folder(store.path) / 'toolu_01AbC-1.txt'}]"
     )
-    assert list(truncation.cuts(shown.encode(), "toolu_01AbC")) == [Truncation("toolu_01AbC", 1, size, digest)]
+    assert list(truncation.truncations(shown.encode(), "toolu_01AbC")) == [Truncation("toolu_01AbC", 1, size, digest)]
 
 
 @pytest.mark.parametrize("call", ["B17", "g3", "b", "../x", "a b", "\u00fc", "", "x" * 101, 7, None])

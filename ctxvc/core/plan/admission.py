@@ -128,14 +128,14 @@ class _Result:
 
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
-        cut = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        truncated = wire.own_metadata(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
 
     def with_text(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
-        cut = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        truncated = wire.own_metadata(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 
     def blocked(self) -> Row:

@@ -140,7 +140,7 @@ class LedgerDraft:
             tokens=self.price.body(row),
             index=index,
             call=call,
-            cut=stubs.is_truncated(row),
+            truncated=stubs.is_truncated(row),
             way_back=self.handles,
         )
 

@@ -54,21 +54,21 @@ def stub(
     tokens: int | None = None,
     index: str = "",
     call: str = "",
-    cut: bool = False,
+    truncated: bool = False,
     way_back: bool = True,
 ) -> str:
     """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
 
-    `tokens` is the size where somebody counted (else bytes are given), `call` the arguments of a result's call, `cut`
-    says that the recorded output was cut by the tool or the host. Without `way_back` it names no way to get it back,
-    and no checksum either.
+    `tokens` is the size, if counted (else bytes are given), `call` the arguments of a result's call, `truncated` says
+    that the tool or the host truncated the output before it was recorded. Without `way_back` it names no way to get it
+    back, and no checksum either.
     """
     size = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(row.bytes)
     description = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
     parts = [f"archived {_name(row, way_back=way_back)}: {description}, {size}"]
     if call:
         parts.append(f"arguments {escaped(call, ARGUMENTS)}")
-    if cut:
+    if truncated:
         parts.append("the recorded output was cut")
     if index or row.label:
         parts.append(escaped(index or row.label, INDEX))

@@ -51,7 +51,7 @@ def whole(row: Row) -> str:
     return suffix if isinstance(suffix, str) and suffix in row.files else ""
 
 
-def can_be_cut(call: str) -> bool:
+def is_addressable(call: str) -> bool:
     """Whether a truncated output of this call can be addressed by the call's id."""
     return _CALL.fullmatch(call) is not None
 
@@ -70,7 +70,7 @@ def notice(truncation: Truncation, left_out: int, characters: int, path: str) ->
     )
 
 
-def cuts(body: bytes, call: str) -> Iterator[Truncation]:
+def truncations(body: bytes, call: str) -> Iterator[Truncation]:
     """The truncations that notices in a call's output name. A recording is untrusted: of this call alone, each once."""
     seen: set[int] = set()
     for match in _WORDS.finditer(body):

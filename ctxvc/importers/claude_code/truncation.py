@@ -33,14 +33,16 @@ _FIRST = truncation.suffix(1)
 def with_whole(events: Iterable[Event], transcript: Path, kept: Kept) -> Iterator[Event]:
     """The events; each result that was cut has the whole beside it, where the host or a hook keeps it still."""
     for event in events:
-        if isinstance(event, Said) and any(map(_is_cut, event.message.parts)):
-            parts = tuple(_whole(part, transcript, kept) if _is_cut(part) else part for part in event.message.parts)
+        if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
+            parts = tuple(
+                _whole(part, transcript, kept) if _is_truncated(part) else part for part in event.message.parts
+            )
             yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
         else:
             yield event
 
 
-def _is_cut(part: Part) -> bool:
+def _is_truncated(part: Part) -> bool:
     """Whether a part is a result that says of itself that it was cut, truly or not."""
     return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
 
@@ -59,7 +61,7 @@ def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
 
 def _of_hook(body: bytes, call: str, kept: Kept) -> Mapping[str, bytes]:
     """The texts of a call's output that a hook cut, by the names that they have as files."""
-    found = ((truncation.suffix(cut.number), kept(cut)) for cut in truncation.cuts(body, call))
+    found = ((truncation.suffix(one.number), kept(one)) for one in truncation.truncations(body, call))
     return {name: data for name, data in found if data is not None}
 
 
