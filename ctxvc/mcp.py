@@ -139,24 +139,24 @@ def server(find: Callable[[], Path], default: str = "") -> MCPServer:
 
     `default` is the session that is meant where a call names none; by default the store's current one.
     """
-    made = MCPServer("ctxvc", title="ctxvc", instructions=INSTRUCTIONS)
+    mcp_server = MCPServer("ctxvc", title="ctxvc", instructions=INSTRUCTIONS)
     recorded = _Recorded(find, default)
 
-    @made.tool(title="Write a note", annotations=_ADDS)
+    @mcp_server.tool(title="Write a note", annotations=_ADDS)
     def note(
         text: Annotated[str, Field(description=f"what was learned, up to {NOTE:,} characters")], session: _Session = ""
     ) -> Noted:
         """Write down what was learned, so that it outlasts this context. It is kept with the session's recording."""
         return recorded.note(text, session)
 
-    @made.tool(title="List notes", annotations=_READS)
+    @mcp_server.tool(title="List notes", annotations=_READS)
     def notes(
         session: _Session = "", scope: Annotated[str, Field(description="by default the current one")] = ""
     ) -> Notes:
         """List the notes of a session, newest last."""
         return recorded.notes(session, scope)
 
-    @made.tool(title="Read a recorded block", annotations=_ADDS)
+    @mcp_server.tool(title="Read a recorded block", annotations=_ADDS)
     def recover(
         address: Annotated[
             str, Field(description="as in B17, G3, main:B17 or SESSION/SCOPE:B17; or the id of a tool call")
@@ -171,7 +171,7 @@ def server(find: Callable[[], Path], default: str = "") -> MCPServer:
         in the recording. A large block comes in parts."""
         return recorded.recover(address, lines, chars, grep, max_tokens, session)
 
-    @made.tool(title="Search the recording", annotations=_READS)
+    @mcp_server.tool(title="Search the recording", annotations=_READS)
     def search(
         pattern: Annotated[str, Field(description="regular expression, matched line by line")],
         ignore_case: bool = False,
@@ -181,27 +181,29 @@ def server(find: Callable[[], Path], default: str = "") -> MCPServer:
         """Search all that was recorded, also what left the prompt. Gives lines with the address of their block."""
         return recorded.search(pattern, session, ignore_case=ignore_case, everywhere=all_sessions)
 
-    @made.tool(title="Show what is recorded", annotations=_READS)
+    @mcp_server.tool(title="Show what is recorded", annotations=_READS)
     def status(session: _Session = "") -> Status:
         """Show what is recorded of a session, and which other sessions there are."""
         return recorded.status(session)
 
-    @made.resource("ctxvc://dashboard", title="Dashboard", mime_type="text/plain")
+    @mcp_server.resource("ctxvc://dashboard", title="Dashboard", mime_type="text/plain")
     def dashboard() -> str:
         """The recorded prompt of the current session as a table: every block, its tokens, and where it is."""
         return recorded.dashboard()
 
-    @made.resource("ctxvc://block/{block}", title="Block of the current session", mime_type="text/plain")
+    @mcp_server.resource("ctxvc://block/{block}", title="Block of the current session", mime_type="text/plain")
     def block(block: str) -> str:
         """The whole text of a block, as in ctxvc://block/B17."""
         return recorded.block(block)
 
-    @made.resource("ctxvc://block/{session}/{scope}/{block}", title="Block of any session", mime_type="text/plain")
+    @mcp_server.resource(
+        "ctxvc://block/{session}/{scope}/{block}", title="Block of any session", mime_type="text/plain"
+    )
     def block_of(session: str, scope: str, block: str) -> str:
         """The whole text of a block, as in ctxvc://block/fix-login/main/B17."""
         return recorded.block(f"{session}/{scope}:{block}")
 
-    return made
+    return mcp_server
 
 
 class _Recorded:
@@ -217,14 +219,14 @@ class _Recorded:
         with self._session(name, ToolError) as session:
             if len(text) > NOTE:
                 raise BadInput(f"the note has {len(text):,} characters and {NOTE:,} are allowed", hint="say it shorter")
-            made = session.note(text)
-            return Noted(session.name, session.scope, made.block)
+            note_made = session.note(text)
+            return Noted(session.name, session.scope, note_made.block)
 
     def notes(self, name: str, scope: str) -> Notes:
         with self._session(name, ToolError, reads=True) as session:
-            held = session.notes(scope)
-            shown = [NoteItem(each.block, each.step, each.text) for each in held[-LISTED:]]
-            return Notes(session.name, scope or session.scope, shown, len(held) - len(shown))
+            all_notes = session.notes(scope)
+            listed = [NoteItem(item.block, item.step, item.text) for item in all_notes[-LISTED:]]
+            return Notes(session.name, scope or session.scope, listed, len(all_notes) - len(listed))
 
     def recover(self, address: str, lines: str, chars: str, grep: str, most: int, name: str) -> Recovered:
         with self._session(name, ToolError) as session:
@@ -239,23 +241,23 @@ class _Recorded:
     def search(self, pattern: str, name: str, *, ignore_case: bool, everywhere: bool) -> Searched:
         with self._session(name, ToolError, reads=True) as session:
             store = session.store
-            names = [each for each in store.sessions() if each != session.name] if everywhere else []
-            others = [store.writer(each) for each in names]
-            for each in others:
-                each.leave()  # whoever only looks writes nothing
-            made = search(session.writer, pattern, ignore_case=ignore_case, others=others)
-            found = [
+            names = [other for other in store.sessions() if other != session.name] if everywhere else []
+            others = [store.writer(other) for other in names]
+            for other in others:
+                other.leave()  # whoever only looks writes nothing
+            result = search(session.writer, pattern, ignore_case=ignore_case, others=others)
+            matches = [
                 Found(
-                    address=each.address,
-                    kind=each.kind,
-                    step=each.step,
-                    in_recorded_prompt=each.state in ("visible", "pinned", "masked"),
-                    lines=[Line(number, words) for number, words in each.lines],
-                    further_lines=each.more,
+                    address=match.address,
+                    kind=match.kind,
+                    step=match.step,
+                    in_recorded_prompt=match.state in ("visible", "pinned", "masked"),
+                    lines=[Line(number, text) for number, text in match.lines],
+                    further_lines=match.more,
                 )
-                for each in made.found
+                for match in result.found
             ]
-            return Searched(session.name, found, min(made.more, COUNTED), made.unfinished)
+            return Searched(session.name, matches, min(result.more, COUNTED), result.unfinished)
 
     def status(self, name: str) -> Status:
         with self._session(name, ToolError, reads=True) as session:
@@ -269,7 +271,7 @@ class _Recorded:
                 blocks_out_of_recorded_prompt=sum(not row.present for row in rows),
                 recorded_prompt_tokens=session.used(),
                 notes=sum(row.kind == "note" for row in rows),
-                other_sessions=[each for each in session.store.sessions() if each != session.name][:SESSIONS],
+                other_sessions=[other for other in session.store.sessions() if other != session.name][:SESSIONS],
             )
 
     # --- resources
@@ -279,7 +281,7 @@ class _Recorded:
             ledger = session.ledger()
             notes, older = dashboard_text.recent_notes(ledger, session.writer.body)
             count = Meter(session.store, ledger.meta.tokenizer).count
-            return dashboard_text.board_text(session.dashboard(), notes, older, cap=BOARD, count=count)
+            return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
     def block(self, address: str) -> str:
         with self._session("", ResourceError) as session:
@@ -298,8 +300,8 @@ class _Recorded:
                 finally:
                     session.writer.leave() if reads else session.close()
         except CtxvcError as error:
-            raise failure(_told(error)) from error
+            raise failure(_error_text(error)) from error
 
 
-def _told(error: CtxvcError) -> str:
+def _error_text(error: CtxvcError) -> str:
     return one_line("; ".join(filter(None, (phrases.message(error), phrases.hint(error)))), ERROR)

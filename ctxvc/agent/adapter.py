@@ -66,7 +66,7 @@ class Adapter:
             return self.session.append(*messages, origin=origin)
 
     def request(self, **more: Any) -> dict[str, Any]:
-        """What `client.messages.create` and `client.messages.stream` are called with next.
+        """The arguments of the next `client.messages.create` or `client.messages.stream`.
 
         `more` is what they take besides the prompt, as in `max_tokens` and `thinking`; another `model` is the
         session's from now on. Raises: OverBudget, BadInput while a call waits for its result.
@@ -124,27 +124,27 @@ class Adapter:
         The same call once more, before its result is taken in, acts no second time: it gets the same answer.
         Raises: BadInput for a call of a context tool that no reply made, or that has its result already.
         """
-        asked = calls.plain(call)
+        plain_call = calls.plain(call)
         with self._lock:
-            if asked.get("type") != "tool_use":
+            if plain_call.get("type") != "tool_use":
                 return None
-            name = self._tools.names.get(str(asked.get("name")), "")
+            name = self._tools.names.get(str(plain_call.get("name")), "")
             if self._defied and name not in FREEING:
-                return result(asked, _FINAL, error=True)
+                return result(plain_call, _FINAL, error=True)
             if self.session.overflow and name not in FREEING and not self._relieved():
-                return self._refuse(asked)
+                return self._refuse(plain_call)
             if not name:
                 return None
-            if asked.get("id") not in self.session.writer.open_calls:
+            if plain_call.get("id") not in self.session.writer.open_calls:
                 raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
-            if given := self._answered.get(asked.get("id")):
-                return dict(given)
+            if answer_sent := self._answered.get(plain_call.get("id")):
+                return dict(answer_sent)
             before = self.session.writer.switching
-            answer = self._tools.answer(name, asked.get("input"), str(asked.get("id")))
+            answer = self._tools.answer(name, plain_call.get("input"), str(plain_call.get("id")))
             if self.session.writer.switching != before:
-                self._switch = asked.get("id")
-            self._answered[asked.get("id")] = given = result(asked, answer.text, error=answer.error)
-            return dict(given)
+                self._switch = plain_call.get("id")
+            self._answered[plain_call.get("id")] = answer_sent = result(plain_call, answer.text, error=answer.error)
+            return dict(answer_sent)
 
     def results(
         self,
@@ -159,19 +159,19 @@ class Adapter:
         result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`); `noted` is
         what we note of one ourselves, which nobody is sent.
         """
-        results = [calls.plain(each) for each in results]
+        results = [calls.plain(plain_result) for plain_result in results]
         if not results:
             return []
         with self._lock:
             switching = self.session.writer.switching
             try:
-                made = self._take_in(results, shown, noted)
+                blocks = self._take_in(results, shown, noted)
             except Conflict as error:
                 if not switching or self.session.writer.switching:
                     raise
-                made = self._take_in(self._stayed(results, failed(error).text), shown, noted)
-            self._tools.taken_in(str(each.get("tool_use_id")) for each in results)
-            return made
+                blocks = self._take_in(self._stayed(results, failed(error).text), shown, noted)
+            self._tools.taken_in(str(plain_result.get("tool_use_id")) for plain_result in results)
+            return blocks
 
     @property
     def final(self) -> bool:
@@ -183,15 +183,15 @@ class Adapter:
         with self._lock:
             view = self.session.view()
             spare = view.budget.guard - int(min(view.budget.effective, self.session.used()) * RELIEVED)
-            tried = guard(view, max(0, spare))
-            return self.session.commit(tried.plan, roll_up=True).freed if tried else 0
+            rehearsal = guard(view, max(0, spare))
+            return self.session.commit(rehearsal.plan, roll_up=True).freed if rehearsal else 0
 
     def _has_unbound(self) -> bool:
         """Whether thinking is sent that may stand behind something else than when it was made."""
         ledger = self.session.ledger()
         first = ledger.meta.cuts[-1] if ledger.meta.cuts else 0
-        held = chain.from_iterable(ledger.by_segment(_thinking))
-        return any(first < row.number <= self._unbound for row in held)
+        thinking = chain.from_iterable(ledger.by_segment(_thinking))
+        return any(first < row.number <= self._unbound for row in thinking)
 
     def _relieved(self) -> bool:
         """Whether the guard made the room that the model has no tool to make."""
@@ -214,15 +214,15 @@ class Adapter:
 
     def _stayed(self, results: Sequence[Mapping[str, Any]], why: str) -> list[Mapping[str, Any]]:
         """The results, with one that says that there was no change of scope; if that one is in already, a text does."""
-        told = [
-            result({"id": self._switch}, why, error=True) if each.get("tool_use_id") == self._switch else each
-            for each in results
+        with_reason = [
+            result({"id": self._switch}, why, error=True) if item.get("tool_use_id") == self._switch else item
+            for item in results
         ]
-        return told if told != list(results) else [*told, {"type": "text", "text": why}]
+        return with_reason if with_reason != list(results) else [*with_reason, {"type": "text", "text": why}]
 
 
 def _noted(part: Part, fields: Mapping[str, Any]) -> Part:
-    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), **fields}})
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), **fields}})
 
 
 def _thinking(rows: tuple[Row, ...]) -> list[Row]:

@@ -54,19 +54,19 @@ class Anthropic:
             raise _failed(error) from error
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-        said: list[str] = []
+        pieces: list[str] = []
 
-        def heard(words: str) -> None:
-            said.append(words)
-            say(words)
+        def heard(text: str) -> None:
+            pieces.append(text)
+            say(text)
 
         for seconds in WAITS:
             try:
                 return self._streamed(call, heard)
             except _BrokeOff:
-                if words := "".join(said):
-                    say(("" if words.endswith("\n") else "\n") + "[broke off, asking again]\n")
-                said.clear()
+                if text := "".join(pieces):
+                    say(("" if text.endswith("\n") else "\n") + "[broke off, asking again]\n")
+                pieces.clear()
                 self._sleep(seconds)
         try:
             return self._streamed(call, heard)
@@ -106,12 +106,12 @@ class Anthropic:
         import anthropic
 
         try:
-            told = getattr(self._client.models.retrieve(model), "max_input_tokens", None)
+            limit = getattr(self._client.models.retrieve(model), "max_input_tokens", None)
         except (anthropic.AuthenticationError, anthropic.APIConnectionError, TypeError) as error:
             raise _failed(error) from error
         except anthropic.AnthropicError:
             return None  # not every endpoint lists models
-        return told if isinstance(told, int) and told > 0 else None
+        return limit if isinstance(limit, int) and limit > 0 else None
 
     def ask(
         self,
@@ -127,8 +127,8 @@ class Anthropic:
         behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, too.
         """
 
-        def asked(view: View, words: str) -> Answer:
-            call = behind({**prompt(view), "model": model, "max_tokens": most}, words)
+        def ask_beside(view: View, question: str) -> Answer:
+            call = behind({**prompt(view), "model": model, "max_tokens": most}, question)
             message = self.reply(call, lambda _: None)
             heard(message)
             usage = message.get("usage") or {}
@@ -136,24 +136,24 @@ class Anthropic:
             texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
             return Answer("".join(texts), spent)
 
-        return asked
+        return ask_beside
 
 
 #: What of a call's usage its planning cost: what was read from the cache costs next to nothing.
 _SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
-def behind(call: Mapping[str, Any], words: str) -> dict[str, Any]:
+def behind(call: Mapping[str, Any], text: str) -> dict[str, Any]:
     """The call with one more block of text at the end of its prompt, which stays what it is, byte for byte.
 
     The tools stay too, and none may be called.
     """
-    block = {"type": "text", "text": words}
+    block = {"type": "text", "text": text}
     messages = list(call["messages"])
     if messages and messages[-1]["role"] == "user":
         content = messages[-1]["content"]
-        held = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        messages[-1] = {**messages[-1], "content": [*held, block]}
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        messages[-1] = {**messages[-1], "content": [*blocks, block]}
     else:
         messages.append({"role": "user", "content": [block]})
     choice = {"tool_choice": {"type": "none"}} if call.get("tools") else {}
@@ -161,23 +161,23 @@ def behind(call: Mapping[str, Any], words: str) -> dict[str, Any]:
 
 
 def _failed(error: Exception) -> ModelFailed:
-    """What the provider's client raised, as one of ours."""
+    """An error of the provider's client as one of ours."""
     import anthropic
 
-    words = getattr(error, "api_message", None) or str(error)
+    message = getattr(error, "api_message", None) or str(error)
     match error:
         case anthropic.AuthenticationError() | anthropic.PermissionDeniedError() | TypeError():
-            return ModelFailed(f"the provider did not take the key: {words}", hint="set ANTHROPIC_API_KEY")
+            return ModelFailed(f"the provider did not take the key: {message}", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
-            return ModelFailed(f"the provider cannot be reached: {words}", hint="look at the network")
+            return ModelFailed(f"the provider cannot be reached: {message}", hint="look at the network")
         case anthropic.NotFoundError():
-            return ModelFailed(f"the provider has no such model: {words}", hint=Phrase("other-model"))
-        case anthropic.APIStatusError(status_code=400) if any(each in words for each in _TOO_LONG):
-            return TooLong(words)
+            return ModelFailed(f"the provider has no such model: {message}", hint=Phrase("other-model"))
+        case anthropic.APIStatusError(status_code=400) if any(phrase in message for phrase in _TOO_LONG):
+            return TooLong(message)
         case anthropic.APIStatusError(status_code=413):
-            return TooLong(words)
+            return TooLong(message)
         case anthropic.APIStatusError(body={"error": {"details": {"error_code": code}}}) if code == _SPENT_ALL:
-            return ModelFailed(f"the provider wants no more work: {words}", hint="raise its spend limit")
+            return ModelFailed(f"the provider wants no more work: {message}", hint="raise its spend limit")
         case anthropic.APIStatusError(status_code=429 | 529 | 503):
-            return ModelFailed(f"the provider is busy: {words}", hint="wait a little")
-    return ModelFailed(f"the provider failed: {words}")
+            return ModelFailed(f"the provider is busy: {message}", hint="wait a little")
+    return ModelFailed(f"the provider failed: {message}")

@@ -104,7 +104,7 @@ class SearchSession(Arguments, frozen=True, kw_only=True):
     ignore_case: bool = False
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskResult(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: its text, what it cites, how the run ended, and the session that holds it all."""
 
     answer: str
@@ -125,61 +125,66 @@ class Recording:
         self._asking = asking
         self._recorded = recorded
 
-    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """What the tool gives; a failure is an outcome too."""
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        """The outcome of the tool; a failure is one too."""
         try:
             if name == "read_block":
-                return self._read(parsed(given, ReadBlock))
+                return self._read(parsed(arguments, ReadBlock))
             if name == "search_session":
-                return self._search(parsed(given, SearchSession))
+                return self._search(parsed(arguments, SearchSession))
             raise BadInput(f"there is no tool {name[:60]!r}")
         except CtxvcError as error:
             return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
 
     def stop(self) -> None: ...
 
-    def _read(self, given: ReadBlock) -> Outcome:
+    def _read(self, arguments: ReadBlock) -> Outcome:
         name = self._recorded.name
-        found = address.named(self._recorded.writer, given.block)
-        if found is None:
-            raise BadInput(f"{given.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
-        if found.moment.session != name:
-            raise BadInput(f"{given.block[:80]!r} is in another session", hint=f"only {name} is asked about")
-        held = (
-            f"{found.row.id}{f'-{found.file}' if found.file else ''}" if found.row else given.block.rpartition(":")[2]
+        resolved = address.named(self._recorded.writer, arguments.block)
+        if resolved is None:
+            raise BadInput(f"{arguments.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
+        if resolved.moment.session != name:
+            raise BadInput(f"{arguments.block[:80]!r} is in another session", hint=f"only {name} is asked about")
+        block_address = (
+            f"{resolved.row.id}{f'-{resolved.file}' if resolved.file else ''}"
+            if resolved.row
+            else arguments.block.rpartition(":")[2]
         )
         part = self._asking.recover(
-            f"{name}/{found.moment.scope}:{held}", lines=given.lines, chars=given.chars, grep=given.grep or None
+            f"{name}/{resolved.moment.scope}:{block_address}",
+            lines=arguments.lines,
+            chars=arguments.chars,
+            grep=arguments.grep or None,
         )
-        if found.row and (part.total or part.unit != "matches"):
-            self.was_read.add((found.row.id, found.row.sha256))
-            if file := found.file or truncation.whole(found.row):  # it is headed by the file's own handle
-                digest = checksum(self._recorded, found.row, file, found.moment.scope)
-                self.was_read.add((f"{found.row.id}-{file}", digest))
+        if resolved.row and (part.total or part.unit != "matches"):
+            self.was_read.add((resolved.row.id, resolved.row.sha256))
+            if file := resolved.file or truncation.whole(resolved.row):  # it is headed by the file's own handle
+                digest = checksum(self._recorded, resolved.row, file, resolved.moment.scope)
+                self.was_read.add((f"{resolved.row.id}-{file}", digest))
         return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
-    def _search(self, given: SearchSession) -> Outcome:
-        wanted = patterns.compiled(given.pattern, ignore_case=given.ignore_case)
+    def _search(self, arguments: SearchSession) -> Outcome:
+        pattern = patterns.compiled(arguments.pattern, ignore_case=arguments.ignore_case)
         writer = self._recorded.writer
 
         def searched(row: Row) -> bool:
             return row.kind != "dashboard" and row.state != "deleted"
 
-        held = bodies([(writer, writer.scopes())], searched, whole=True)
-        found = Search(read(self._recorded.store, held), wanted.until(patterns.TOOL_SECONDS, time.monotonic))
-        shown: list[str] = []
-        for place, inside in groupby(found, key=lambda hit: hit.places[0]):
-            some = list(islice(inside, HITS_IN_BLOCK + 1))
+        stored = bodies([(writer, writer.scopes())], searched, whole=True)
+        hits = Search(read(self._recorded.store, stored), pattern.until(patterns.TOOL_SECONDS, time.monotonic))
+        lines: list[str] = []
+        for place, inside in groupby(hits, key=lambda hit: hit.places[0]):
+            block_hits = list(islice(inside, HITS_IN_BLOCK + 1))
             where = f"{place.address.rpartition('/')[2]} ({place.row.handle})"
-            shown += [f"{where} line {hit.line}: {one_line(hit.text, LINE)}" for hit in some[:HITS_IN_BLOCK]]
-            if len(some) > HITS_IN_BLOCK:
-                shown.append("  (and more lines of it)")
-            if len(shown) >= HITS:
-                shown.append("(and more blocks: narrow the search)")
+            lines += [f"{where} line {hit.line}: {one_line(hit.text, LINE)}" for hit in block_hits[:HITS_IN_BLOCK]]
+            if len(block_hits) > HITS_IN_BLOCK:
+                lines.append("  (and more lines of it)")
+            if len(lines) >= HITS:
+                lines.append("(and more blocks: narrow the search)")
                 break
-        if found.slow:
-            shown.append(f"({unfinished(found, len(held))})")
-        return Outcome(encode("\n".join(shown)) or b"[no hits]")
+        if hits.slow:
+            lines.append(f"({unfinished(hits, len(stored))})")
+        return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:
@@ -188,7 +193,7 @@ def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Sessi
     return Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=list(TOOLS))
 
 
-def ask(asking: Session, recorded: Session, question: str, model: Model, watcher: Watcher, limits: Limits) -> Asked:
+def ask(asking: Session, recorded: Session, question: str, model: Model, watcher: Watcher, limits: Limits) -> AskResult:
     """Asks, and checks what the answer cites; where something of it does not hold, the model may mend it once.
 
     The limits hold for both together. Where they leave no reply for it, the first answer stands as it is.
@@ -203,21 +208,21 @@ def ask(asking: Session, recorded: Session, question: str, model: Model, watcher
     adapter = Adapter(asking)
     ended = loop.run(adapter, model, recording, watcher, spending=spending)
     citations = cited(ended.text, recorded, recording.was_read)
-    wrong = [each for each in citations if not each.holds]
+    wrong = [citation for citation in citations if not citation.holds]
     if ended.why == "said" and (wrong or not citations):
         asking.append({"role": "user", "content": _mend(wrong)}, origin="client")
         more = loop.run(adapter, model, recording, watcher, spending=spending)
         ended = more if more.text else msgspec.structs.replace(more, text=ended.text)
         citations = cited(ended.text, recorded, recording.was_read)
-    return Asked(answer=ended.text, citations=tuple(citations), ended=ended, session=asking.name)
+    return AskResult(answer=ended.text, citations=tuple(citations), ended=ended, session=asking.name)
 
 
 def _mend(wrong: list[Citation]) -> str:
     if not wrong:
         return "[your answer cites nothing: cite the block behind each statement, as in [B17@3fa9c1]]"
-    told = [f"{each.handle} {each.why}" for each in wrong]
+    faults = [f"{citation.handle} {citation.why}" for citation in wrong]
     return (
-        f"[your answer cites what does not hold: {'; '.join(told[:20])}. Read it, or leave it out, and answer again; "
+        f"[your answer cites what does not hold: {'; '.join(faults[:20])}. Read it, or leave it out, and answer again; "
         "what looks like a block and is none goes into `backticks`]"
     )
 
@@ -228,19 +233,19 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
     count = asking.view().price.text
     ledger = recorded.ledger()
     yield f"The recording is session {recorded.name}, scope {recorded.scope}. Scopes: {', '.join(recorded.scopes())}."
-    said: list[str] = []
+    human_lines: list[str] = []
     room = int(budget * SAID)
     for row in ledger.rows():
         if is_human(row.role, row.origin) and row.kind != "note" and row.ext == "txt" and row.state != "deleted":
             line = f"{row.handle} (turn {row.turn}): {_beginning(recorded, row)}"
             room -= count(line)
             if room < 0:
-                said.append("(and more: search_session finds it)")
+                human_lines.append("(and more: search_session finds it)")
                 break
-            said.append(line)
-    yield "\n".join(["What humans said in it:", *said])
+            human_lines.append(line)
+    yield "\n".join(["What humans said in it:", *human_lines])
     notes, older = dashboard_text.recent_notes(ledger, recorded.writer.body)
-    table = dashboard_text.board_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
+    table = dashboard_text.full_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
     yield "What is in it: " + table.removeprefix("[").replace("]", "", 1)
 
 
@@ -286,8 +291,8 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cited(answer: str, recorded: Session, was_read: set[tuple[str, str]]) -> list[Citation]:
-    """What in an answer is, or looks like, the address of a block or group, each once, and whether it holds."""
-    return [_citation(block, words, recorded, was_read) for words, block in dict(_cited(answer)).items()]
+    """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
+    return [_citation(block, handle, recorded, was_read) for handle, block in dict(_cited(answer)).items()]
 
 
 def _cited(answer: str) -> Iterator[tuple[str, str]]:
@@ -301,7 +306,7 @@ def _cited(answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _code(answer: str) -> Iterator[tuple[int, int]]:
-    """Where code stands: from so many backticks to the next place that has just as many."""
+    """The spans of code: from so many backticks to the next place that has just as many."""
     runs = [match.span() for match in re.finditer("`+", answer)]
     closing: list[int] = []
     later: dict[int, int] = {}
@@ -316,16 +321,16 @@ def _code(answer: str) -> Iterator[tuple[int, int]]:
         at = max(at, closing[at]) + 1
 
 
-def _in_words(words: str) -> Iterator[tuple[str, str]]:
-    yield from ((match[0], match["id"]) for match in _CITED.finditer(words))
-    yield from ((small, small.partition("@")[0].upper()) for small in _SMALL.findall(words))
+def _in_words(text: str) -> Iterator[tuple[str, str]]:
+    yield from ((match[0], match["id"]) for match in _CITED.finditer(text))
+    yield from ((small, small.partition("@")[0].upper()) for small in _SMALL.findall(text))
 
 
-def _citation(block: str, words: str, recorded: Session, was_read: set[tuple[str, str]]) -> Citation:
+def _citation(block: str, handle: str, recorded: Session, was_read: set[tuple[str, str]]) -> Citation:
     def fails(why: str) -> Citation:
-        return Citation(handle=words, block=block, why=why)
+        return Citation(handle=handle, block=block, why=why)
 
-    address = addresses.parse(words)
+    address = addresses.parse(handle)
     if address is None or (address.file and "." not in address.file):
         return fails("is no handle as read_block gives it")
     if address.id.startswith("G"):
@@ -338,10 +343,10 @@ def _citation(block: str, words: str, recorded: Session, was_read: set[tuple[str
         row = recorded.ledger(scope).get(address.id) if address.scope in ("", scope) else None
         digest = checksum(recorded, row, address.file, scope) if row else ""
         if row and digest.startswith(address.checksum):
-            held = (f"{row.id}-{address.file}" if address.file else row.id, digest) in was_read
+            is_read = (f"{row.id}-{address.file}" if address.file else row.id, digest) in was_read
             return Citation(
-                handle=words, block=block, scope=scope, step=row.step, label=row.label, exists=True, was_read=held,
-                why="" if held else "was not read",
+                handle=handle, block=block, scope=scope, step=row.step, label=row.label, exists=True, was_read=is_read,
+                why="" if is_read else "was not read",
             )  # fmt: skip
     return fails("is no block of the recording")
 

@@ -64,7 +64,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 def arguments(
     request: Request, more: Mapping[str, Any], *, reserve: int, final: bool, unbound: bool = True
 ) -> dict[str, Any]:
-    """What `client.messages.create` and `.stream` take: the prompt with its breakpoints, and `more` from the caller.
+    """Arguments of `client.messages.create` and `.stream`: the prompt with its breakpoints, and the caller's `more`.
 
     Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
@@ -74,45 +74,45 @@ def arguments(
         raise BadInput(
             f"{', '.join(taken)}: the session has it already", hint="give system and tools to Session.open, once"
         )
-    made: dict[str, Any] = {
+    call_arguments: dict[str, Any] = {
         "model": request.model,
         "max_tokens": min(reserve or MAX_TOKENS, MOST_WHOLE),
         **request.body(marked="cache_control" not in more),
         **more,
     }
-    if not made["model"]:
+    if not call_arguments["model"]:
         raise BadInput("no model is named", hint="give one to Session.open, or to request")
-    if models.binds_thinking(made["model"]):
-        _bind(made, unbound)
+    if models.binds_thinking(call_arguments["model"]):
+        _bind(call_arguments, unbound)
     if final and request.tools:
-        made["tool_choice"] = {"type": "none"}
-    return made
+        call_arguments["tool_choice"] = {"type": "none"}
+    return call_arguments
 
 
 def check(more: Mapping[str, Any]) -> None:
     """Raises: BadInput where what a request is given besides the prompt cannot be read."""
-    for name, (kind, said) in _KINDS.items():
+    for name, (kind, expected) in _KINDS.items():
         if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
-            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"give {said}, as the Messages API has it")
+            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"give {expected}, as the Messages API has it")
 
 
-def plain(given: object) -> Mapping[str, Any]:
+def plain(value: object) -> Mapping[str, Any]:
     """A message or block of the client as the dictionary that came over the wire; a dictionary as it is.
 
     Raises: BadInput for anything else.
     """
-    if isinstance(given, Mapping):
-        return given
-    to_dict = getattr(given, "to_dict", None)
+    if isinstance(value, Mapping):
+        return value
+    to_dict = getattr(value, "to_dict", None)
     if to_dict is None:
-        raise BadInput(f"this is no message and no block: {str(given)[:80]}", hint="give what the client gave")
-    made = to_dict(warnings=False)  # it warns of kinds of blocks that it does not know, and keeps them
-    assert isinstance(made, dict)
-    return made
+        raise BadInput(f"this is no message and no block: {str(value)[:80]}", hint="give what the client gave")
+    message = to_dict(warnings=False)  # it warns of kinds of blocks that it does not know, and keeps them
+    assert isinstance(message, dict)
+    return message
 
 
 def reply(message: Mapping[str, Any]) -> Reply:
-    """How a message of the provider ended, what it calls and what it says.
+    """A provider's message read: how it ended, its calls and its text.
 
     Raises: BadInput for a message of somebody else.
     """
@@ -135,23 +135,23 @@ def ending(stop_reason: object, calls: bool = False) -> Stop:
     return _STOPS.get(stop_reason, "tools" if calls else "done")
 
 
-def result(call: Mapping[str, Any], words: str, *, error: bool = False) -> dict[str, Any]:
+def result(call: Mapping[str, Any], text: str, *, error: bool = False) -> dict[str, Any]:
     """The block that answers a call."""
-    made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.get("id"), "content": words}
-    return {**made, "is_error": True} if error else made
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.get("id"), "content": text}
+    return {**block, "is_error": True} if error else block
 
 
-def _bind(made: dict[str, Any], unbound: bool) -> None:
-    thinking = made.get("thinking") or {"type": "adaptive"}
+def _bind(call_arguments: dict[str, Any], unbound: bool) -> None:
+    thinking = call_arguments.get("thinking") or {"type": "adaptive"}
     if thinking.get("type") == "between_tools" and unbound:
         thinking = {"type": "adaptive"}
     if thinking.get("type") not in ("adaptive", "enabled"):
         return
-    made["thinking"] = {"block_binding": _DROP, **thinking}
-    if "betas" in made:  # the beta client has an argument for them
-        made["betas"] = list(dict.fromkeys([*made["betas"], BINDING]))
+    call_arguments["thinking"] = {"block_binding": _DROP, **thinking}
+    if "betas" in call_arguments:  # the beta client has an argument for them
+        call_arguments["betas"] = list(dict.fromkeys([*call_arguments["betas"], BINDING]))
         return
-    headers = {name.lower(): value for name, value in (made.get("extra_headers") or {}).items()}
+    headers = {name.lower(): value for name, value in (call_arguments.get("extra_headers") or {}).items()}
     betas = [*filter(None, map(str.strip, headers.get("anthropic-beta", "").split(",")))]
     headers["anthropic-beta"] = ",".join(dict.fromkeys([*betas, BINDING]))
-    made["extra_headers"] = headers
+    call_arguments["extra_headers"] = headers

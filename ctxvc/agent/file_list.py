@@ -19,15 +19,15 @@ def below(start: Path, root: Path) -> set[str]:
     """
     listed = _listed(start, exclude=FOLDER)
     if listed is None:
-        with tempfile.TemporaryDirectory() as made:
+        with tempfile.TemporaryDirectory() as bare:
             for name in ("objects", "refs"):
-                (Path(made) / name).mkdir()
-            (Path(made) / "HEAD").write_text("ref: refs/heads/main\n")
-            at = (f"--git-dir={made}", f"--work-tree={root}")
+                (Path(bare) / name).mkdir()
+            (Path(bare) / "HEAD").write_text("ref: refs/heads/main\n")
+            at = (f"--git-dir={bare}", f"--work-tree={root}")
             listed = _listed(start, exclude=".*", at=at) or []
     files = {name for name in listed if not name.endswith("/")}
     inner = {*listed} - files - ({"./"} if start == root else set())
-    return files.union(*({name + each for each in below(start / name, start / name)} for name in inner))
+    return files.union(*({name + path for path in below(start / name, start / name)} for name in inner))
 
 
 def top(folder: Path) -> Path | None:
@@ -37,7 +37,7 @@ def top(folder: Path) -> Path | None:
 
 
 def _listed(start: Path, *, exclude: str, at: Sequence[str] = ()) -> list[str] | None:
-    """What git lists: files, and with a slash behind them repositories. None for a folder that is in none."""
-    asked = ("-z", "-co", "--exclude-standard", f"--exclude={exclude}")
-    answer = program.of_project(start, "ls-files", *asked, at=at, personal=False)
+    """Git's listing: files, and repositories with a trailing slash. None for a folder outside any repository."""
+    options = ("-z", "-co", "--exclude-standard", f"--exclude={exclude}")
+    answer = program.of_project(start, "ls-files", *options, at=at, personal=False)
     return None if answer is None else [os.fsdecode(name) for name in answer.split(b"\0") if name]

@@ -25,7 +25,7 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Place:
-    """Where a path leads: the folders on the way, held open, and a name in the last, which may not be there.
+    """The target of a path: the folders on the way, held open, and a name in the last, which may not exist.
 
     `parts` are the names from the top, without links; none for the top itself.
     """

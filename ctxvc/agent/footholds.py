@@ -165,7 +165,7 @@ class Footholds:
         """A git directory, or the file that names one, with its modules and the hooks that it names."""
         seen[path] = signed = _signature(path)
         if signed != "folder":
-            path = _named(path)
+            path = _git_directory(path)
         for name in _SETTINGS:
             _take(f"{path}/{name}", seen, deep=False)
         _take(f"{path}/hooks", seen)
@@ -228,7 +228,7 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _named(path: str) -> str:
+def _git_directory(path: str) -> str:
     """The directory that a `.git` file names."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

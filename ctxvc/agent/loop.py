@@ -24,12 +24,26 @@ from ctxvc.errors import CtxvcError, OverBudget, Phrase
 from ctxvc.session.session import Session
 from ctxvc.tokens import models
 
-__all__ = ["DELEGATE", "INTERRUPTED", "Ended", "Hands", "Helpers", "Limits", "Report", "Watcher", "Why", "run"]
+__all__ = [
+    "DELEGATE",
+    "INTERRUPTED",
+    "Ended",
+    "Hands",
+    "Helpers",
+    "Limits",
+    "Report",
+    "StopReason",
+    "Watcher",
+    "Why",
+    "run",
+]
 
 #: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not
 #: go on; `stopped`: the person stopped it.
-Why = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+StopReason = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+#: The former name of `StopReason`, kept for one version.
+Why = StopReason
 
 #: Sub-agents that work at the same time at most, and the seconds that they have to leave when a person stops the run.
 _TOGETHER = 4
@@ -68,7 +82,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     Helpers' replies are counted in, and what the policy's model used.
     """
 
-    why: Why
+    why: StopReason
     steps: int = 0
     usage: models.Usage = models.Usage()
     dollars: float | None = 0.0
@@ -76,13 +90,13 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hands(Protocol):
-    """What runs the agent's own tools."""
+    """Runs the agent's own tools."""
 
     @property
     def names(self) -> frozenset[str]: ...
 
-    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:
-        """What a tool gives for these arguments. `call` is the id of the call."""
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:
+        """The outcome of a tool for these arguments. `call` is the id of the call."""
 
     def stop(self) -> None:
         """Ends at once what runs in any thread: `run` raises KeyboardInterrupt there, and from now on."""
@@ -91,14 +105,14 @@ class Hands(Protocol):
 class Watcher(Protocol):
     """Who looks on: told what happens, and asked whether to stop."""
 
-    def said(self, words: str) -> None:
+    def said(self, text: str) -> None:
         """A piece of the model's words."""
 
-    def called(self, name: str, given: Mapping[str, Any]) -> None:
+    def called(self, name: str, arguments: Mapping[str, Any]) -> None:
         """A call that is about to be run."""
 
     def answered(self, name: str, outcome: Outcome) -> None:
-        """What the call gave."""
+        """The outcome of the call."""
 
     def stepped(self, adapter: Adapter) -> None:
         """A step is complete."""
@@ -108,7 +122,7 @@ class Watcher(Protocol):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a helper came back with: its words, and its scope with the last block of them there."""
+    """A helper's report: its text, and its scope with the last block of that text there."""
 
     text: str
     scope: str
@@ -116,7 +130,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Helpers(Protocol):
-    """Who runs tasks in scopes of their own."""
+    """Runs tasks in scopes of their own."""
 
     def work(self, name: str, task: str) -> Report:
         """The report of a helper. Raises: CtxvcError."""
@@ -146,18 +160,18 @@ def run(
     account = spending or Spending(limits)
     short = 0
 
-    def ended(why: Why, words: str = "") -> Ended:
-        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=words)
+    def ended(why: StopReason, text: str = "") -> Ended:
+        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=text)
 
     interrupted(adapter)
     if helpers:
         helpers.arrive()  # of a run before this one, which was killed first
-    said = last_words(adapter.session)
-    if said is not None:
+    last_reply = last_words(adapter.session)
+    if last_reply is not None:
         stop = ending(adapter.session.stopped)
         if stop in ("done", "refused"):
-            watcher.said(said)
-            return ended("refused" if stop == "refused" else "said", said)
+            watcher.said(last_reply)
+            return ended("refused" if stop == "refused" else "said", last_reply)
         if stop != "paused":
             adapter.append(_GO_ON, origin="client")
     while True:
@@ -165,7 +179,7 @@ def run(
             return ended("stopped")
         if reached := account.begin():
             return ended(reached)
-        message = _asked(adapter, model, watcher, options)
+        message = _reply(adapter, model, watcher, options)
         last = adapter.final
         account.add(message, adapter.session.ledger().meta.model)
         reply = adapter.record(message)
@@ -186,23 +200,23 @@ def run(
 
 
 def last_words(session: Session) -> str | None:
-    """What the model said last, where nothing has come since and it waits for no tool; else None."""
+    """The model's last reply, if nothing has come since and it waits for no tool; else None."""
     rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
     # A reply that ends in a call of the provider's own tool goes on by being sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":
         return None
-    said = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
-    return "".join(decode(session.body(row.id)) for row in said)
+    reply_rows = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
+    return "".join(decode(session.body(row.id)) for row in reply_rows)
 
 
 def interrupted(adapter: Adapter) -> list[str]:
     """Answers the calls that a run before this one left without a result; gives their ids."""
-    left = list(adapter.session.writer.open_calls)
-    adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in left])
-    return left
+    open_calls = list(adapter.session.writer.open_calls)
+    adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in open_calls])
+    return open_calls
 
 
-def _asked(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """The model's reply; where the provider finds the prompt too long, the guard acts and it is asked once more."""
     try:
         return model.reply(adapter.request(**options), watcher.said)
@@ -241,13 +255,13 @@ def _act(
             if answer is not None:
                 adapter.results([answer])
                 continue
-            name, given = str(call.get("name")), call.get("input")
-            given = given if isinstance(given, dict) else {}
-            watcher.called(name, given)
+            name, arguments = str(call.get("name")), call.get("input")
+            arguments = arguments if isinstance(arguments, dict) else {}
+            watcher.called(name, arguments)
             if helpers and name == DELEGATE["name"]:
                 working.append((call, pool.submit(_delegated, helpers, call)))
             else:
-                _take_in(adapter, watcher, call, hands.run(name, given, str(call.get("id"))))
+                _take_in(adapter, watcher, call, hands.run(name, arguments, str(call.get("id"))))
         for call, future in working:
             _take_in(adapter, watcher, call, *future.result())
     if helpers and working:
@@ -293,8 +307,8 @@ def _take_in(
 
 
 def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Report | None]:
-    given = call.get("input")
-    name, task = (given.get("name"), given.get("task")) if isinstance(given, dict) else (None, None)
+    arguments = call.get("input")
+    name, task = (arguments.get("name"), arguments.get("task")) if isinstance(arguments, dict) else (None, None)
     if not (isinstance(name, str) and isinstance(task, str) and task.strip()):
         return Outcome(b"delegate needs a name and a task", error=True), None
     try:
@@ -303,5 +317,5 @@ def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Repo
         return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True), None
     # What is too long for a note stays a result, which may leave the prompt.
     follows = len(report.text) <= NOTE
-    said = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
-    return Outcome(encode(said)), report
+    receipt = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
+    return Outcome(encode(receipt)), report

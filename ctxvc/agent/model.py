@@ -54,12 +54,12 @@ class Scripted:
         self._made = 0
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-        said = next(self._replies, None)
-        if said is None:
+        scripted = next(self._replies, None)
+        if scripted is None:
             raise ModelFailed("the script has no further reply", hint="it was written for fewer steps")
         self._made += 1
-        content = said.get("content", "")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [dict(each) for each in content]
+        content = scripted.get("content", "")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [dict(item) for item in content]
         for number, block in enumerate(blocks):
             if block.get("type") == "tool_use":
                 block.setdefault("id", f"toolu_scripted_{self._made}_{number}")
@@ -72,8 +72,8 @@ class Scripted:
             "role": "assistant",
             "model": call.get("model", ""),
             "content": blocks,
-            "stop_reason": said.get("stop_reason") or ("tool_use" if calls else "end_turn"),
-            "usage": said.get("usage") or {},
+            "stop_reason": scripted.get("stop_reason") or ("tool_use" if calls else "end_turn"),
+            "usage": scripted.get("usage") or {},
         }
 
     @staticmethod

@@ -24,9 +24,9 @@ PLAYED = Limits(steps=100_000)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session holds of a turn: what was said to the model, its replies, and what its calls gave, by id."""
+    """A recorded turn: the messages to the model, its replies, and the outcomes of its calls by id."""
 
-    said: tuple[dict[str, Any], ...]
+    messages: tuple[dict[str, Any], ...]
     replies: tuple[dict[str, Any], ...]
     results: tuple[tuple[str, Outcome], ...]
 
@@ -44,26 +44,26 @@ class Replayed:
         for call, outcome in results:
             self._results.setdefault(call, []).append(outcome)
 
-    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        if not (held := self._results.get(call)):
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        if not (recorded_results := self._results.get(call)):
             return Outcome(f"no result of {name} was recorded".encode(), error=True)
-        return held.pop(0)
+        return recorded_results.pop(0)
 
     def stop(self) -> None: ...
 
 
 def recorded(session: Session) -> list[Turn]:
     """The turns that a session holds, to be played back. Raises: NotFound where no model has replied in it."""
-    made: list[Turn] = []
-    said: list[dict[str, Any]] = []
+    turns: list[Turn] = []
+    messages: list[dict[str, Any]] = []
     replies: dict[int, list[dict[str, Any]]] = {}
     results: list[tuple[str, Outcome]] = []
 
     def close() -> None:
         if replies:
-            held = tuple({"content": replies[msg]} for msg in sorted(replies))
-            made.append(Turn(said=tuple(said), replies=held, results=tuple(results)))
-            said.clear()
+            turn_replies = tuple({"content": replies[msg]} for msg in sorted(replies))
+            turns.append(Turn(messages=tuple(messages), replies=turn_replies, results=tuple(results)))
+            messages.clear()
             replies.clear()
             results.clear()
 
@@ -71,24 +71,24 @@ def recorded(session: Session) -> list[Turn]:
         if row.role == "assistant" and row.kind in ("assistant", "tool_use"):
             replies.setdefault(row.msg, []).append(_block(row, session.body(row.id)))
         elif row.kind == "tool_result":
-            results.append((row.call, Outcome(_given(session, row), error=row.error)))
+            results.append((row.call, Outcome(_result_bytes(session, row), error=row.error)))
         elif row.kind == "user" and row.role == "user":
             if speaks(row.kind, row.role, row.origin):
                 close()
-            words = session.body(row.id).decode("utf-8", "replace")
-            if words.strip():
-                said.append({"origin": row.origin, "message": {"role": "user", "content": words}})
+            text = session.body(row.id).decode("utf-8", "replace")
+            if text.strip():
+                messages.append({"origin": row.origin, "message": {"role": "user", "content": text}})
     close()
-    if not made:
+    if not turns:
         raise NotFound(f"session {session.name} has no reply to play", hint=Phrase("other-sessions"))
-    return made
+    return turns
 
 
-def _given(session: Session, result: Row) -> bytes:
-    """What a call gave; of one that sent a helper out its report, since no note follows where it is played."""
-    match wire.notes(result.extra).get("report"):
-        case [str(scope), str(last)] if words := report(session, scope, last):
-            return display.encode(f"{scope} reports:\n{words}")
+def _result_bytes(session: Session, result: Row) -> bytes:
+    """The recorded result of a call; of one that started a helper its report, since no note follows on replay."""
+    match wire.own_metadata(result.extra).get("report"):
+        case [str(scope), str(last)] if text := report(session, scope, last):
+            return display.encode(f"{scope} reports:\n{text}")
     return session.body(result.id)
 
 
@@ -96,8 +96,8 @@ def play(session: Session, turns: Iterable[Turn], watcher: Watcher, limits: Limi
     """Plays recorded turns through the very same loop, in a session that has its own budget and policy."""
     ended = Ended(why="said")
     for turn in turns:
-        for each in turn.said:
-            session.append(each["message"], origin=each["origin"])
+        for item in turn.messages:
+            session.append(item["message"], origin=item["origin"])
         model, hands = Scripted(turn.replies), Replayed(turn.results)
         setup = Setup(model=model, hands=hands, watcher=watcher, limits=limits, helpers=False)
         try:

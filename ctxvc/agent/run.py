@@ -30,7 +30,7 @@ from ctxvc.store.store import Store
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is made of besides the session. `options` go to every call of the model.
+    """The parts of a run besides the session. `options` go to every call of the model.
 
     Without `helpers`, who delegates gets what the hands give.
     """
@@ -78,7 +78,7 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
     """Inside, the session's policy can ask the run's model: it sees the live prompt and one block more."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Anthropic):
-        ask = _beside(session, model, run_module.actor_of(policy), setup.watcher, spending)
+        ask = _beside(session, model, run_module.actor_name(policy), setup.watcher, spending)
         session.policy = policies.asking(policy, ask)
     try:
         yield
@@ -95,8 +95,8 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
     def live(_: View) -> dict[str, Any]:
         return arguments(session.prompt(), {}, reserve=session.budget.reserve, final=True)
 
-    def ask(view: View, words: str) -> Answer:
-        if session.used() + view.calibrated(view.price.text(words)) > view.budget.guard:
+    def ask(view: View, question: str) -> Answer:
+        if session.used() + view.calibrated(view.price.text(question)) > view.budget.guard:
             return Answer("")
         name = session.ledger().meta.model
 
@@ -105,7 +105,7 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
             session.asked(message, model=name, actor=actor)
 
         try:
-            return model.ask(name, live, heard=heard)(view, words)
+            return model.ask(name, live, heard=heard)(view, question)
         except ModelFailed as error:
             watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")
@@ -114,7 +114,7 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
 
 
 class _Aside:
-    """What is seen of a helper: what it does, not what it says. The words that people see are the agent's."""
+    """Shows a helper's actions, not its words: the words that people see are the agent's."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.called = watcher.called
@@ -122,7 +122,7 @@ class _Aside:
         self.stepped = watcher.stepped
         self.stops = watcher.stops
 
-    def said(self, words: str) -> None: ...
+    def said(self, text: str) -> None: ...
 
 
 class _Helpers:
@@ -160,12 +160,12 @@ class _Helpers:
         """
         self._session.writer.refresh()
         for scope in self._session.scopes():
-            for told, helper, last in scoping.unarrived(self._session.ledger(scope)):
-                if not (words := report(self._session, helper, last)):
+            for result, helper, last in scoping.unarrived(self._session.ledger(scope)):
+                if not (text := report(self._session, helper, last)):
                     continue  # its scope is not here any more
-                if len(words) > NOTE:
-                    words = f"{display.one_line(words, SHOWN)} (all of it is {told.handle})"
-                self._session.writer.arrive(helper, words, of=told.id, scope=scope)
+                if len(text) > NOTE:
+                    text = f"{display.one_line(text, SHOWN)} (all of it is {result.handle})"
+                self._session.writer.arrive(helper, text, of=result.id, scope=scope)
 
     @contextmanager
     def _alone(self, scope: str) -> Iterator[None]:
@@ -181,8 +181,8 @@ class _Helpers:
 
     @contextmanager
     def _opened(self, scope: str, task: str) -> Iterator[Session]:
-        known = scope in self._session.scopes() and scope != self._session.scope
-        if not known or has_task(self._session, scope):  # a human has spoken there: it is no helper's
+        is_open = scope in self._session.scopes() and scope != self._session.scope
+        if not is_open or has_task(self._session, scope):  # a human has spoken there: it is no helper's
             self._session.writer.branch(scope, task)
         with Store(self._session.store.path) as store:
             session = Session(store.writer(self._session.name, scope), policy=self._policy)

@@ -32,7 +32,7 @@ _TEMPORARY = frozenset({"TMPDIR", "TMP", "TEMP"})
 def environment(
     source: Mapping[str, str], names: Collection[str], secrets: Mapping[str, str], *, sandboxed: bool = False
 ) -> dict[str, str]:
-    """What a command is started with: the short list, and the variables `names`, of those that are `given`.
+    """A command's environment: the short list and the variables `names`, taken from `given`.
 
     `secrets` are all that this process knows of, by name; no value of a provider's key is handed on under any.
     Raises: BadInput for a name that is not set, Refused for one that holds a key.
@@ -54,7 +54,7 @@ def environment(
 
 
 def left_out(source: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
-    """What of the short list commands are not given, since a key stands in it; temporary folders aside."""
+    """Variables of the short list withheld from commands because they contain a key; temporary folders aside."""
     return [name for name in source if variables.for_command(name) and name not in env and name not in _TEMPORARY]
 
 
@@ -70,7 +70,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What a person is told at the start."""
+        """The notice for a person at the start."""
         network = "with network" if self.network else "no network"
         bound = f", with {', '.join(map(str, self.bound))}" if self.bound else ""
         return f"sandbox: bubblewrap, {network}{bound}"
@@ -159,6 +159,6 @@ def _check(box: Sandbox) -> None:
 
 
 def _name_servers() -> str:
-    """Where the system's resolv.conf really is, where that is not in /etc."""
+    """The real place of the system's resolv.conf, if that is not in /etc."""
     real = os.path.realpath("/etc/resolv.conf")
     return "" if real.startswith("/etc/") or not os.path.exists(real) else real

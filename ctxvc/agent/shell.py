@@ -90,7 +90,7 @@ class Shell:
                 with self._lock:
                     self._running.discard(call)
                 call.close()
-            data, left_out = _kept(output)
+            data, left_out = _bounded(output)
         return data, left_out, why or (f"[exit code {call.code}]" if call.code else "")
 
     def begin(self, env: Mapping[str, str]) -> _Supervisor:
@@ -101,7 +101,7 @@ class Shell:
             return self._supervisor
 
     def jobs(self) -> list[Job]:
-        """What commands have left in the background."""
+        """Processes that commands have left in the background."""
         return self._supervisor.jobs() if self._supervisor else []
 
     def stop(self) -> None:
@@ -148,14 +148,14 @@ class _Supervisor:
     def check(self) -> None:
         """Raises: CtxvcError where it does not answer."""
         try:
-            with self._asked(b"l") as call:
+            with self._request(b"l") as call:
                 call.answer(_ANSWER)
         except OSError as error:
             raise CtxvcError(f"the supervisor of the commands does not answer: {error}") from error
 
     def run(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], output: IO[bytes]) -> _Call:
         """A command that runs now. Raises: CtxvcError."""
-        call = self._asked(b"r", output.fileno())
+        call = self._request(b"r", output.fileno())
         try:
             call.send({"argv": argv, "cwd": str(folder), "env": dict(env)})
         except OSError as error:
@@ -165,7 +165,7 @@ class _Supervisor:
 
     def jobs(self) -> list[Job]:
         try:
-            with self._asked(b"l") as call:
+            with self._request(b"l") as call:
                 return _jobs(call.answer(_ANSWER))
         except (CtxvcError, OSError):
             return []
@@ -173,7 +173,7 @@ class _Supervisor:
     def end(self) -> list[Job]:
         """Ends all, and itself; what it ended."""
         try:
-            with self._asked(b"e") as call:
+            with self._request(b"e") as call:
                 return _jobs(call.answer(_ANSWER))
         except (CtxvcError, OSError):
             return []
@@ -184,7 +184,7 @@ class _Supervisor:
         """Ends a supervisor that does not answer."""
         self._process.kill()
 
-    def _asked(self, letter: bytes, *more: int) -> _Call:
+    def _request(self, letter: bytes, *more: int) -> _Call:
         here, there = socket.socketpair()
         try:
             with there, self._lock:
@@ -309,8 +309,8 @@ def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
             return ""
 
 
-def _kept(output: IO[bytes]) -> tuple[bytes, int]:
-    """What is kept of an output, its two halves where it is too long, and the bytes that are not.
+def _bounded(output: IO[bytes]) -> tuple[bytes, int]:
+    """The kept part of an output (head and tail if it is too long), and the number of dropped bytes.
 
     No character is cut in two.
     """
@@ -359,11 +359,11 @@ def tail(value: str, *, lines: int, chars: int, above: int = 0) -> str:
 
     `above` are the characters that stood before the text and are left out already.
     """
-    held = value.split("\n")
-    shown = "\n".join(held[-lines:])
-    shown = shown[-chars:]
-    left_out = above + len(value) - len(shown)
-    return f"[{left_out:,} characters above left out]\n{shown}" if left_out else value
+    all_lines = value.split("\n")
+    newest = "\n".join(all_lines[-lines:])
+    newest = newest[-chars:]
+    left_out = above + len(value) - len(newest)
+    return f"[{left_out:,} characters above left out]\n{newest}" if left_out else value
 
 
 def _line(line: str) -> str:

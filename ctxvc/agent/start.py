@@ -1,4 +1,4 @@
-"""What the instruction files of a project say to an agent that works in one of its folders."""
+"""The start of a run: a project's instruction files, the system prompt, and the session's lock and name."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ NAMES = ("AGENTS.md", "CLAUDE.md")
 LARGEST = 64 << 10
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a file says, as a message of the client's. `cut` says what is missing of it; empty where it is whole."""
+class InstructionFile(msgspec.Struct, frozen=True):
+    """An instruction file as a message of the client's. `truncated` says what is missing; empty if it is whole."""
 
     message: Message
-    cut: str = ""
+    truncated: str = ""
 
 
-def read(folder: Path) -> list[Told]:
-    """What the files say that stand between the top of the folder's repository and the folder itself, each once.
+def read(folder: Path) -> list[InstructionFile]:
+    """The instruction files from the top of the folder's repository down to the folder itself, each once.
 
     A link counts as the file that it leads to, if that lies below the folder of the link: what is elsewhere is not for
     a model to read.
@@ -52,19 +52,19 @@ def read(folder: Path) -> list[Told]:
     above = top(folder)
     places = [folder, *folder.parents]
     places = places[: places.index(above) + 1] if above in places else [folder]
-    told: dict[Path, Told] = {}
+    by_path: dict[Path, InstructionFile] = {}
     for place in reversed(places):
         for name in NAMES:
-            found = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
-            if found in told or place not in found.parents:
+            path = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
+            if path in by_path or place not in path.parents:
                 continue
-            if said := _said(found, os.path.relpath(place / name, folder)):
-                told[found] = said
-    return list(told.values())
+            if instructions := _instructions(path, os.path.relpath(place / name, folder)):
+                by_path[path] = instructions
+    return list(by_path.values())
 
 
-def _said(path: Path, name: str) -> Told | None:
-    """What a file says; None where it is none, or cannot be read."""
+def _instructions(path: Path, name: str) -> InstructionFile | None:
+    """An instruction file; None if it is not a file, or cannot be read."""
     try:
         if not path.is_file():  # to read a pipe may take for ever
             return None
@@ -73,13 +73,13 @@ def _said(path: Path, name: str) -> Told | None:
             size = file.seek(0, os.SEEK_END)
     except OSError:
         return None
-    cut = ""
+    remark = ""
     if len(data) > LARGEST:
         data = data[: data.rfind(b"\n", 0, LARGEST) + 1 or LARGEST]
-        cut = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
-    words = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{cut}]' if cut else ''}"
-    part = wire.text_part(words, "user", "client", ctxvc={"file": name})
-    return Told(Message(role="user", parts=(part,)), cut)
+        remark = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
+    text = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{remark}]' if remark else ''}"
+    part = wire.text_part(text, "user", "client", ctxvc={"file": name})
+    return InstructionFile(Message(role="user", parts=(part,)), remark)
 
 
 _SYSTEM = """\
@@ -120,18 +120,18 @@ def begin(
         raise Refused(f"a session {name!r} is there already", hint=Phrase("resume-session", session=name))
     terms = policy.terms()
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
-    words = system(terms.tools)
-    session = Session.open(path, name, model=model, budget=window, system=words, tools=tools, policy=policy)
-    if folder and (told := read(folder)):
-        session.pin(session.append(*(each.message for each in told)))
-        for each in filter(None, (each.cut for each in told)):
-            note(f"the model is told a part: {each}")
+    system_prompt = system(terms.tools)
+    session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)
+    if folder and (files := read(folder)):
+        session.pin(session.append(*(file.message for file in files)))
+        for file in filter(None, (file.truncated for file in files)):
+            note(f"the model is told a part: {file}")
     return session
 
 
 def system(tools: Collection[str]) -> str:
     """The system prompt of an agent that has these context tools besides its own."""
-    return _SYSTEM.format(**{tool: words if tool in tools else "" for tool, words in _WITH.items()})
+    return _SYSTEM.format(**{tool: sentence if tool in tools else "" for tool, sentence in _WITH.items()})
 
 
 @contextmanager
@@ -142,9 +142,9 @@ def alone(path: Path, name: str) -> Iterator[str]:
     """
     check(name, "session")
     _make(path)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
+            stack.enter_context(locked(path / "ctxvc" / "lock" / f"_run-{name}", timeout=0))
         except Conflict as error:
             raise Conflict(f"a run is at work on session {name}", hint="wait until it ends, or stop it") from error
         yield name
@@ -154,16 +154,16 @@ def alone(path: Path, name: str) -> Iterator[str]:
 def unnamed(path: Path) -> Iterator[str]:
     """The same for a new session: gives its name, the first of run-1, run-2, … that is free."""
     _make(path)
-    known = _sessions(path)
+    sessions = _sessions(path)
     for number in count(1):
-        if (name := f"run-{number}") in known:
+        if (name := f"run-{number}") in sessions:
             continue
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
-                held.enter_context(alone(path, name))
+                stack.enter_context(alone(path, name))
             except Conflict:
                 continue  # another run begins under it now
-            if name not in (known := _sessions(path)):
+            if name not in (sessions := _sessions(path)):
                 yield name
                 return
 
@@ -186,8 +186,8 @@ def _sessions(path: Path) -> list[str]:
 def check_begun(session: Writer) -> None:
     """Raises: Refused for a session that `begin` did not make: its model was given other tools, or none."""
     tools = revision.now(session).tools
-    named = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
-    if not {"bash", DELEGATE["name"]} <= named:
+    tool_names = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
+    if not {"bash", DELEGATE["name"]} <= tool_names:
         raise Refused(
             Phrase("run-not-begun", session=session.name),
             hint=Phrase("question-session", session=session.name),
@@ -205,5 +205,5 @@ def report(session: Session, scope: str, last: str) -> str:
     end = ledger.get(last) if ledger else None
     if ledger is None or end is None:
         return ""
-    said = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
-    return "".join(display.decode(session.writer.body(row, scope)) for row in said)
+    reply_rows = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
+    return "".join(display.decode(session.writer.body(row, scope)) for row in reply_rows)

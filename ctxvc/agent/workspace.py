@@ -55,7 +55,7 @@ _ENDS = re.compile(r"\r?\n")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a tool gave: its output, what the model is shown of it where that is less, and whether it failed.
+    """A tool's outcome: its output, the part shown to the model if that is less, and whether it failed.
 
     `alarm` is what the person should know of it besides.
     """
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def _tool(name: str, description: str, required: tuple[str, ...], **fields: tuple[str, str]) -> dict[str, Any]:
-    properties = {field: {"type": kind, "description": words} for field, (kind, words) in fields.items()}
+    properties = {field: {"type": kind, "description": text} for field, (kind, text) in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     return {"name": name, "description": description, "input_schema": schema}
 
@@ -155,14 +155,14 @@ class Workspace:
     def names(self) -> frozenset[str]:
         return frozenset(tool["name"] for tool in DEFINITIONS)
 
-    def run(self, name: str, given: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """What the tool gives. A failure is an outcome too: nothing is raised for what a model asked.
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        """The outcome of the tool. A failure is one too: nothing is raised for a model's request.
 
         Raises: KeyboardInterrupt once `stop` was called.
         """
         self._shell.check()
         try:
-            values = _checked(name, given)
+            values = _checked(name, arguments)
             match name:
                 case "bash":
                     return self._bash(**values)
@@ -179,14 +179,16 @@ class Workspace:
         except CtxvcError as error:
             return Outcome(str(error).encode("utf-8", "replace"), error=True)
         except OSError as error:
-            return Outcome(f"{error.strerror or error}: {given.get('path', '')}".encode("utf-8", "replace"), error=True)
+            return Outcome(
+                f"{error.strerror or error}: {arguments.get('path', '')}".encode("utf-8", "replace"), error=True
+            )
 
     def stop(self) -> None:
         """Kills the commands that run, in whatever thread; from now on no tool does anything."""
         self._shell.stop()
 
     def begin(self) -> None:
-        """What commands run in works. Raises: CtxvcError."""
+        """Check that commands can be run. Raises: CtxvcError."""
         self._shell.begin(self.env).check()
 
     def close(self) -> list[Job]:
@@ -194,7 +196,7 @@ class Workspace:
         return self._shell.close()
 
     def alarm(self) -> str:
-        """What has changed since the last look, of what would run code later; empty where nothing has."""
+        """Changes since the last look in places from which code would run later; empty if there are none."""
         changes = self._footholds.changes() if self._footholds.watched else []
         notes = [f"this may run code later: {_few(changes)}"] if changes else []
         if self._footholds.partial and not self._partial:
@@ -222,7 +224,7 @@ class Workspace:
             why += f"{chr(10) if why else ''}[running: {_few(map(str, jobs))}]"
         if why:
             data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode("utf-8", "replace")
-        return Outcome(data or b"[no output]", _shown(data), error=failed, alarm=alarm)
+        return Outcome(data or b"[no output]", _shown_output(data), error=failed, alarm=alarm)
 
     def _read(self, path: str, first: int = 1, lines: int = READ) -> Outcome:
         with self._tree.place(path) as place, _opened(place, path) as file:
@@ -230,16 +232,16 @@ class Workspace:
             behind = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
             raise BadInput(f"{path} is no text file")
-        held = _lines(decode(data))
+        all_lines = _lines(decode(data))
         first = max(1, first)
-        shown = held[first - 1 : first - 1 + max(1, lines)]
-        if not shown and held:
-            raise BadInput(f"{path} has {len(held):,} lines")
-        more = len(held) - (first - 1 + len(shown))
-        said = [f"{number:6}\t{line}" for number, line in enumerate(shown, first)] or ["[the file is empty]"]
-        said += [f"[{more:,} more lines]"] if more else []
-        said += [f"[{behind:,} bytes behind are not read]"] if behind else []
-        return _text("\n".join(said))
+        listed = all_lines[first - 1 : first - 1 + max(1, lines)]
+        if not listed and all_lines:
+            raise BadInput(f"{path} has {len(all_lines):,} lines")
+        more = len(all_lines) - (first - 1 + len(listed))
+        numbered = [f"{number:6}\t{line}" for number, line in enumerate(listed, first)] or ["[the file is empty]"]
+        numbered += [f"[{more:,} more lines]"] if more else []
+        numbered += [f"[{behind:,} bytes behind are not read]"] if behind else []
+        return _text("\n".join(numbered))
 
     def _write(self, path: str, content: str) -> Outcome:
         data = content.encode()
@@ -258,21 +260,21 @@ class Workspace:
         return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
 
     def _listed(self, path: str = ".", pattern: str = "") -> Iterator[str]:
-        found = self._files(path, pattern)
-        for number, name in enumerate(found):
+        names = self._files(path, pattern)
+        for number, name in enumerate(names):
             if number == LISTED:
                 yield f"[more than {LISTED:,} files: name a folder or a pattern]"
                 return
             yield name
 
     def _search(self, pattern: str, path: str = ".", glob: str = "") -> Outcome:
-        wanted = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
+        compiled = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
         hits: list[str] = []
         files, skipped = 0, []
         try:
             for name in self._files(path, glob):
                 try:
-                    hits += islice(self._hits(name, wanted), HITS - len(hits))
+                    hits += islice(self._hits(name, compiled), HITS - len(hits))
                 except patterns.SlowLine:
                     skipped.append(name)
                 if len(hits) == HITS:
@@ -285,9 +287,9 @@ class Workspace:
             hits.append(f"[a line takes this pattern too long, so no more was searched of: {names}]")
         return _text("\n".join(hits) or "[no hits]")
 
-    def _hits(self, name: str, wanted: patterns.Pattern) -> Iterator[str]:
+    def _hits(self, name: str, compiled: patterns.Pattern) -> Iterator[str]:
         """The lines of a file that match; none of one that cannot be read, or is no text. Raises: Slow."""
-        wanted.patience()
+        compiled.patience()
         try:
             with self._tree.place(name) as place, _opened(place, name) as file:
                 data = file.read(KEPT)
@@ -296,7 +298,7 @@ class Workspace:
         if b"\0" in data[:8192]:
             return
         text = decode(data).replace("\r\n", "\n")
-        for hit in wanted.lines(text):
+        for hit in compiled.lines(text):
             yield f"{name}:{hit.line}: {text[hit.begin : hit.end][:WIDTH]}"
 
     # --- paths
@@ -358,59 +360,61 @@ def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str
 
 def _fits(path: str, pattern: str) -> bool:
     """Whether a glob is of this path, as in `.gitignore`: `**` is any folders or none; a name alone is in any."""
-    wanted = PurePosixPath(pattern).parts
-    if len(wanted) == 1:
-        wanted = ("**", *wanted)
+    parts = PurePosixPath(pattern).parts
+    if len(parts) == 1:
+        parts = ("**", *parts)
     # Whether the path so far fits the beginnings of the pattern, by their length.
-    fits = [all(each == "**" for each in wanted[:length]) for length in range(len(wanted) + 1)]
+    fits = [all(part == "**" for part in parts[:length]) for length in range(len(parts) + 1)]
     for name in PurePosixPath(path).parts:
         longer = [False]
-        for at, each in enumerate(wanted):
-            longer.append(longer[at] or fits[at + 1] if each == "**" else fits[at] and fnmatchcase(name, each))
+        for at, part in enumerate(parts):
+            longer.append(longer[at] or fits[at + 1] if part == "**" else fits[at] and fnmatchcase(name, part))
         fits = longer
     return fits[-1]
 
 
-def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, if they are what the definition says. Raises: BadInput."""
     tool = next((tool for tool in DEFINITIONS if tool["name"] == name), None)
     if tool is None:
         raise BadInput(f"there is no tool {name[:60]!r}")
     schema = tool["input_schema"]
     kinds = {"string": str, "integer": int, "boolean": bool}
-    for field_name, value in given.items():
-        wanted = schema["properties"].get(field_name)
-        if wanted is None:
+    for field_name, value in arguments.items():
+        field_schema = schema["properties"].get(field_name)
+        if field_schema is None:
             raise BadInput(f"{name} takes no {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
         if isinstance(value, str) and not _is_text(value):
             raise BadInput(f"{field_name} of {name} has half a surrogate pair in it, which is no text")
-        if not isinstance(value, kinds[wanted["type"]]) or (wanted["type"] == "integer" and isinstance(value, bool)):
-            raise BadInput(f"{field_name} of {name} must be a {wanted['type']}")
-    missing = [field_name for field_name in schema["required"] if field_name not in given]
+        if not isinstance(value, kinds[field_schema["type"]]) or (
+            field_schema["type"] == "integer" and isinstance(value, bool)
+        ):
+            raise BadInput(f"{field_name} of {name} must be a {field_schema['type']}")
+    missing = [field_name for field_name in schema["required"] if field_name not in arguments]
     if missing:
         raise BadInput(f"{name} needs {', '.join(missing)}")
-    return dict(given)
+    return dict(arguments)
 
 
-def _is_text(words: str) -> bool:
+def _is_text(value: str) -> bool:
     try:
-        words.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
-def _text(words: str) -> Outcome:
-    return Outcome(encode(words))
+def _text(value: str) -> Outcome:
+    return Outcome(encode(value))
 
 
-def _shown(data: bytes) -> str | None:
-    """What the model is shown of an output; None where that is the output itself."""
+def _shown_output(data: bytes) -> str | None:
+    """The part of an output shown to the model; None if that is all of it."""
     text = decode(data)
     end = text[-SETTLED:]
     above = len(text) - len(end)
-    shown = shell.tail(shell.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
-    return None if shown == text.rstrip("\n") else shown
+    tail_text = shell.tail(shell.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
+    return None if tail_text == text.rstrip("\n") else tail_text
 
 
 def _few(names: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
-from ctxvc.core.prompt.sanitise import Words, valid
+from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.store import purge_apply, revision
@@ -246,7 +246,7 @@ class _Writer:
                     yield self._said(together, human=human)
 
     def _kind(self, piece: Piece) -> tuple[int, bool, bool]:
-        row = None if isinstance(piece, Words) or piece.block.startswith("G") else self._ledger.get(piece.block)
+        row = None if isinstance(piece, OwnText) or piece.block.startswith("G") else self._ledger.get(piece.block)
         return piece.message, row is not None and row.origin == "human", _is_result(piece)
 
     def _reply(self, group: list[Piece]) -> Iterator[_Fields]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc.core.prompt import truncation
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged
 from ctxvc.recording import places
 from ctxvc.store import contained
@@ -29,35 +29,35 @@ def swapped(fields: dict[str, Any], longest: int, store: Path) -> bytes:
     The whole output is in a file in the store when this returns. Raises: OSError.
     """
     call = fields.get("tool_use_id")
-    if not isinstance(call, str) or not truncation.can_be_cut(call):
+    if not isinstance(call, str) or not truncation.is_addressable(call):
         return b""
-    cutter = _Cutter(max(longest, _LEAST), store, call)
+    truncator = _Truncator(max(longest, _LEAST), store, call)
     given = fields.get("tool_response")
-    shown = _shaped(given, cutter)
+    shown = _shaped(given, truncator)
     if shown == given:
         return b""
     answer = {"hookEventName": "PostToolUse", "updatedToolOutput": shown}
     return json.dumps({"hookSpecificOutput": answer}).encode()
 
 
-def _shaped(response: Any, cutter: _Cutter) -> Any:
+def _shaped(response: Any, truncator: _Truncator) -> Any:
     match response:
         case str():
-            return cutter.cut(response)
+            return truncator.truncate(response)
         # An output that the host cut itself is left to it: it names the file that has all.
         case {"stdout": str(words)} if "persistedOutputPath" not in response:
-            return {**response, "stdout": cutter.cut(words)}
+            return {**response, "stdout": truncator.truncate(words)}
         case {"content": [*_] as items}:
-            return {**response, "content": _shaped(items, cutter)}
+            return {**response, "content": _shaped(items, truncator)}
         case [*items]:
-            return [_item(item, cutter) for item in items]
+            return [_item(item, truncator) for item in items]
     return response
 
 
-def _item(item: Any, cutter: _Cutter) -> Any:
+def _item(item: Any, truncator: _Truncator) -> Any:
     match item:
         case {"type": "text", "text": str(words)}:
-            return {**item, "text": cutter.cut(words)}
+            return {**item, "text": truncator.truncate(words)}
     return item
 
 
@@ -73,8 +73,8 @@ def _scanner(store: Path) -> str:
     return settings.get(secret_scanner.SETTING) or ""
 
 
-class _Cutter:
-    """Cuts texts, and keeps each that it has cut."""
+class _Truncator:
+    """Truncates texts, and keeps each of them whole."""
 
     def __init__(self, longest: int, store: Path, call: str) -> None:
         self._longest = longest
@@ -82,18 +82,18 @@ class _Cutter:
         self._call = call
         self._count = 0
 
-    def cut(self, words: str) -> str:
+    def truncate(self, words: str) -> str:
         """`words`, or its two ends with a line between that says how to get at the whole. Raises: OSError."""
         if len(words) <= self._longest:
             return words
         data = self._kept(words)
         self._count += 1
-        cut = Cut(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
-        path = folder(self._store) / cut.file
+        gap = Truncation(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
+        path = folder(self._store) / gap.file
         places.put(self._store, path, data)
         head = int(self._longest * _HEAD)
         tail = self._longest - head
-        between = truncation.words(cut, len(words) - self._longest, len(words), str(path))
+        between = truncation.notice(gap, len(words) - self._longest, len(words), str(path))
         return f"{words[:head]}\n{between}\n{words[-tail:]}"
 
     def _kept(self, words: str) -> bytes:

@@ -40,36 +40,38 @@ _NOTE = 200
 class Page(NamedTuple):
     """A dashboard with what stands beside it: the newest notes, the newest last, and how many are older."""
 
-    board: Dashboard
+    dashboard: Dashboard
     notes: list[str]
     older: int
 
 
-def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
+def page_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
     """The dashboard of a moment. `costs` are those of its blocks."""
-    return Page(dashboard_of(moment, meter, costs), *dashboard_text.recent_notes(moment.ledger, moment.bodies.body))
+    return Page(
+        dashboard_of(snapshot, meter, costs), *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body)
+    )
 
 
-def dashboard_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
-    ledger = moment.ledger
+def dashboard_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
+    ledger = snapshot.ledger
     return dashboard(
         ledger,
         costs,
         budget_of(ledger).effective,
-        meter.overhead(moment),
+        meter.overhead(snapshot),
         calibration=ledger.meta.calibration,
         every=every,
     )
 
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
-    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.board.calibration))
-    return dashboard_text.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
+    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.dashboard.calibration))
+    return dashboard_text.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
 
-def tokens_reported(store: Store, moment: Snapshot) -> int | None:
+def tokens_reported(store: Store, snapshot: Snapshot) -> int | None:
     """The input tokens that the provider counted in the newest reply whose usage is known; None where none is near."""
-    for entry in islice(revisions.history(store, moment.commit), _NEAR):
+    for entry in islice(revisions.history(store, snapshot.commit), _NEAR):
         if entry.trailers.get("Ctxvc-Op") != "step":
             continue
         counts = [entry.usage[name] for name in _INPUT if name in entry.usage]
@@ -79,21 +81,25 @@ def tokens_reported(store: Store, moment: Snapshot) -> int | None:
 
 
 def dashboard_lines(
-    output: Output, moment: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
+    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
 ) -> Iterator[str]:
-    meta, board = moment.ledger.meta, page.board
+    meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
-            ("session", f"{board.session}/{board.scope}"),
+            ("session", f"{dashboard.session}/{dashboard.scope}"),
             ("model", meta.model or "unknown"),
-            ("budget", budget_line(output, board)),
-            ("overhead", board.overhead),
-            ("conversation", board.conversation),
-            *([("dashboard", board.dashboards)] if board.dashboards else []),
-            ("blocks", f"{len(moment.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
+            ("budget", budget_line(output, dashboard)),
+            ("overhead", dashboard.overhead),
+            ("conversation", dashboard.conversation),
+            *([("dashboard", dashboard.dashboards)] if dashboard.dashboards else []),
+            ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             *([("provider counted", reported)] if reported else []),
-            ("prompt", board.prompt + (f"; missing: {', '.join(board.missing)}" if board.missing else "")),
-            *([("not committed", f"{counted(moment.waiting, 'record')} of an open step")] if moment.waiting else []),
+            ("prompt", dashboard.prompt + (f"; missing: {', '.join(dashboard.missing)}" if dashboard.missing else "")),
+            *(
+                [("not committed", f"{counted(snapshot.waiting, 'record')} of an open step")]
+                if snapshot.waiting
+                else []
+            ),
             *([("older notes", page.older)] if page.older else []),
             *(("note", one_line(note, _NOTE)) for note in page.notes),
         ]
@@ -109,7 +115,7 @@ def columns_of(line: Line) -> list[str | int | None]:
     return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
 
 
-def budget_line(output: Output, board: Dashboard) -> Styled:
-    color = "red" if board.percent >= 90 else "yellow" if board.percent >= 70 else "green"
-    used, window = output.cell(board.used), output.cell(board.window)
-    return Styled(f"[{board.bar}] {board.percent} %  {used} / {window} tokens", color)
+def budget_line(output: Output, dashboard: Dashboard) -> Styled:
+    color = "red" if dashboard.percent >= 90 else "yellow" if dashboard.percent >= 70 else "green"
+    used, window = output.cell(dashboard.used), output.cell(dashboard.limit)
+    return Styled(f"[{dashboard.bar}] {dashboard.percent} %  {used} / {window} tokens", color)

@@ -42,13 +42,13 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
         return policy
     from ctxvc.core.policy import Answer
     from ctxvc.policies import asking, spec
-    from ctxvc.policies.run import actor_of
+    from ctxvc.policies.run import actor_name
 
     if asking(policy, lambda _view, _words: Answer("")) == policy:
         raise BadInput(f"{spec(policy)[:80]} asks no model", hint="planned, layered and summary can use one")
     if script is not None:
         app.output.note("scripted: these answers were written or recorded before; no model is asked")
-    return asking(policy, _ask(app, session, actor_of(policy), model, script))
+    return asking(policy, _ask(app, session, actor_name(policy), model, script))
 
 
 def unasked(view: View) -> View:

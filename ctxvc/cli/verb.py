@@ -16,7 +16,6 @@ from ctxvc.cli.output import Column, Output, Size, Table, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
-from ctxvc.core.view.view import measure
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 
@@ -102,7 +101,7 @@ def acted(session: Session, verb: str, done: Rehearsal, undone: str = "") -> Act
         verb=verb,
         undone=undone,
         tokens_before=done.tokens_before,
-        tokens_after=view.overhead + measure(view.ledger, price),
+        tokens_after=view.counted,
         items=[
             ActedBlock(
                 id=row.id,

@@ -14,11 +14,11 @@ from ctxvc.errors import Phrase, Refused
 
 
 def archived(
-    row: Row, *, tokens: int, count: Callable[[str], int], actor: str, call: str = "", shown: int | None = None
+    row: Row, *, tokens: int, count: Callable[[str], int], actor: str, call: str = "", cost_now: int | None = None
 ) -> Row:
     """`row` out of the prompt, with its stub. `tokens` is what its body costs, `call` the arguments it answers.
 
-    `shown` is what stands for it now, where that is not the whole body: a masked one costs less.
+    `cost_now` is what stands for it now, where that is not the whole body: a masked one costs less.
 
     Raises: Refused where its state does not allow it, where a human wrote it, or where the stub would cost as much.
     """
@@ -28,7 +28,7 @@ def archived(
     if is_human(row.role, row.origin) and actor != "user":
         raise Refused(f"cannot archive {row.id}: a human wrote it", hint="only a person may")
     stub = stubs.stub(row, tokens=tokens, call=call)
-    if count(stub) >= (tokens if shown is None else shown):
+    if count(stub) >= (tokens if cost_now is None else cost_now):
         raise Refused(f"no saving: the stub of {row.id} would cost as much as the block", hint="archive it in a group")
     return msgspec.structs.replace(row, state=state, level=1, stub=stub, removed_by=actor)
 

@@ -1,5 +1,7 @@
-"""The former place of `rehearse` and `until`, kept for one version: they are in `ctxvc.core.plan.rehearse` now."""
+"""The former place of `rehearse` and `fewest_actions` (then `until`), kept for one version."""
 
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 
-__all__ = ["rehearse", "until"]
+until = fewest_actions
+
+__all__ = ["fewest_actions", "rehearse", "until"]

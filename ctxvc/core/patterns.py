@@ -65,17 +65,17 @@ class Match(NamedTuple):
     stop: int
 
 
-class _Found(Protocol):
+class _RegexMatch(Protocol):
     def span(self) -> tuple[int, int]: ...
 
 
 class _Regex(Protocol):
-    def search(self, string: str, pos: int, endpos: int, *, timeout: float) -> _Found | None: ...
+    def search(self, string: str, pos: int, endpos: int, *, timeout: float) -> _RegexMatch | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What is looked for. `lines` gives the lines of a text that match it."""
+    """A compiled search pattern. `lines` yields the lines of a text that match it."""
 
     source: str
     fixed: bool
@@ -108,17 +108,17 @@ class Pattern:
         while at < end and (candidate := look(text, at, end)) is not None:
             start = text.rfind("\n", at, candidate) + 1 or at
             line += text.count("\n", at, start)
-            found = text.find("\n", candidate, end)
-            stop = end if found < 0 else found
+            line_end = text.find("\n", candidate, end)
+            stop = end if line_end < 0 else line_end
             if span := self._in_line(text, start, stop):
                 yield Match(line, start, stop, *span)
             at, line = stop + 1, line + 1
 
     def _next(self, text: str, at: int, end: int) -> int | None:
-        """Where the next line that may match is; no line before it does."""
+        """The offset of the next line that may match; no line before it does."""
         if self._regex is None:
-            found = text.find(self.source, at, end)
-            return None if found < 0 else found
+            place = text.find(self.source, at, end)
+            return None if place < 0 else place
         try:
             match = self._regex.search(text, at, end, timeout=self.patience())
         except TimeoutError:
@@ -127,8 +127,8 @@ class Pattern:
 
     def _in_line(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
         if self._regex is None:
-            found = text.find(self.source, start, stop)
-            return None if found < 0 else (found, found + len(self.source))
+            place = text.find(self.source, start, stop)
+            return None if place < 0 else (place, place + len(self.source))
         line = text[start:stop]
         for begin in range(0, max(1, len(line) - OVERLAP), WINDOW - OVERLAP):
             try:
@@ -168,12 +168,12 @@ def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
 
     flags = regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0)
     try:
-        made: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
+        pattern: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
         ) from None
-    return made
+    return pattern
 
 
 def _here(_text: str, at: int, _end: int) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment, Timing
+from ctxvc.core.plan.timing import CommitDecision, Timing
 from ctxvc.core.view.view import View
 
 #: What the model is shown of its context: the table of blocks, the totals only, nothing.
@@ -42,7 +42,7 @@ Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, sep
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a model said, and the tokens that the call took, as fresh input tokens would cost."""
+    """A model's answer, and the price of the call in fresh input tokens."""
 
     text: str
     tokens: int = 0
@@ -53,7 +53,7 @@ Ask = Callable[[View, str], Answer]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy asks of the harness besides its plans.
+    """A policy's demands on the harness besides its plans.
 
     `tools` are the context tools that the model gets, `protocol` the text on their use that stands pinned at the
     beginning. `board` is what the model sees of its context; `handles` says whether what left is within its reach: then
@@ -71,8 +71,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = True
 
     def __post_init__(self) -> None:
-        held = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
-        tools = tuple(dict.fromkeys((*held, *(REACH if self.handles else ()))))
+        usable = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
+        tools = tuple(dict.fromkeys((*usable, *(REACH if self.handles else ()))))
         msgspec.structs.force_setattr(self, "tools", tools)
 
     @property
@@ -89,23 +89,23 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room(self) -> str:
-        """What an agent is told that has no room for more."""
+        """The hint for an agent that has no room for more."""
         if not self.freeing:
             return "no tool of yours makes any: answer with what you know"
         return f"make room first, with {self.ways}"
 
     def nudge(self, crossed: int, unnoted: int) -> str:
-        """What a board reminds the agent of, as far as it has tools to act; empty where that is nothing.
+        """The dashboard's reminder for the agent, as far as it has tools to act; empty if there is nothing to say.
 
         `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
         note tells of, where those are many. Either is 0 where there is nothing to say.
         """
-        told = []
+        reminders = []
         if crossed and self.freeing:
-            told.append(f"past {crossed} %: make room with {self.ways} when you can")
+            reminders.append(f"past {crossed} %: make room with {self.ways} when you can")
         if unnoted and self.notes_before_leaving:
-            told.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")
-        return "; ".join(told)
+            reminders.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")
+        return "; ".join(reminders)
 
     @property
     def notes_before_leaving(self) -> bool:
@@ -114,7 +114,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What every policy has. A policy of one's own is a subclass with a `name` and `propose`."""
+    """The base of every policy. A policy of one's own is a subclass with a `name` and `propose`."""
 
     #: The name that `--policy` knows it by.
     name: ClassVar[str] = ""
@@ -134,9 +134,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """What it asks of the harness."""
         return Terms()
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """Whether its rehearsed plan is made true now, or waits, and why."""
-        return timing.moment(view, tried, self.timing)
+        return timing.moment(view, rehearsal, self.timing)
 
     @property
     def timing(self) -> Timing:
@@ -145,5 +145,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """Who its plans are recorded as."""
+        """The actor that its plans are recorded under."""
         return f"policy:{self.name}"

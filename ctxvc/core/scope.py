@@ -18,23 +18,23 @@ _SUBJECT = 1000
 UNNOTED = 3
 
 
-def departure(scope: str, words: str) -> str:
+def departure(scope: str, text: str) -> str:
     """The note that a scope keeps of why one left it for `scope`."""
-    return f"[→ {scope}] {words}"
+    return f"[→ {scope}] {text}"
 
 
-def arrival(scope: str, words: str) -> str:
+def arrival(scope: str, text: str) -> str:
     """The note of what one brings along from `scope`."""
-    return f"[← {scope}] {words}"
+    return f"[← {scope}] {text}"
 
 
-def note(words: str, actor: str, **switch: str) -> Part:
+def note(text: str, actor: str, **switch: str) -> Part:
     """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
 
     Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
     """
     extra = {"ctxvc": switch} if switch else {}
-    return wire.text_part(words, "user", "human" if actor == "user" else "model", kind="note", **extra)
+    return wire.text_part(text, "user", "human" if actor == "user" else "model", kind="note", **extra)
 
 
 def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
@@ -42,18 +42,18 @@ def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
 
     With each the helper's scope, and the last block of the report there.
     """
-    arrived = {wire.notes(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
-    found: list[tuple[Row, str, str]] = []
+    arrived = {wire.own_metadata(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
+    reports: list[tuple[Row, str, str]] = []
     for row in ledger.rows():
-        match wire.notes(row.extra).get("report") if row.kind == "tool_result" else None:
+        match wire.own_metadata(row.extra).get("report") if row.kind == "tool_result" else None:
             case [str(scope), str(block)] if row.id not in arrived:
-                found.append((row, scope, block))
-    return found
+                reports.append((row, scope, block))
+    return reports
 
 
-def told(words: str) -> tuple[str, str]:
-    """A note as a commit tells it: its first line, and all of it where that is more, else nothing."""
-    whole = display.visible_controls(words).strip()
+def subject_and_text(text: str) -> tuple[str, str]:
+    """A note as a commit's subject and text: its first line, and the whole note if that is longer, else nothing."""
+    whole = display.visible_controls(text).strip()
     first = display.one_line(whole.partition("\n")[0], _SUBJECT)
     return first, "" if first == whole else whole
 
@@ -65,23 +65,23 @@ def inherited(ledger: Ledger) -> tuple[str, ...]:
     opened it.
     """
     pairs = _pairs(ledger)
-    kept: set[str] = set()
+    taken_along: set[str] = set()
     for row in ledger.rows():
         if row.state == "pinned":
-            kept |= {row.id, *pairs.get(row.id, ())}
+            taken_along |= {row.id, *pairs.get(row.id, ())}
         elif row.kind == "note" and row.state not in ("pruned", "deleted"):
-            kept.add(row.id)
+            taken_along.add(row.id)
     if in_turn(ledger):
-        kept.update(row.id for row in _turn(ledger) if speaks(row.kind, row.role, row.origin))
-    return tuple(row.id for row in ledger.rows() if row.id in kept)
+        taken_along.update(row.id for row in _turn(ledger) if speaks(row.kind, row.role, row.origin))
+    return tuple(row.id for row in ledger.rows() if row.id in taken_along)
 
 
 def instructions(ledger: Ledger) -> tuple[str, ...]:
     """The blocks that a helper's scope takes along: what is pinned and no human's, with the other half of its pair."""
     pairs = _pairs(ledger)
     pinned = [row for row in ledger.rows() if row.state == "pinned" and not is_human(row.role, row.origin)]
-    kept = {block for row in pinned for block in (row.id, *pairs.get(row.id, ()))}
-    return tuple(row.id for row in ledger.rows() if row.id in kept)
+    taken_along = {block for row in pinned for block in (row.id, *pairs.get(row.id, ()))}
+    return tuple(row.id for row in ledger.rows() if row.id in taken_along)
 
 
 def in_turn(ledger: Ledger) -> bool:
@@ -93,12 +93,12 @@ def in_turn(ledger: Ledger) -> bool:
 
 
 def first_counters(ledger: Ledger) -> Counters:
-    """Where the numbers of a scope begin that inherits from `ledger`: with a step of its own, in the turn that goes on.
+    """The first counters of a scope that inherits from `ledger`: a step of its own, in the turn that goes on.
 
     What it inherits keeps its numbers, and so has an age.
     """
-    held = ledger.meta.counters
-    return msgspec.structs.replace(held, step=held.step + 1, turn=held.turn + (not in_turn(ledger)))
+    counters = ledger.meta.counters
+    return msgspec.structs.replace(counters, step=counters.step + 1, turn=counters.turn + (not in_turn(ledger)))
 
 
 def span(ledger: Ledger) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def span(ledger: Ledger) -> tuple[str, ...]:
 
 
 def unnoted(ledger: Ledger) -> int:
-    """How many steps of a scope that one comes back from no note of its own tells of; 0 unless they are many.
+    """The steps of a scope one returns from that no note of it covers; 0 unless they are many.
 
     They are counted from the newest human message, if none was noted since; a helper's scope has neither, and its
     report comes back.
@@ -143,7 +143,7 @@ def unnoted(ledger: Ledger) -> int:
 
 def _is_own_note(row: Row) -> bool:
     """Whether a block is a note that tells of no change of scope."""
-    return row.kind == "note" and not {"to", "left"} & wire.notes(row.extra).keys()
+    return row.kind == "note" and not {"to", "left"} & wire.own_metadata(row.extra).keys()
 
 
 def _first_uncovered(rows: list[Row]) -> int:
@@ -170,11 +170,11 @@ def _turn(ledger: Ledger) -> Iterator[Row]:
 def _pairs(ledger: Ledger) -> dict[str, list[str]]:
     """A call → its results, and a result → its call. An id that is used again belongs to the newer call from there."""
     calls: dict[str, str] = {}
-    found: dict[str, list[str]] = {}
+    pairs: dict[str, list[str]] = {}
     for row in ledger.rows():
         if row.kind == "tool_use":
             calls[row.call] = row.id
         elif row.kind == "tool_result" and row.call in calls:
-            found.setdefault(calls[row.call], []).append(row.id)
-            found[row.id] = [calls[row.call]]
-    return found
+            pairs.setdefault(calls[row.call], []).append(row.id)
+            pairs[row.id] = [calls[row.call]]
+    return pairs

@@ -11,7 +11,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt.outline import Bodies, Slot, pieces
-from ctxvc.inspection.bodies import Held, bodies, read, searchable
+from ctxvc.inspection.bodies import StoredBody, bodies, read, searchable
 from ctxvc.inspection.history import rev_list, touches
 from ctxvc.store import revision
 from ctxvc.store.format import trailers_of
@@ -40,12 +40,12 @@ def of_address(session: Writer, scope: str, name: str) -> list[Move]:
     return _moves(session, scope, {name: _present})
 
 
-def of_text(session: Writer, scope: str, words: str) -> list[Move]:
+def of_text(session: Writer, scope: str, sought: str) -> list[Move]:
     """When blocks with that text in them, or stubs, entered the prompt and left it, in their order. Raises: Damaged.
 
     Bodies never go, so what is searched is the scope as it stands now; of stubs and masks, those that stand now.
     """
-    return [*_in_request(session, scope, words), *_moves(session, scope, _holders(session, scope, words))]
+    return [*_in_request(session, scope, sought), *_moves(session, scope, _holders(session, scope, sought))]
 
 
 def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int) -> int | None:
@@ -96,57 +96,59 @@ def changes(places: Iterable[int], good: Callable[[int], bool]) -> Iterator[tupl
 
 
 def _moves(session: Writer, scope: str, shows: Mapping[str, Shows]) -> list[Move]:
-    found: list[Move] = []
+    moves: list[Move] = []
     for touch in touches(session, scope, shows.keys()):
         was = touch.before is not None and not touch.cut_before and shows[touch.id](touch.before)
         now = touch.after is not None and not touch.cut_after and shows[touch.id](touch.after)
         if was != now:
             item = touch.after or touch.before
             kind = item.kind if isinstance(item, Row) else "group"
-            found.append(Move(commit=touch.commit, id=touch.id, move="entered" if now else "left", kind=kind))
-    return found[::-1]
+            moves.append(Move(commit=touch.commit, id=touch.id, move="entered" if now else "left", kind=kind))
+    return moves[::-1]
 
 
 def _present(item: Row | Group) -> bool:
     return isinstance(item, Group) or item.present
 
 
-def _holders(session: Writer, scope: str, words: str) -> dict[str, Shows]:
+def _holders(session: Writer, scope: str, sought: str) -> dict[str, Shows]:
     """The blocks and groups that show the text in some state, with how to tell."""
-    ledger, moment = session.ledger(scope), revision.now(session, scope)
-    held = bodies([(session, [scope])], lambda _row: True)
-    within = {place.row.id for each in _containing(session.store, held, words) for place in each.places}
-    found: dict[str, Shows] = {}
-    for name in _with_stub(ledger, words) | within:
+    ledger, snapshot = session.ledger(scope), revision.now(session, scope)
+    stored = bodies([(session, [scope])], lambda _row: True)
+    within = {place.row.id for body in _containing(session.store, stored, sought) for place in body.places}
+    predicates: dict[str, Shows] = {}
+    for name in _with_stub(ledger, sought) | within:
         if name.startswith("G"):
-            found[name] = lambda group: not group.group and words in group.stub
+            predicates[name] = lambda group: not group.group and sought in group.stub
         else:
-            found[name] = _shows(words, moment.bodies, whole=name in within)
-    return found
+            predicates[name] = _shows(sought, snapshot.bodies, whole=name in within)
+    return predicates
 
 
-def _containing(store: Store, held: Sequence[Held], words: str) -> Iterator[Held]:
-    needle = display.encode(words)
-    for each, body in read(store, held):
-        if needle in body or (b"\\" in body and any(map(words.__contains__, searchable(each.places[0].row, body)))):
-            yield each
+def _containing(store: Store, stored: Sequence[StoredBody], sought: str) -> Iterator[StoredBody]:
+    needle = display.encode(sought)
+    for stored_body, body in read(store, stored):
+        if needle in body or (
+            b"\\" in body and any(map(sought.__contains__, searchable(stored_body.places[0].row, body)))
+        ):
+            yield stored_body
 
 
-def _with_stub(ledger: Ledger, words: str) -> set[str]:
-    rows = {row.id for row in ledger.rows() if words in row.stub}
-    return rows | {group.id for group in ledger.groups.values() if words in group.stub}
+def _with_stub(ledger: Ledger, sought: str) -> set[str]:
+    rows = {row.id for row in ledger.rows() if sought in row.stub}
+    return rows | {group.id for group in ledger.groups.values() if sought in group.stub}
 
 
-def _shows(words: str, read_bodies: Bodies, *, whole: bool) -> Shows:
+def _shows(sought: str, read_bodies: Bodies, *, whole: bool) -> Shows:
     """Whether a row shows the text, where its body has it (`whole`) or not."""
 
     def shows(item: Row | Group) -> bool:
         assert isinstance(item, Row)
         if not item.present:
-            return not item.group and words in item.stub
+            return not item.group and sought in item.stub
         if whole and item.state == "masked":
             slot = Slot(item, "mask", item.role, item.kind, call=item.call)
-            return words in display.decode(pieces([slot], read_bodies)[0].body)
+            return sought in display.decode(pieces([slot], read_bodies)[0].body)
         return whole
 
     return shows
@@ -155,24 +157,24 @@ def _shows(words: str, read_bodies: Bodies, *, whole: bool) -> Shows:
 # --- the system prompt and the tools
 
 
-def _in_request(session: Writer, scope: str, words: str) -> list[Move]:
+def _in_request(session: Writer, scope: str, sought: str) -> list[Move]:
     """When system prompt or tools began and ceased to have the text; nothing where they have it not now."""
-    if not _requested(revision.now(session, scope), words):
+    if not _requested(revision.now(session, scope), sought):
         return []
-    found: list[Move] = []
+    moves: list[Move] = []
     was = False
     for commit in rev_list(session.store, session.tip(scope), "--", "request")[::-1]:
-        now = _requested(revision.at(session.store, commit), words)
+        now = _requested(revision.at(session.store, commit), sought)
         if now != was:
-            found.append(Move(commit=commit, id=REQUEST, move="entered" if now else "left", kind="system"))
+            moves.append(Move(commit=commit, id=REQUEST, move="entered" if now else "left", kind="system"))
         was = now
-    return found
+    return moves
 
 
-def _requested(moment: Snapshot, words: str) -> bool:
-    given = (moment.system, moment.tools)
+def _requested(snapshot: Snapshot, sought: str) -> bool:
+    parts = (snapshot.system, snapshot.tools)
     return any(
-        words in (each if isinstance(each, str) else display.decode(wire.compact(each))) for each in given if each
+        sought in (part if isinstance(part, str) else display.decode(wire.compact(part))) for part in parts if part
     )
 
 

@@ -15,7 +15,7 @@ from ctxvc.store.store import Store
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit did to it. `entry` is None for what is not committed yet, `step` the newest step by then."""
+    """A commit's change of it. `entry` is None if not committed yet, `step` the newest step by then."""
 
     what: str
     touch: Touch
@@ -39,13 +39,13 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
 def events(session: Writer, scope: str, name: str) -> list[Event]:
     """All that was done to it, in order. Raises: Damaged."""
     return [
-        _event(session.store, touch, session.ledger(scope)) for touch in touches(session, scope, [name], named=True)
+        _event(session.store, touch, session.ledger(scope)) for touch in touches(session, scope, [name], by_name=True)
     ][::-1]
 
 
-def stays(found: Sequence[Event], ledger: Ledger) -> list[Stay]:
-    """How it stood from one event to the next; times when it was not there are left out."""
-    return list(_stays(found, _calls(ledger)))
+def stays(events: Sequence[Event], ledger: Ledger) -> list[Stay]:
+    """Its state from one event to the next; times when it did not exist are left out."""
+    return list(_stays(events, _calls(ledger)))
 
 
 def _event(store: Store, touch: Touch, ledger: Ledger) -> Event:
@@ -87,9 +87,9 @@ def _operation(entry: Entry | None) -> str:
     return {"recover": "read"}.get(operation, operation or "named")
 
 
-def _stays(found: Sequence[Event], calls: int) -> Iterator[Stay]:
-    ends = [_first_call(event, calls) - 1 for event in found[1:]] + [calls]
-    for event, last in zip(found, ends, strict=True):
+def _stays(events: Sequence[Event], calls: int) -> Iterator[Stay]:
+    ends = [_first_call(event, calls) - 1 for event in events[1:]] + [calls]
+    for event, last in zip(events, ends, strict=True):
         if event.touch.after is not None:
             yield Stay(item=event.touch.after, first=_first_call(event, calls), last=last, cut=event.touch.cut_after)
 

@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
         return f"{self.session}/{self.scope}:{self.row.id}"
 
 
-class Held(msgspec.Struct, frozen=True):
+class StoredBody(msgspec.Struct, frozen=True):
     """A body and where it stands. `blob` is its id in git, 20 bytes; `data` its bytes where it is not in git."""
 
     blob: bytes
@@ -42,19 +42,19 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def bodies(
-    sessions: Iterable[tuple[Writer, Sequence[str]]], wanted: Callable[[Row], bool], *, whole: bool = False
-) -> list[Held]:
+    sessions: Iterable[tuple[Writer, Sequence[str]]], accepts: Callable[[Row], bool], *, whole: bool = False
+) -> list[StoredBody]:
     """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
 
     With `whole`, what the model saw cut is given whole where that is kept, as `recover` reads it out.
     """
-    found: dict[bytes, Held] = {}
+    by_blob: dict[bytes, StoredBody] = {}
     for session, scopes in sessions:
         objects = Objects(session.store.repository)
         for scope in scopes:
             committed = _committed(objects, session.tip(scope))
             for row in session.ledger(scope).rows():
-                if not (wanted(row) and _is_text(row)):
+                if not (accepts(row) and _is_text(row)):
                     continue
                 file = truncation.whole(row) if whole else ""
                 blob, data = (
@@ -65,20 +65,20 @@ def bodies(
                     data = session.file(row, file, scope) if file else session.body(row, scope)
                     blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
                 place = Place(session.name, scope, msgspec.structs.replace(row, ext="txt", extra={}) if file else row)
-                if blob in found:
-                    found[blob].places.append(place)
+                if blob in by_blob:
+                    by_blob[blob].places.append(place)
                 else:
-                    found[blob] = Held(blob, [place], data)
-    return list(found.values())
+                    by_blob[blob] = StoredBody(blob, [place], data)
+    return list(by_blob.values())
 
 
-def read(store: Store, held: Iterable[Held]) -> Iterator[tuple[Held, bytes]]:
+def read(store: Store, stored: Iterable[StoredBody]) -> Iterator[tuple[StoredBody, bytes]]:
     """Each with its bytes, in their order. They are not hashed, which `verify` is for. Raises: Damaged."""
     objects = Objects(store.repository)
-    for batch in _batches(held):
+    for batch in _batches(stored):
         with unhashed():
-            found = [_read(objects, each) for each in batch]
-        yield from zip(batch, found, strict=True)
+            contents = [_read(objects, body) for body in batch]
+        yield from zip(batch, contents, strict=True)
 
 
 def searchable(row: Row, body: bytes) -> Iterator[str]:
@@ -92,12 +92,12 @@ def searchable(row: Row, body: bytes) -> Iterator[str]:
 
 
 def damaged(error: Unreadable, what: str) -> Damaged:
-    """What is told of an object that cannot be read."""
+    """The error for an object that cannot be read."""
     return Damaged(f"{what}: {error}", hint=Phrase("verify-all-hit", lost="it"))
 
 
 def _has_parts(row: Row) -> bool:
-    return row.kind == "tool_result" and wire.notes(row.extra).get("parts") is True
+    return row.kind == "tool_result" and wire.own_metadata(row.extra).get("parts") is True
 
 
 def _is_text(row: Row) -> bool:
@@ -119,16 +119,16 @@ def _strings(value: object) -> Iterator[str]:
 
 def _committed(objects: Objects, tip: str) -> dict[bytes, bytes]:
     """File name → blob id, of all bodies in the tree of a commit."""
-    found: dict[bytes, bytes] = {}
+    blobs: dict[bytes, bytes] = {}
     try:
         root = objects.tree(objects.commit(bytes.fromhex(tip)).tree)
         for top in (b"archive", b"blocks"):
             for high in _folders(objects, root, top):
                 for _, low in high.values():
-                    found.update((name, blob) for name, (_, blob) in objects.tree(low).items())
+                    blobs.update((name, blob) for name, (_, blob) in objects.tree(low).items())
     except Unreadable as error:
         raise damaged(error, f"commit {tip[:12]}") from error
-    return found
+    return blobs
 
 
 def _folders(objects: Objects, root: Tree, name: bytes) -> Iterator[Tree]:
@@ -137,21 +137,21 @@ def _folders(objects: Objects, root: Tree, name: bytes) -> Iterator[Tree]:
             yield objects.tree(folder)
 
 
-def _read(objects: Objects, held: Held) -> bytes:
-    if held.data is not None:
-        return held.data
+def _read(objects: Objects, body: StoredBody) -> bytes:
+    if body.data is not None:
+        return body.data
     try:
-        return objects.blob(held.blob)
+        return objects.blob(body.blob)
     except Unreadable as error:
-        raise damaged(error, held.places[0].address) from error
+        raise damaged(error, body.places[0].address) from error
 
 
-def _batches(held: Iterable[Held]) -> Iterator[list[Held]]:
-    batch: list[Held] = []
+def _batches(stored: Iterable[StoredBody]) -> Iterator[list[StoredBody]]:
+    batch: list[StoredBody] = []
     size = 0
-    for each in held:
-        batch.append(each)
-        size += each.places[0].row.bytes
+    for body in stored:
+        batch.append(body)
+        size += body.places[0].row.bytes
         if size > _BATCH or len(batch) == _MANY:
             yield batch
             batch, size = [], 0

@@ -45,14 +45,14 @@ class Write(NamedTuple):
 
 
 def writes(body: bytes, ext: str) -> list[Write]:
-    """What a call with these arguments (the body of a `tool_use`) writes; nothing where it only reads or runs."""
+    """The writes of a call with these arguments (the body of a `tool_use`); none if it only reads or runs."""
     return list(_writes(wire.arguments(body, ext)))
 
 
-def same_file(named: str, file: str) -> bool:
+def same_file(path: str, file: str) -> bool:
     """Whether a call's path, absolute or not and perhaps of another machine, can be the project's file."""
-    named = named.replace("\\", "/").removeprefix("./")
-    return bool(named) and (named == file or named.endswith(f"/{file}") or file.endswith(f"/{named}"))
+    path = path.replace("\\", "/").removeprefix("./")
+    return bool(path) and (path == file or path.endswith(f"/{file}") or file.endswith(f"/{path}"))
 
 
 def needle(line: str) -> bytes:
@@ -60,34 +60,34 @@ def needle(line: str) -> bytes:
     return max(_PLAIN.findall(line), key=len, default="").encode()
 
 
-def _writes(given: Mapping[str, Any]) -> Iterator[Write]:
-    path = next((value for name in _PATHS if isinstance(value := given.get(name), str) and value), "")
-    for fields in (given, *_edits(given)):
+def _writes(arguments: Mapping[str, Any]) -> Iterator[Write]:
+    path = next((value for name in _PATHS if isinstance(value := arguments.get(name), str) and value), "")
+    for fields in (arguments, *_edits(arguments)):
         own = next((value for name in _PATHS if isinstance(value := fields.get(name), str) and value), path)
         if own:
             yield from (Write(own, value) for name in _TEXTS if isinstance(value := fields.get(name), str))
-    for words in _strings(given):
-        if "*** Begin Patch" in words or "\n+++ " in words:
-            yield from _patched(words)
-        elif "<<" in words:
-            yield from _here_documents(words)
+    for text in _strings(arguments):
+        if "*** Begin Patch" in text or "\n+++ " in text:
+            yield from _patched(text)
+        elif "<<" in text:
+            yield from _here_documents(text)
 
 
-def _edits(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _edits(arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for name in _EDITS:
-        match given.get(name):
+        match arguments.get(name):
             case list() as items:
                 yield from (item for item in items if isinstance(item, dict))
 
 
-def _strings(given: Mapping[str, Any]) -> Iterator[str]:
+def _strings(arguments: Mapping[str, Any]) -> Iterator[str]:
     """The arguments that a patch or a shell's command can stand in."""
     for name in (*_SHELL, "patch", "diff", "input", "arguments"):
-        match given.get(name):
-            case str() as words:
-                yield words
-            case list() as words:
-                yield from (word for word in words if isinstance(word, str))
+        match arguments.get(name):
+            case str() as value:
+                yield value
+            case list() as value:
+                yield from (word for word in value if isinstance(word, str))
 
 
 def _here_documents(command: str) -> Iterator[Write]:
@@ -99,19 +99,19 @@ def _here_documents(command: str) -> Iterator[Write]:
     while at < len(lines):
         line = lines[at][:_WIDE]
         at += 1
-        found = _HERE.search(line)
-        ends = places.get(found[1], []) if found else []
+        opening = _HERE.search(line)
+        ends = places.get(opening[1], []) if opening else []
         first = bisect_left(ends, at)
         if first < len(ends):
             target = _TARGET.search(line)
-            yield Write(target[1] if target else "", "".join(f"{each}\n" for each in lines[at : ends[first]]))
+            yield Write(target[1] if target else "", "".join(f"{text_line}\n" for text_line in lines[at : ends[first]]))
             at = ends[first] + 1
 
 
 def _patched(patch: str) -> Iterator[Write]:
     """The added lines of each file in a patch."""
-    named = list(_PATCH.finditer(patch))
-    for here, after in zip(named, [*named[1:], None], strict=True):
+    headers = list(_PATCH.finditer(patch))
+    for here, after in zip(headers, [*headers[1:], None], strict=True):
         part = patch[here.end() : after.start() if after else len(patch)]
         added = [line[1:] for line in part.splitlines() if line.startswith("+") and not line.startswith("+++ ")]
         yield Write(here[1].strip(), "\n".join(added))

@@ -9,7 +9,7 @@ import msgspec
 from ctxvc.core import display as text
 from ctxvc.core.patterns import Match, Pattern, Slow, SlowLine
 from ctxvc.core.prompt.recover import around
-from ctxvc.inspection.bodies import Held, Place, searchable
+from ctxvc.inspection.bodies import Place, StoredBody, searchable
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Search:
     they were.
     """
 
-    def __init__(self, bodies: Iterable[tuple[Held, bytes]], pattern: Pattern) -> None:
+    def __init__(self, bodies: Iterable[tuple[StoredBody, bytes]], pattern: Pattern) -> None:
         self.searched = self.skipped = 0
         self.slow: Slow | None = None
         self._bodies = bodies
@@ -44,10 +44,10 @@ class Search:
     def __iter__(self) -> Iterator[Hit]:
         needle = text.encode(self._pattern.literal)
         try:
-            for held, body in self._bodies:
+            for stored, body in self._bodies:
                 self._pattern.patience()
                 try:
-                    yield from _hits(held, body, self._pattern, needle)
+                    yield from _hits(stored, body, self._pattern, needle)
                     self.searched += 1
                 except SlowLine as error:
                     self.skipped += 1
@@ -56,23 +56,23 @@ class Search:
             self.slow = error
 
 
-def _hits(held: Held, body: bytes, pattern: Pattern, needle: bytes) -> Iterator[Hit]:
+def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes) -> Iterator[Hit]:
     """The lines of a body that match. Raises: Slow where the pattern takes too long."""
     if needle and needle not in body and b"\\" not in body:
         return  # no string of JSON differs from its bytes without a backslash
-    for words, match in _first_matching(held, body, pattern):
-        yield Hit(held.places, match.line, around(words, match))
+    for string, match in _first_matching(stored, body, pattern):
+        yield Hit(stored.places, match.line, around(string, match))
 
 
-def _first_matching(held: Held, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:
+def _first_matching(stored: StoredBody, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:
     """The matches in the strings of a JSON body; where there are none, those in its text."""
-    row = held.places[0].row
-    found = False
+    row = stored.places[0].row
+    matched = False
     *strings, whole = searchable(row, body)
-    for words in strings:
-        for match in pattern.lines(words):
-            found = True
-            yield words, match
-    if not found:
+    for string in strings:
+        for match in pattern.lines(string):
+            matched = True
+            yield string, match
+    if not matched:
         for match in pattern.lines(whole):
             yield whole, match

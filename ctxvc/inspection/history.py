@@ -1,4 +1,4 @@
-"""What became of blocks and groups: the commits that changed their rows, newest first.
+"""The history of blocks and groups: the commits that changed their rows, newest first.
 
 A tree shares with its parent's all that did not change, so git is quick to name the commits that changed a file of the
 ledger. Only those are looked into.
@@ -15,6 +15,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Group, Row, segment_of
+from ctxvc.core.prompt.cut import CUT
 from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.inspection.bodies import damaged
 from ctxvc.store import format as fmt
@@ -24,9 +25,6 @@ from ctxvc.store.git.objects import Commit, Objects, Tree, Unreadable
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
-
-#: Kinds that leave the prompt with a cut, whatever their state.
-CUT_KINDS = frozenset({"thinking", "dashboard"})
 
 #: More files than this are asked for by their folders.
 _FILES = 100
@@ -55,44 +53,44 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
     cut_after: bool = False
 
 
-def touches(session: Writer, scope: str, ids: Collection[str], *, named: bool = False) -> Iterator[Touch]:
+def touches(session: Writer, scope: str, ids: Collection[str], *, by_name: bool = False) -> Iterator[Touch]:
     """Every commit of the scope, and of what it came from, that changed one of `ids`, newest first. Raises: Damaged.
 
     `ids` are of blocks and groups that the scope has now. It ends with the commit that the last block came in with.
-    With `named`, commits that only name one of them in their message are given too.
+    With `by_name`, commits that only name one of them in their message are given too.
     """
     ledger = session.ledger(scope)
     now: dict[str, Row | Group | None] = {
         name: ledger.groups.get(name) if name.startswith("G") else ledger.get(name) for name in ids
     }
-    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT_KINDS])
+    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT])
     cut = {name for names in cuts.values() for name in names}
-    walk = _Walk(session.store, now, cuts, named=named)
+    walk = _Walk(session.store, now, cuts, by_name=by_name)
     for commit, name, what in chain(walk.waiting(session, scope), walk.commits(session.tip(scope))):
-        held, is_cut = now[name], name in cut
+        item, is_cut = now[name], name in cut
         if what is _CUT:
             cut.discard(name)
-            yield Touch(commit=commit, id=name, before=held, after=held, cut_after=True)
+            yield Touch(commit=commit, id=name, before=item, after=item, cut_after=True)
             continue
         if what is not _NAMED:
             assert isinstance(what, tuple)
-            now[name], held = what
+            now[name], item = what
         yield Touch(
-            commit=commit, id=name, before=now[name], after=held, cut_before=is_cut, cut_after=is_cut
+            commit=commit, id=name, before=now[name], after=item, cut_before=is_cut, cut_after=is_cut
         )  # fmt: skip
 
 
 def _cuts(session: Writer, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
     """Commit → the blocks that its cut took out of the prompt; the commit is empty where it is not made yet."""
     newest = session.ledger(scope).meta.cuts[-1:]
-    gone = [row for row in rows if newest and row.number <= newest[0]]
-    if not gone:
+    cut_rows = [row for row in rows if newest and row.number <= newest[0]]
+    if not cut_rows:
         return {}
     commits = list(session.store.first_parents(session.tip(scope)))
-    found: dict[str, list[str]] = {}
-    for row in gone:
-        found.setdefault(_cut_of(session.store, commits, row.number), []).append(row.id)
-    return found
+    by_commit: dict[str, list[str]] = {}
+    for row in cut_rows:
+        by_commit.setdefault(_cut_of(session.store, commits, row.number), []).append(row.id)
+    return by_commit
 
 
 def _cut_of(store: Store, commits: Sequence[str], number: int) -> str:
@@ -101,10 +99,10 @@ def _cut_of(store: Store, commits: Sequence[str], number: int) -> str:
     return commits[without - 1] if without else ""
 
 
-def rev_list(store: Store, tip: str, *wanted: str) -> list[str]:
+def rev_list(store: Store, tip: str, *arguments: str) -> list[str]:
     """The commits from `tip` along first parents, newest first, as git chooses them. Raises: Damaged."""
     try:
-        return program.run(store.path, "rev-list", "--first-parent", tip, *wanted).decode("ascii").split()
+        return program.run(store.path, "rev-list", "--first-parent", tip, *arguments).decode("ascii").split()
     except CtxvcError as error:
         raise Damaged(f"the history of {tip[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
 
@@ -112,12 +110,12 @@ def rev_list(store: Store, tip: str, *wanted: str) -> list[str]:
 class _Walk:
     """A walk back through history. `open` are the blocks and groups that are still to be met on the way."""
 
-    def __init__(self, store: Store, ids: Collection[str], cuts: Mapping[str, Sequence[str]], *, named: bool) -> None:
+    def __init__(self, store: Store, ids: Collection[str], cuts: Mapping[str, Sequence[str]], *, by_name: bool) -> None:
         self._store = store
         self._objects = Objects(store.repository)
         self._contents = Contents(self._objects)
         self._cuts = cuts
-        self._named = named
+        self._by_name = by_name
         self._open = set(ids)
         self._groups = {name for name in ids if name.startswith("G")}
         # A folder of the ledger → a file in it → the blocks that are looked for there.
@@ -127,18 +125,18 @@ class _Walk:
             self._folders.setdefault(folder, {}).setdefault(file, set()).add(name)
 
     def waiting(self, session: Writer, scope: str) -> Iterator[_Met]:
-        """What is acknowledged and in no commit yet."""
+        """Changes that are acknowledged and in no commit yet."""
         yield from (("", name, _CUT) for name in self._cuts.get("", ()))
         if not session.waiting():
             return
         committed, now = session.store.reader.ledger(session.tip(scope)), session.ledger(scope)
         for name in sorted(self._open, key=_number):
-            found = now.groups if name.startswith("G") else now
-            held = committed.groups if name.startswith("G") else committed
-            yield from self._touch("", name, held.get(name), found.get(name))
+            items_now = now.groups if name.startswith("G") else now
+            items_committed = committed.groups if name.startswith("G") else committed
+            yield from self._touch("", name, items_committed.get(name), items_now.get(name))
 
     def commits(self, tip: str) -> Iterator[_Met]:
-        """What the commits up to `tip` did, newest first."""
+        """The changes of the commits up to `tip`, newest first."""
         for name in self._visited(tip) if self._open else []:
             if not self._open:
                 return
@@ -148,62 +146,64 @@ class _Walk:
 
     def _visited(self, tip: str) -> list[str]:
         """The commits that changed a file in which one of those that are looked for stands, or that may name one."""
-        files = [b"ledger/%b/%b" % (folder, file) for folder, held in self._folders.items() for file in held]
+        files = [
+            b"ledger/%b/%b" % (folder, file) for folder, folder_files in self._folders.items() for file in folder_files
+        ]
         if len(files) > _FILES:
             files = [b"ledger/%b" % folder for folder in self._folders]
         paths = [path.decode() for path in files] + [fmt.GROUPS] * bool(self._groups)
-        found = rev_list(self._store, tip, "--", *paths)
+        commits = rev_list(self._store, tip, "--", *paths)
         others = set(self._cuts) - {""}
-        if self._named:
+        if self._by_name:
             others.update(rev_list(self._store, tip, "--grep=^Ctxvc-Blocks: "))
-        if others.issubset(found):
-            return found
-        visited = others.union(found)
+        if others.issubset(commits):
+            return commits
+        visited = others.union(commits)
         return [commit for commit in self._store.first_parents(tip) if commit in visited]
 
     def _changed(self, commit: str, message: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:
-        """What a commit did, the newest block first."""
+        """The changes of a commit, the newest block first."""
         yield from ((commit, block, _CUT) for block in self._cuts.get(commit, ()))
         try:
             met = [*self._in_groups(commit, old.get(_GROUPS), new.get(_GROUPS)), *self._in_rows(commit, old, new)]
         except Unreadable as error:
             raise damaged(error, f"commit {commit[:12]}: ledger") from error
         yield from sorted(met, key=lambda one: _number(one[1]), reverse=True)
-        if self._named:
-            named = set(trailers_of(message).get("Ctxvc-Blocks", "").replace(",", " ").split())
-            for each in sorted(named.intersection(self._open).difference(one for _, one, _ in met), key=_number):
-                yield commit, each, _NAMED
+        if self._by_name:
+            listed = set(trailers_of(message).get("Ctxvc-Blocks", "").replace(",", " ").split())
+            for name in sorted(listed.intersection(self._open).difference(one for _, one, _ in met), key=_number):
+                yield commit, name, _NAMED
 
     def _in_groups(self, commit: str, old: bytes | None, new: bytes | None) -> Iterator[_Met]:
         if self._groups and old != new:
-            found = self._contents.regrouped(old, new)
-            yield from self._compared(commit, self._groups & found.touched, found.old, found.new)
+            changes = self._contents.regrouped(old, new)
+            yield from self._compared(commit, self._groups & changes.touched, changes.old, changes.new)
 
     def _in_rows(self, commit: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:
         for folder, files in self._folders.items():
             if old.get(folder) == new.get(folder):
                 continue
-            left, right = self._tree(old.get(folder)), self._tree(new.get(folder))
+            old_files, new_files = self._tree(old.get(folder)), self._tree(new.get(folder))
             for file, blocks in files.items():
-                was, now = left.get(file), right.get(file)
-                if was != now and (wanted := blocks & self._open):
-                    yield from self._in_segment(commit, wanted, was and was[1], now and now[1])
+                was, now = old_files.get(file), new_files.get(file)
+                if was != now and (sought := blocks & self._open):
+                    yield from self._in_segment(commit, sought, was and was[1], now and now[1])
 
-    def _in_segment(self, commit: str, wanted: Collection[str], old: bytes | None, new: bytes | None) -> Iterator[_Met]:
+    def _in_segment(self, commit: str, sought: Collection[str], old: bytes | None, new: bytes | None) -> Iterator[_Met]:
         if old and new and (added := self._contents.added(old, new)):
-            yield from self._compared(commit, wanted, {}, {row.id: row for row in added})
+            yield from self._compared(commit, sought, {}, {row.id: row for row in added})
             return
         before = self._contents.rows(old) if old else {}
-        yield from self._compared(commit, wanted, before, self._contents.rows(new) if new else {})
+        yield from self._compared(commit, sought, before, self._contents.rows(new) if new else {})
 
     def _compared(
         self,
         commit: str,
-        wanted: Collection[str],
+        sought: Collection[str],
         before: Mapping[str, Row] | Mapping[str, Group],
         after: Mapping[str, Row] | Mapping[str, Group],
     ) -> Iterator[_Met]:
-        for name in wanted:
+        for name in sought:
             yield from self._touch(commit, name, before.get(name), after.get(name))
 
     def _touch(self, commit: str, name: str, before: Row | Group | None, after: Row | Group | None) -> Iterator[_Met]:
@@ -220,7 +220,7 @@ class _Walk:
         try:
             commit = self._objects.commit(id)
             folder = self._objects.tree(commit.tree).get(b"ledger")
-            return commit, {name: held for name, (_, held) in self._tree(folder and folder[1]).items()}
+            return commit, {name: entry for name, (_, entry) in self._tree(folder and folder[1]).items()}
         except Unreadable as error:
             raise damaged(error, f"commit {id.hex()[:12]}") from error
 

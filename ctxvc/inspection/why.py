@@ -28,7 +28,7 @@ _MOST_WANTED = 400
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that wrote a file of the commit. `path` is as it names it, `lines` counts the wanted lines in its text."""
+    """A call that wrote a file of the commit. `path` is as it names it, `lines` counts the sought lines in its text."""
 
     place: Place
     path: str
@@ -53,10 +53,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for by its text: lines of some files of the project, all written before `time` (since 1970).
+class Sought(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines sought by their text in files of the project, all written before `time` (since 1970).
 
-    Without a time, the newest is what is meant.
+    Without a time, the newest step that wrote them is sought.
     """
 
     lines: Mapping[str, frozenset[str]]
@@ -68,29 +68,29 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByText(NamedTuple):
-    """The step whose calls wrote most of what was wanted: `found` of its lines."""
+    """The step whose calls wrote most of the sought lines: `found` of them."""
 
     step: Step
     found: int
 
 
-def wanted(lines: Mapping[str, Iterable[str]], time: int | None) -> Wanted:
+def sought_lines(lines: Mapping[str, Iterable[str]], time: int | None) -> Sought:
     """The lines that say something, white space around them left out; not more than a bounded number."""
-    kept: dict[str, frozenset[str]] = {}
+    by_file: dict[str, frozenset[str]] = {}
     room = _MOST_WANTED
-    for file, found in lines.items():
-        telling = dict.fromkeys(line for line in map(str.strip, found) if len(line) >= TELLING and needle(line))
+    for file, file_lines in lines.items():
+        telling = dict.fromkeys(line for line in map(str.strip, file_lines) if len(line) >= TELLING and needle(line))
         if chosen := list(telling)[:room]:
-            kept[file] = frozenset(chosen)
+            by_file[file] = frozenset(chosen)
             room -= len(chosen)
-    return Wanted(lines=kept, time=time)
+    return Sought(lines=by_file, time=time)
 
 
 # --- by a link
 
 
 def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Step | None:
-    """What a link tells of, with the calls that wrote these files; None where its session is not in the store.
+    """The step of a link, with the calls that wrote these files; None if its session is not in the store.
 
     `lines` are those of each file whose number a call is told with.
     """
@@ -98,20 +98,26 @@ def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Ste
     if not session:
         return None
     writer = _writer(store, session, scope)
-    others = [each for each in every(store) if each.time < link.time and _where(store, each) == (session, scope)]
-    oldest = min(epoch(each.time, 0) for each in (*others, link))
-    known = list(takewhile(lambda step: step.ended >= oldest, steps(store, writer.tip(scope))))
+    others = [
+        link_before
+        for link_before in every(store)
+        if link_before.time < link.time and _where(store, link_before) == (session, scope)
+    ]
+    oldest = min(epoch(link_before.time, 0) for link_before in (*others, link))
+    steps_since = list(takewhile(lambda step: step.ended >= oldest, steps(store, writer.tip(scope))))
     newest = writer.ledger(scope).meta.counters.step
-    step = step_of(link, known, newest)
+    step = step_of(link, steps_since, newest)
     since: dict[str, int] = {}
-    for each in others:
-        since.update({name: max(since.get(name, 0), step_of(each, known, newest)) for name in each.files})
+    for link_before in others:
+        since.update(
+            {name: max(since.get(name, 0), step_of(link_before, steps_since, newest)) for name in link_before.files}
+        )
 
     def belongs(row: Row, name: str) -> bool:
         # What an earlier commit of the file took is that one's.
         return since.get(name, 0) < row.step <= step
 
-    return _told(writer, scope, step, list(_calls(writer, scope, lines, belongs)))
+    return _step(writer, scope, step, list(_calls(writer, scope, lines, belongs)))
 
 
 def _where(store: Store, link: Link) -> tuple[str, str]:
@@ -143,54 +149,56 @@ def _calls(
 # --- by text
 
 
-def by_text(store: Store, sessions: Sequence[str], sought: Wanted, progress: Callable[[int], None]) -> ByText | None:
-    """The step whose calls wrote what is wanted, among these sessions; None where no call did. Raises: Damaged."""
+def by_text(store: Store, sessions: Sequence[str], sought: Sought, progress: Callable[[int], None]) -> ByText | None:
+    """The step, among these sessions, whose calls wrote the sought lines; None if no call did. Raises: Damaged."""
     needles = [needle(line) for lines in sought.lines.values() for line in lines]
     if not needles:
         return None
     writers = {name: _writer(store, name) for name in sessions}
-    held = bodies(((each, each.scopes()) for each in writers.values()), lambda row: row.kind == "tool_use")
-    found: dict[tuple[str, str], list[tuple[Call, frozenset[str], bool]]] = {}
-    for each, body in read(store, held):
+    stored = bodies(
+        ((stored_body, stored_body.scopes()) for stored_body in writers.values()), lambda row: row.kind == "tool_use"
+    )
+    by_scope: dict[tuple[str, str], list[tuple[Call, frozenset[str], bool]]] = {}
+    for stored_body, body in read(store, stored):
         progress(len(body))
         if not any(part in body for part in needles):
             continue
-        place = each.places[0]
+        place = stored_body.places[0]
         hits = [hit for hit in _hits(writes(body, place.row.ext), sought.lines) if hit[2]]
         if hits:
             name, write, _ = max(hits, key=lambda hit: (same_file(hit[1].path, hit[0]), len(hit[2])))
-            lines = frozenset(line for _, _, some in hits for line in some)
+            lines = frozenset(line for _, _, lines_written in hits for line in lines_written)
             call = Call(place=place, path=write.path, lines=len(lines))
-            known = found.setdefault((place.session, place.scope), [])
-            known.append((call, lines, same_file(write.path, name)))
-    if not found:
+            scope_calls = by_scope.setdefault((place.session, place.scope), [])
+            scope_calls.append((call, lines, same_file(write.path, name)))
+    if not by_scope:
         return None
-    return _best(store, writers, found, sought)
+    return _best(store, writers, by_scope, sought)
 
 
 def _best(
     store: Store,
     writers: Mapping[str, Writer],
-    found: Mapping[tuple[str, str], Sequence[tuple[Call, frozenset[str], bool]]],
-    sought: Wanted,
+    by_scope: Mapping[tuple[str, str], Sequence[tuple[Call, frozenset[str], bool]]],
+    sought: Sought,
 ) -> ByText:
     """The scope in which most was written, to a file of that name if there is one; there the newest step in time."""
     until = None if sought.time is None else sought.time + _SLACK
     ranked: list[tuple[tuple[bool, int, bool, int], str, str, int, list[Call]]] = []
-    for (session, scope), known in found.items():
-        named = any(named for _, _, named in known)
-        hits = [hit for hit in known if hit[2] or not named]
+    for (session, scope), scope_calls in by_scope.items():
+        in_named_file = any(in_named_file for _, _, in_named_file in scope_calls)
+        hits = [hit for hit in scope_calls if hit[2] or not in_named_file]
         times = {step.number: step.ended for step in steps(store, writers[session].tip(scope))}
         last = max(times.values(), default=0)
         when = {call.place.row.step: times.get(call.place.row.step, last) for call, _, _ in hits}
         early = [step for step, time in when.items() if until is None or time <= until]
         step = max(early) if early else min(when)
         calls = [call for call, _, _ in hits if call.place.row.step <= step]
-        lines = frozenset(line for call, some, _ in hits if call in calls for line in some)
-        rank = (named, len(lines), bool(early), when[step] if early else -when[step])
+        lines = frozenset(line for call, lines_written, _ in hits if call in calls for line in lines_written)
+        rank = (in_named_file, len(lines), bool(early), when[step] if early else -when[step])
         ranked.append((rank, session, scope, step, calls))
-    rank, session, scope, step, calls = max(ranked, key=lambda each: each[:4])
-    return ByText(_told(writers[session], scope, step, calls), rank[1])
+    rank, session, scope, step, calls = max(ranked, key=lambda candidate: candidate[:4])
+    return ByText(_step(writers[session], scope, step, calls), rank[1])
 
 
 def _hits(
@@ -210,13 +218,13 @@ def _hits(
 # --- the conversation around a step
 
 
-def _told(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
+def _step(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
     rows = [row for row in writer.ledger(scope).rows() if row.step <= step]
     turn = max((row.turn for row in rows if row.step == step), default=0)
     here = [row for row in rows if row.turn == turn]
-    said = [row for row in here if row.kind == "assistant"]
-    behind = takewhile(lambda each: each.number >= step, steps(writer.store, writer.tip(scope)))
-    commit = next((each.commit for each in behind if each.number == step), "")
+    replies = [row for row in here if row.kind == "assistant"]
+    behind = takewhile(lambda commit_step: commit_step.number >= step, steps(writer.store, writer.tip(scope)))
+    commit = next((commit_step.commit for commit_step in behind if commit_step.number == step), "")
     return Step(
         session=writer.name,
         scope=scope,
@@ -224,7 +232,7 @@ def _told(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
         turn=turn,
         commit=commit,
         asked=tuple(row for row in here if row.origin == "human" and row.kind != "note"),
-        replied=tuple(row for row in said if row.step == said[-1].step),
+        replied=tuple(row for row in replies if row.step == replies[-1].step),
         notes=tuple(row for row in here if row.kind == "note"),
         calls=tuple(calls),
     )

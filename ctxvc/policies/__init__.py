@@ -13,10 +13,10 @@ from ctxvc.policies.composed import Composed, after, joined
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
-from ctxvc.policies.knobs import _given, _typed, knobs, units, word
+from ctxvc.policies.knobs import _given_values, _typed, knob_units, knobs, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
-from ctxvc.policies.run import actor_of, judged, own_name, owned, proposed
+from ctxvc.policies.run import actor_name, ask_plan, ask_timing, guard_errors, own_name
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 
@@ -24,11 +24,15 @@ __all__ = [
     "POLICIES",
     "Composed",
     "Load",
+    "actor_name",
     "actor_of",
     "after",
+    "ask_plan",
+    "ask_timing",
     "asking",
     "joined",
     "judged",
+    "knob_units",
     "knobs",
     "parse",
     "proposed",
@@ -36,6 +40,9 @@ __all__ = [
     "units",
     "word",
 ]
+
+#: The former names, kept for one version.
+actor_of, judged, proposed, units = actor_name, ask_timing, ask_plan, knob_units
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (
@@ -67,10 +74,10 @@ def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Pol
     `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one.
     Raises: BadInput.
     """
-    named = [part.strip() for part in spec.split("+")]
-    if not all(named):
+    specs = [part.strip() for part in spec.split("+")]
+    if not all(specs):
         raise BadInput(f"a policy is missing beside a + in {spec[:80]!r}", hint="as in layered:keep=8+scoped")
-    parts = [_part(part, ask, load) for part in named]
+    parts = [_part(part, ask, load) for part in specs]
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
 
 
@@ -89,36 +96,36 @@ def spec(policy: Policy) -> str:
         return "+".join(map(spec, policy.parts))
     usual = knobs(type(policy))
     set_ = {knob: value for knob in usual if (value := getattr(policy, knob)) != usual[knob]}
-    words = ",".join(f"{knob}={word(value)}" for knob, value in set_.items())
+    values = ",".join(f"{knob}={word(value)}" for knob, value in set_.items())
     name = policy.name if type(policy) in POLICIES else own_name(type(policy))
-    return f"{name}:{words}" if words else name
+    return f"{name}:{values}" if values else name
 
 
 def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
     path, dot, rest = spec.partition(".py:")
     if dot:
-        name, _, words = rest.partition(":")
+        name, _, values = rest.partition(":")
         if load is None:
             wrong = f"{spec[:80]!r} is a policy of your own: its file is not run because a session names it"
             raise BadInput(wrong, hint=Phrase("name-policy"))
         kind = load(f"{path}.py", name)
     else:
-        name, _, words = spec.partition(":")
-        known = {each.name: each for each in POLICIES}
-        if name not in known:
+        name, _, values = spec.partition(":")
+        by_name = {shipped.name: shipped for shipped in POLICIES}
+        if name not in by_name:
             wrong = f"no policy {name[:40]!r}" if name else f"a policy without a name: {spec[:40]!r}"
-            raise BadInput(wrong, hint=f"there are: {', '.join(known)}")
-        kind = known[name]
-    given = _given(kind, words)
+            raise BadInput(wrong, hint=f"there are: {', '.join(by_name)}")
+        kind = by_name[name]
+    given_knobs = _given_values(kind, values)
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     more = {"ask": ask} if ask and "ask" in types else {}
 
-    def made() -> Policy:
+    def build() -> Policy:
         try:
-            policy = kind(**{knob: _typed(knob, value, types[knob]) for knob, value in given.items()}, **more)
+            policy = kind(**{knob: _typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
             raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
         policy.terms()  # what fails there is told at once, and not in the middle of a session
         return policy
 
-    return owned(kind, made)
+    return guard_errors(kind, build)

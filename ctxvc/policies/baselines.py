@@ -12,21 +12,19 @@ from typing import ClassVar
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
-    counted,
+    cost_in_prompt,
     excess,
     leaving,
     old_results,
     removable,
-    shown,
     standing,
     steps,
-    used,
 )
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
@@ -48,7 +46,7 @@ class Keep(Policy, frozen=True, kw_only=True):
     sees: ClassVar[str] = "everything"
 
     def propose(self, view: View) -> Plan:
-        before, effective = used(view), view.budget.effective
+        before, effective = view.used, view.budget.effective
         reason = f"{before:,} of {effective:,} tokens: everything is kept"
         if before > effective:
             reason += f"; that is {before - effective:,} too many, and this policy takes nothing away"
@@ -75,13 +73,13 @@ class Window(Policy, frozen=True, kw_only=True):
         shares(self, "low_water")
 
     def propose(self, view: View) -> Plan:
-        before, guard = used(view), view.budget.guard
+        before, guard = view.used, view.budget.guard
         if before <= guard:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, guard, "the guard"))
-        said = [row for row in removable(view) if row.role == "assistant" or row.kind == "tool_result"]
-        pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(said))
+        conversation = [row for row in removable(view) if row.role == "assistant" or row.kind == "tool_result"]
+        pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(conversation))
         plan = Plan(actions=pruned, actor=self.actor, pressure=True)
-        actions, after = until(view, plan, min(guard, int(view.budget.effective * self.low_water)))
+        actions, after = fewest_actions(view, plan, min(guard, int(view.budget.effective * self.low_water)))
         reason = leaving(view, before, after, f"oldest replies that leave with their results: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
@@ -113,12 +111,12 @@ class Clear(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "keep")
 
     def propose(self, view: View) -> Plan:
-        total, effective = counted(view), view.budget.effective
+        total, effective = view.counted, view.budget.effective
         before, mark = view.calibrated(total), int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         old = old_results(view, self.keep, tools=self.exclude, errors=self.errors)
-        savings = ((row, shown(view, row) - view.price.text(f"[pruned {row.id}]")) for row in old)
+        savings = ((row, cost_in_prompt(view, row) - view.price.text(f"[pruned {row.id}]")) for row in old)
         gains = [(row, saved) for row, saved in savings if saved > 0]
         after = view.calibrated(total - sum(saved for _, saved in gains))
         least = int(effective * self.least)
@@ -150,7 +148,7 @@ class Mask(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "age", "batch")
 
     def propose(self, view: View) -> Plan:
-        total = counted(view)
+        total = view.counted
         stale_to = (view.ledger.meta.counters.step - self.age) // self.batch * self.batch
         stale = [
             (row, saved)
@@ -192,19 +190,19 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "chunk")
 
     def propose(self, view: View) -> Plan:
-        before, effective = used(view), view.budget.effective
+        before, effective = view.used, view.budget.effective
         mark = int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         last = view.ledger.meta.counters.step - self.keep
         old = [row for row in removable(view) if row.step <= last]
-        told = tuple(
+        summaries = tuple(
             Action(verb="summarise", targets=tuple(row.id for row in rows), index=_skeleton(rows))
             for rows in _chunks(old, self.chunk)
         )
-        plan = Plan(actions=told, actor=self.actor)
+        plan = Plan(actions=summaries, actor=self.actor)
         low = int(effective * self.low_water)
-        actions, after = until(view, plan, low)
+        actions, after = fewest_actions(view, plan, low)
         if after > low and before - after < int(effective * self.least):
             reason = leaving(view, before, before, f"skeletons would free {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
@@ -239,52 +237,52 @@ class Summary(Policy, frozen=True, kw_only=True):
         shares(self, "trigger", "keep", "room", "least")
 
     def propose(self, view: View) -> Plan:
-        total, effective = counted(view), view.budget.effective
+        total, effective = view.counted, view.budget.effective
         before, mark = view.calibrated(total), int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         span = self._span(view)
         if span is None or view.calibrated(span.shown) < int(effective * self.least):
-            held = view.calibrated(span.shown) if span else 0
-            reason = leaving(view, before, before, f"only {held:,} could be summarised, too little")
+            freeable = view.calibrated(span.shown) if span else 0
+            reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
             reason = leaving(view, before, before, f"only {new:,} came since a model was asked")
             return Plan(actions=(), actor=self.actor, reason=reason)
-        words, cost = self._told(view, span)
-        asked = self.ask is not None
-        size = view.price.text(f"{_HEADER}\n{stub.guarded(words)}")
-        if not words.strip() or size >= span.shown:
+        summary, cost = self._summary(view, span)
+        with_model = self.ask is not None
+        size = view.price.text(f"{_HEADER}\n{stub.guarded(summary)}")
+        if not summary.strip() or size >= span.shown:
             reason = leaving(view, before, before, "the model gave no summary that is shorter")
-            return Plan(actions=(), actor=self.actor, reason=reason, asked=asked, cost=cost)
+            return Plan(actions=(), actor=self.actor, reason=reason, asked=with_model, cost=cost)
         reason = (
             f"{before:,} of {effective:,} tokens: {len(span.rows)} blocks of {span.shown:,} become a summary of about "
             f"{size:,}{excess(view, view.calibrated(total - span.shown + size))}"
         )
-        summarise = Action(verb="summarise", targets=span.targets, index=words)
-        return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=asked, cost=cost)
+        summarise = Action(verb="summarise", targets=span.targets, index=summary)
+        return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=with_model, cost=cost)
 
     def _span(self, view: View) -> Span | None:
         """All that may leave but the newest part, as one; None where that is nothing."""
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
-            held_back += shown(view, row) if row.present else 0
+            held_back += cost_in_prompt(view, row) if row.present else 0
             if view.calibrated(held_back) > view.budget.effective * self.keep:
                 break
             newest = row.step
-        held = [row for row in removable(view, alone=True) if not newest or row.step < newest]
-        if not held:
+        old = [row for row in removable(view, alone=True) if not newest or row.step < newest]
+        if not old:
             return None
         opener = next((row for row in view.ledger.rows() if is_human(row.role, row.origin)), None)
         return Span(
-            targets=tuple(row.id for row in held),
-            rows=tuple(held),
+            targets=tuple(row.id for row in old),
+            rows=tuple(old),
             opener=opener,
-            shown=sum(shown(view, row) for row in held),
+            shown=sum(cost_in_prompt(view, row) for row in old),
             room=int(view.budget.effective * self.room),
         )
 
-    def _told(self, view: View, span: Span) -> tuple[str, int]:
+    def _summary(self, view: View, span: Span) -> tuple[str, int]:
         """The summary, empty where the model gave none, and what it took."""
         if self.ask is None:
             return extracted(span, view.words), 0
@@ -299,14 +297,14 @@ def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
         for step in steps(turn):
             part.append(step)
             if len(part) == most:
-                yield [row for some in part for row in some]
+                yield [row for rows_of_step in part for row in rows_of_step]
                 part = []
         if part:
-            yield [row for some in part for row in some]
+            yield [row for rows_of_step in part for row in rows_of_step]
 
 
 def _skeleton(rows: Sequence[Row]) -> str:
-    """What was called, said and put in, a line each, a call with the beginning of what came back."""
+    """Calls, replies and client texts, a line each; a call with the beginning of its result."""
     answers = {row.parent: row.label for row in rows if row.kind == "tool_result"}
     lines = [f"what was done in steps {rows[0].step} to {rows[-1].step}, in short:"]
     for row in rows:

@@ -12,23 +12,13 @@ from ctxvc.core.ledger.numbering import ASIDE, is_human
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.prompt.outline import calls_and_results, results_of
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 
 _STEP, TURN = attrgetter("step"), attrgetter("turn")
 
 
-def counted(view: View) -> int:
-    """The tokens of the whole prompt as we count them; `view.calibrated` gives those of the provider."""
-    return view.overhead + measure(view.ledger, view.price)
-
-
-def used(view: View) -> int:
-    """The tokens of the whole prompt as the provider counts them."""
-    return view.calibrated(counted(view))
-
-
-def shown(view: View, row: Row) -> int:
-    """The tokens of what stands in the prompt for a block that is in no group."""
+def cost_in_prompt(view: View, row: Row) -> int:
+    """The tokens in the place of a block that is in no group."""
     if row.present:
         return view.price.mask(row) if row.state == "masked" else view.price.body(row)
     return view.price.text(row.stub) if row.stub else 0
@@ -68,11 +58,11 @@ def _standing(rows: tuple[Row, ...]) -> list[Row]:
 
 def _alone(rows: tuple[Row, ...]) -> list[Row]:
     """The same, and those that left with a stub of their own."""
-    left = ("archived", "blocked")
+    absent_states = ("archived", "blocked")
     return [
         row
         for row in rows
-        if (row.state in ("visible", "masked") or (row.state in left and not row.group)) and _is_free(row)
+        if (row.state in ("visible", "masked") or (row.state in absent_states and not row.group)) and _is_free(row)
     ]
 
 
@@ -103,7 +93,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """The rows of each step, as far as they stand side by side."""
-    return (list(some) for _, some in groupby(rows, key=_STEP))
+    return (list(step_rows) for _, step_rows in groupby(rows, key=_STEP))
 
 
 def standing(view: View, before: int, mark: int, name: str) -> str:
@@ -112,7 +102,7 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
 
 
 def leaving(view: View, before: int, after: int, what: str) -> str:
-    """What leaves and what is then left; where that is still too much, how much too much it is."""
+    """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
     return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
 
 

@@ -10,11 +10,11 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.run import judged, proposed
+from ctxvc.policies.run import ask_plan, ask_timing
 
 
 class Composed(Policy, frozen=True, kw_only=True):
@@ -23,50 +23,50 @@ class Composed(Policy, frozen=True, kw_only=True):
     parts: tuple[Policy, ...]
 
     def __post_init__(self) -> None:
-        flat = (each for part in self.parts for each in (part.parts if isinstance(part, Composed) else (part,)))
+        flat = (leaf for part in self.parts for leaf in (part.parts if isinstance(part, Composed) else (part,)))
         msgspec.structs.force_setattr(self, "parts", tuple(flat))
 
     def propose(self, view: View) -> Plan:
         plans: list[Plan] = []
         for number, part in enumerate(self.parts, start=1):
-            plan = proposed(part, view)
+            plan = ask_plan(part, view)
             own = tuple(msgspec.structs.replace(action, part=number) for action in plan.actions)
             plans.append(msgspec.structs.replace(plan, actions=own))
             if plan.actions:
                 view = after(view, rehearse(view, plan).after)
-        told = (f"{part.name}: {plan.reason}" for part, plan in zip(self.parts, plans, strict=True) if plan.reason)
+        reasons = (f"{part.name}: {plan.reason}" for part, plan in zip(self.parts, plans, strict=True) if plan.reason)
         return Plan(
             actions=tuple(action for plan in plans for action in plan.actions),
             actor=self.actor,
-            reason="; ".join(told),
+            reason="; ".join(reasons),
             pressure=any(plan.pressure for plan in plans),
             asked=any(plan.asked for plan in plans),
             cost=sum(plan.cost for plan in plans),
         )
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """Now, as soon as one of those that want something would do its own now; else what the first of them says.
 
         Each is asked of what it wants itself, on the view that those before it leave. Where one of them breaks the
         cached prefix, the others need not wait to break it again.
         """
-        asked: list[tuple[Policy, Moment]] = []
-        left = view
+        decisions: list[tuple[Policy, CommitDecision]] = []
+        view_after = view
         for number, part in enumerate(self.parts, start=1):
-            wanted = tuple(action for action in tried.done if action.part == number)
-            if not wanted:
+            actions = tuple(action for action in rehearsal.done if action.part == number)
+            if not actions:
                 continue
-            alone = len(wanted) == len(tried.done)
-            own = tried if alone else rehearse(left, msgspec.structs.replace(tried.plan, actions=wanted))
-            asked.append((part, judged(part, left, own)))
-            left = after(left, own.after)
-        if not asked:
-            return timing.moment(view, tried)
-        part, decides = next(((part, moment) for part, moment in asked if moment.now), asked[0])
+            alone = len(actions) == len(rehearsal.done)
+            own = rehearsal if alone else rehearse(view_after, msgspec.structs.replace(rehearsal.plan, actions=actions))
+            decisions.append((part, ask_timing(part, view_after, own)))
+            view_after = after(view_after, own.after)
+        if not decisions:
+            return timing.moment(view, rehearsal)
+        part, decides = next(((part, moment) for part, moment in decisions if moment.now), decisions[0])
         why = f"{part.name}: {decides.why}"
-        if len(asked) == 1:
+        if len(decisions) == 1:
             return msgspec.structs.replace(decides, why=why)
-        return timing.reckon(view, tried).moment(f"{why}; with all the others", now=decides.now)
+        return timing.reckon(view, rehearsal).moment(f"{why}; with all the others", now=decides.now)
 
     def terms(self) -> Terms:
         return joined([part.terms() for part in self.parts])
@@ -81,21 +81,23 @@ def joined(terms: list[Terms]) -> Terms:
 
     Where one of them hides the way back, or has notes that archive nothing, so it is for all.
     """
-    boards = {each.board for each in terms}
+    boards = {part_terms.board for part_terms in terms}
     ladder: dict[str, float] = {}
-    for each in terms:
-        ladder.update(each.ladder)
-    told = dict.fromkeys(part for each in terms for part in each.protocol.split("\n\n") if part)
-    made = Terms(
-        tools=tuple(dict.fromkeys(tool for each in terms for tool in each.tools)),
+    for part_terms in terms:
+        ladder.update(part_terms.ladder)
+    paragraphs = dict.fromkeys(part for part_terms in terms for part in part_terms.protocol.split("\n\n") if part)
+    terms_joined = Terms(
+        tools=tuple(dict.fromkeys(tool for part_terms in terms for tool in part_terms.tools)),
         board="off" if "off" in boards else "status" if "status" in boards else "full",
-        handles=all(each.handles for each in terms),
+        handles=all(part_terms.handles for part_terms in terms),
         ladder=ladder,
-        batch=min((each.batch for each in terms if each.batch), default=0),
-        folds=all(each.folds for each in terms),
+        batch=min((part_terms.batch for part_terms in terms if part_terms.batch), default=0),
+        folds=all(part_terms.folds for part_terms in terms),
     )
-    words = protocol.fitting("\n\n".join(told), made.tools, board=made.board, folds=made.folds)
-    return msgspec.structs.replace(made, protocol=words)
+    text = protocol.fitting(
+        "\n\n".join(paragraphs), terms_joined.tools, board=terms_joined.board, folds=terms_joined.folds
+    )
+    return msgspec.structs.replace(terms_joined, protocol=text)
 
 
 def after(view: View, ledger: Ledger) -> View:

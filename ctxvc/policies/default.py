@@ -1,15 +1,15 @@
-"""What is used where nobody chose a policy: rules that need no model, and the agent's own tools beside them."""
+"""The default policy: rules that need no model, and the agent's own tools beside them."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import counted, leaving, old_results, shown, standing, used
+from ctxvc.policies.candidates import cost_in_prompt, leaving, old_results, standing
 from ctxvc.policies.knobs import numbers, shares
 
 
@@ -44,7 +44,7 @@ class Default(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "keep")
 
     def propose(self, view: View) -> Plan:
-        before, budget = used(view), view.budget
+        before, budget = view.used, view.budget
         if before <= budget.clear:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, budget.clear, "clear"))
         old = old_results(view, self.keep or budget.kept_results, tools=self.exclude)
@@ -52,8 +52,8 @@ class Default(Policy, frozen=True, kw_only=True):
         plan = Plan(actions=archives, actor=self.actor)
         mark = min(int(budget.effective * self.low_water), budget.clear)
         least = int(budget.effective * self.least)
-        all_gone = view.calibrated(counted(view) - sum(shown(view, row) for row in old))
-        actions, after = until(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
+        all_gone = view.calibrated(view.counted - sum(cost_in_prompt(view, row) for row in old))
+        actions, after = fewest_actions(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
         if after > mark and before - after < least:
             reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)

@@ -14,11 +14,11 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.planned.objects import Movable, movable, objects, results
+from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
 
 #: So many steps of the latest turn are folded together.
 STEPS = 10
@@ -46,26 +46,26 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
-        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        total = view.used
         trigger, target = int(budget.effective * self.trigger), int(budget.effective * self.target)
-        told = f"{total:,} of {budget.effective:,} tokens"
+        used = f"{total:,} of {budget.effective:,} tokens"
         if total <= trigger:
-            return Plan(actions=(), actor=self.actor, reason=f"{told}: nothing leaves below {trigger:,}")
-        some = movable(view, objects(view.ledger).values(), latest=total > budget.effective * self.tight)
-        older = self.actions([one for one in some if not one.latest])
-        newest = self.actions([one for one in some if one.latest])
+            return Plan(actions=(), actor=self.actor, reason=f"{used}: nothing leaves below {trigger:,}")
+        candidates = movable(view, objects(view.ledger).values(), latest=total > budget.effective * self.tight)
+        older = self.actions([one for one in candidates if not one.latest])
+        newest = self.actions([one for one in candidates if one.latest])
         hard = total > budget.guard
         plan = Plan(actions=(*older, *newest), actor=self.actor, pressure=hard)
-        actions, left = until(view, plan, target)
-        reason = f"{told}: down to {left:,}"
-        if left > target:
+        actions, after = fewest_actions(view, plan, target)
+        reason = f"{used}: down to {after:,}"
+        if after > target:
             reason += f", as no more of it may leave; {target:,} were meant"
-        if left > budget.effective:
-            reason += f" and {left - budget.effective:,} are over the budget"
+        if after > budget.effective:
+            reason += f" and {after - budget.effective:,} are over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
-        """What leaves of `some` objects, in the order in which it leaves."""
+    def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
+        """The actions on `candidates`, in the order in which they apply."""
         raise NotImplementedError
 
 
@@ -74,8 +74,8 @@ class OldestTurn(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "oldest_turn"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
-        return _folds(some)
+    def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
+        return _folds(candidates)
 
 
 class ToolPrune(Heuristic, frozen=True, kw_only=True):
@@ -83,8 +83,8 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "tool_prune"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
-        return _prunes(some)
+    def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
+        return _prunes(candidates)
 
 
 class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
@@ -101,11 +101,13 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
         super().__post_init__()
         numbers(self, 0, "long")
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
+    def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
         masks = [
-            Action(verb="mask", targets=(one.rows[-1].id,)) for one in _largest(some) if one.rows[-1].bytes > self.long
+            Action(verb="mask", targets=(one.rows[-1].id,))
+            for one in _largest(candidates)
+            if one.rows[-1].bytes > self.long
         ]
-        return [*masks, *_prunes(some)]
+        return [*masks, *_prunes(candidates)]
 
 
 class Hybrid(Heuristic, frozen=True, kw_only=True):
@@ -116,16 +118,16 @@ class Hybrid(Heuristic, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "hybrid"
 
-    def actions(self, some: Sequence[Movable]) -> list[Action]:
-        folds = _folds(some)
+    def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
+        folds = _folds(candidates)
         half = len(folds) // 2
-        return [*folds[:half], *_prunes(some), *folds[half:]]
+        return [*folds[:half], *_prunes(candidates), *folds[half:]]
 
 
-def _folds(some: Iterable[Movable]) -> list[Action]:
+def _folds(candidates: Iterable[MovableObject]) -> list[Action]:
     """Each turn as one group; the older steps of the latest turn as several, so that no more leaves than has to."""
     folds: list[Action] = []
-    for one in some:
+    for one in candidates:
         if one.object.family == "conversation":
             batches = groupby(one.rows, key=lambda row: row.step // STEPS) if one.latest else [(0, iter(one.rows))]
             blocks = (tuple(row.id for row in rows) for _, rows in batches)
@@ -133,9 +135,9 @@ def _folds(some: Iterable[Movable]) -> list[Action]:
     return folds
 
 
-def _prunes(some: Iterable[Movable]) -> list[Action]:
-    return [Action(verb="prune", targets=(one.rows[-1].id,)) for one in _largest(some)]
+def _prunes(candidates: Iterable[MovableObject]) -> list[Action]:
+    return [Action(verb="prune", targets=(one.rows[-1].id,)) for one in _largest(candidates)]
 
 
-def _largest(some: Iterable[Movable]) -> list[Movable]:
-    return sorted(results(some), key=lambda one: (-one.rows[-1].bytes, one.rows[-1].number))
+def _largest(candidates: Iterable[MovableObject]) -> list[MovableObject]:
+    return sorted(results(candidates), key=lambda one: (-one.rows[-1].bytes, one.rows[-1].number))

@@ -33,8 +33,8 @@ def ordered(policy: Policy, *names: str) -> None:
     """Raises: ValueError where one of these knobs is above the next."""
     values = [getattr(policy, name) for name in names]
     if values != sorted(values):
-        told = ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
-        raise ValueError(f"{told} are not {' <= '.join(names)}")
+        listed = ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
+        raise ValueError(f"{listed} are not {' <= '.join(names)}")
 
 
 #: Signs that separate, and how they are written inside a knob's value.
@@ -50,8 +50,8 @@ def knobs(kind: type[Policy]) -> Mapping[str, Any]:
     }
 
 
-def units(kind: type[Policy]) -> Mapping[str, str]:
-    """What each knob counts, or which values it takes; empty where its type does not tell."""
+def knob_units(kind: type[Policy]) -> Mapping[str, str]:
+    """knob → its unit, or the values that it takes; empty if its type has none."""
     return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
 
 
@@ -60,27 +60,33 @@ def _unit(kind: Any) -> str:
         return "on or off"
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
-    told = (each.description for each in getattr(kind, "__metadata__", ()) if isinstance(each, msgspec.Meta))
-    return next(told, None) or ""
+    descriptions = (
+        annotation.description
+        for annotation in getattr(kind, "__metadata__", ())
+        if isinstance(annotation, msgspec.Meta)
+    )
+    return next(descriptions, None) or ""
 
 
-def _given(kind: type[Policy], words: str) -> dict[str, Any]:
+def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:
     """`knob=value,knob=value` as knob → value, still as words. Raises: BadInput."""
     usual = knobs(kind)
-    given: dict[str, Any] = {}
-    for word in filter(None, (word.strip() for word in words.split(","))):
+    values: dict[str, Any] = {}
+    for word in filter(None, (word.strip() for word in spec.split(","))):
         knob, sign, value = word.partition("=")
         if knob not in usual or not sign:
-            several = next((known for known, held in usual.items() if isinstance(held, tuple)), "")
+            several = next(
+                (knob_name for knob_name, usual_value in usual.items() if isinstance(usual_value, tuple)), ""
+            )
             more = f"; several words of one are separated by |, as in {several}=a|b" if several and not sign else ""
             raise BadInput(
                 f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
                 hint=f"it has: {', '.join(usual) or 'none'}{more}",
             )
-        given[knob] = _unpacked(value, usual[knob])
-    if missing := [knob for knob, value in usual.items() if value is NODEFAULT and knob not in given]:
+        values[knob] = _unpacked(value, usual[knob])
+    if missing := [knob for knob, value in usual.items() if value is NODEFAULT and knob not in values]:
         raise BadInput(f"{kind.name}: {missing[0]} has no usual value", hint=f"as in {kind.name}:{missing[0]}=VALUE")
-    return given
+    return values
 
 
 def _unpacked(value: str, usual: Any) -> Any:
@@ -96,10 +102,10 @@ def word(value: Any) -> str:
     """A knob's value as `parse` takes it."""
     if isinstance(value, tuple):
         value = "|".join(map(str, value))
-    words = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
     for sign, code in _CODES:
-        words = words.replace(sign, code)
-    return words
+        text = text.replace(sign, code)
+    return text
 
 
 def _typed(knob: str, value: str, kind: Any) -> Any:
@@ -111,7 +117,7 @@ def _typed(knob: str, value: str, kind: Any) -> Any:
 
 
 def _takes(kind: Any) -> str:
-    """What a knob of this type takes, in words."""
+    """The values that a knob of this type takes, in words."""
     unit = _unit(kind)
     if kind is bool or get_origin(kind) is Literal:
         return unit

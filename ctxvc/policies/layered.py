@@ -13,13 +13,12 @@ from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import is_human, speaks
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt.cut import latest_step
-from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import View, cost_of, measure
+from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.policies import summaries
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.summaries import Span
@@ -79,7 +78,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         return Terms(ladder={name: share for name, share in own.items() if share})
 
     def propose(self, view: View) -> Plan:
-        before = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        before = view.used
         marks = self._marks(view.budget, before)
         stand = _Stand(view=view, protect=protected(view.ledger), tokens=before)
         if self.offload:
@@ -88,13 +87,13 @@ class Layered(Policy, frozen=True, kw_only=True):
             stand = self._cleared(stand, marks)
         if stand.tokens > marks.summarise:
             stand = self._summarised(stand, marks)
-        said = list(stand.said) or [f"clearing begins above {marks.clear:,}"]
+        remarks = list(stand.remarks) or [f"clearing begins above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
-            said.append(_excess(stand))
+            remarks.append(_excess(stand))
         return Plan(
             actions=stand.actions,
             actor=self.actor,
-            reason=f"{before:,} of {view.budget.effective:,} tokens: {'; '.join(said)}",
+            reason=f"{before:,} of {view.budget.effective:,} tokens: {'; '.join(remarks)}",
             pressure=before > view.budget.guard,
             asked=stand.asked,
             cost=stand.cost,
@@ -122,13 +121,13 @@ class Layered(Policy, frozen=True, kw_only=True):
         )
         if not large:
             return stand
-        tried = rehearse(view, self._plan(large), protect=stand.protect)
+        rehearsal = rehearse(view, self._plan(large), protect=stand.protect)
         return replace(
             stand,
-            offloaded=tried.after,
-            tokens=view.calibrated(tried.tokens_after),
-            actions=tried.done,
-            said=(f"{_count(tried.done, 'result')} over {most:,} offloaded",) if tried else (),
+            offloaded=rehearsal.after,
+            tokens=view.calibrated(rehearsal.tokens_after),
+            actions=rehearsal.done,
+            remarks=(f"{_count(rehearsal.done, 'result')} over {most:,} offloaded",) if rehearsal else (),
         )
 
     # --- layer 2
@@ -136,60 +135,60 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _cleared(self, stand: _Stand, marks: _Marks) -> _Stand:
         view = replace(stand.view, ledger=stand.offloaded or stand.view.ledger)
         old = tuple(Action(verb="archive", targets=(row.id,)) for row in self._old(view, stand.protect))
-        batch, left = until(view, self._plan(old), marks.low, protect=stand.protect)
-        freed = stand.tokens - left
+        batch, after = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
+        freed = stand.tokens - after
         if not batch:
-            return replace(stand, said=(*stand.said, "no old result is left to be cleared"))
-        if left > marks.low and freed < marks.least:
-            said = f"clearing would free {freed:,}, and waits until that is {marks.least:,}"
-            return replace(stand, waiting=batch, said=(*stand.said, said))
-        said = f"{_count(batch, 'old result')} cleared, {left:,} left"
-        return replace(stand, tokens=left, actions=(*stand.actions, *batch), said=(*stand.said, said))
+            return replace(stand, remarks=(*stand.remarks, "no old result is left to be cleared"))
+        if after > marks.low and freed < marks.least:
+            remark = f"clearing would free {freed:,}, and waits until that is {marks.least:,}"
+            return replace(stand, waiting=batch, remarks=(*stand.remarks, remark))
+        remark = f"{_count(batch, 'old result')} cleared, {after:,} left"
+        return replace(stand, tokens=after, actions=(*stand.actions, *batch), remarks=(*stand.remarks, remark))
 
     def _old(self, view: View, protect: AbstractSet[str]) -> Iterator[Row]:
         """The results that may be cleared, oldest first."""
-        kept = self._kept(view)
+        newest = self._newest_results(view)
         for row in view.ledger.rows():
             if (
                 row.kind == "tool_result"
                 and row.state in ("visible", "masked")
                 and not row.error
                 and row.tool not in self.exclude
-                and row.id not in kept
+                and row.id not in newest
                 and row.id not in protect
             ):
                 yield row
 
-    def _kept(self, view: View) -> AbstractSet[str]:
+    def _newest_results(self, view: View) -> AbstractSet[str]:
         """The newest results, with all of the step that the oldest of them is of."""
         keep = self.keep or view.budget.kept_results
-        kept: set[str] = set()
+        results: set[str] = set()
         step = 0
         for row in view.ledger.backwards():
             if row.kind == "tool_result":
-                if len(kept) >= keep and row.step != step:
+                if len(results) >= keep and row.step != step:
                     break
-                kept.add(row.id)
+                results.add(row.id)
                 step = row.step
-        return kept
+        return results
 
     # --- layer 3
 
     def _summarised(self, stand: _Stand, marks: _Marks) -> _Stand:
         cleared = rehearse(stand.view, self._plan((*stand.actions, *stand.waiting)), protect=stand.protect)
         view = replace(stand.view, ledger=cleared.after)
-        shown = _shown(view)
-        end = _end(view, shown, int(view.budget.effective * self.verbatim))
-        spans = _spans(view, shown, self._staying(view.ledger, stand.protect, end), end)
+        costs = costs_in_prompt(view.ledger, view.price)
+        end = _end(view, costs, int(view.budget.effective * self.verbatim))
+        spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
-            return replace(stand, said=(*stand.said, "nothing that may be summarised is old enough"))
+            return replace(stand, remarks=(*stand.remarks, "nothing that may be summarised is old enough"))
         freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
         if freed < marks.least:
-            said = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
-            return replace(stand, said=(*stand.said, said))
+            remark = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
+            return replace(stand, remarks=(*stand.remarks, remark))
         if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
-            said = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
-            return replace(stand, said=(*stand.said, said))
+            remark = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
+            return replace(stand, remarks=(*stand.remarks, remark))
         texts, cost = self._texts(stand.view, spans)
         stand = replace(stand, asked=self.ask is not None, cost=cost)
         actions = [
@@ -198,17 +197,17 @@ class Layered(Policy, frozen=True, kw_only=True):
             if span.name in texts
         ]
         if not actions:
-            return replace(stand, said=(*stand.said, "the model gave no summary in the form asked for"))
-        gone = {target for action in actions for target in action.targets}
-        others = [action for action in (*stand.actions, *stand.waiting) if not gone.issuperset(action.targets)]
-        tried = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
-        made = sum(action.verb == "summarise" for action in tried.done)
-        left = view.calibrated(tried.tokens_after)
-        said = (
+            return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the form asked for"))
+        summarised = {target for action in actions for target in action.targets}
+        others = [action for action in (*stand.actions, *stand.waiting) if not summarised.issuperset(action.targets)]
+        rehearsal = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
+        count = sum(action.verb == "summarise" for action in rehearsal.done)
+        after = view.calibrated(rehearsal.tokens_after)
+        remark = (
             f"without summaries {view.calibrated(cleared.tokens_after):,} would be left; "
-            f"{made:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {left:,} left"
+            f"{count:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {after:,} left"
         )
-        return replace(stand, tokens=left, actions=tried.done, said=(said,))
+        return replace(stand, tokens=after, actions=rehearsal.done, remarks=(remark,))
 
     def _texts(self, view: View, spans: Sequence[Span]) -> tuple[Mapping[str, str], int]:
         """part → its summary, where there is one, and the tokens that it took to make them."""
@@ -224,13 +223,13 @@ class Layered(Policy, frozen=True, kw_only=True):
         """
         groups = ledger.groups
         around = {row.id: outermost(groups, row.group) for row in ledger.rows() if row.group and not row.present}
-        kept = {name for name, group in groups.items() if not group.stub or is_summary(group.stub)}
-        kept |= {name for block, name in around.items() if name and ledger[block].step >= end}
+        groups_staying = {name for name, group in groups.items() if not group.stub or is_summary(group.stub)}
+        groups_staying |= {name for block, name in around.items() if name and ledger[block].step >= end}
         stay = {block for group in groups.values() for block in group.summary}
         calls: set[str] = set()
         for row in ledger.rows():
             group = around.get(row.id)
-            if row.step >= end or (group in kept if group else row.id in protect or self._stays(row)):
+            if row.step >= end or (group in groups_staying if group else row.id in protect or self._stays(row)):
                 stay.add(row.id)
             if row.kind == "tool_use":
                 calls.add(row.id)
@@ -259,10 +258,10 @@ class _Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """What the layers have come to. `view` is as it was given, `tokens` what the prompt costs after `actions`.
+    """The state after some layers. `view` is the one given, `tokens` the cost of the prompt after `actions`.
 
-    `offloaded` is the ledger behind layer 1, where that did anything. `waiting` are actions that free too little by
-    themselves, `said` is what the reason of the plan says, `asked` whether a model was asked.
+    `offloaded` is the ledger after layer 1, if that did anything. `waiting` are actions that free too little by
+    themselves, `remarks` go into the reason of the plan, `asked` says whether a model was asked.
     """
 
     view: View
@@ -271,38 +270,30 @@ class _Stand:
     offloaded: Ledger | None = None
     actions: tuple[Action, ...] = ()
     waiting: tuple[Action, ...] = ()
-    said: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     asked: bool = False
     cost: int = 0
 
 
-def _shown(view: View) -> Mapping[str, int]:
-    """block → the tokens of what stands for it in the prompt, where anything does."""
-    shown: dict[str, int] = {}
-    for slot in outline(view.ledger):
-        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, view.price)
-    return shown
-
-
-def _end(view: View, shown: Mapping[str, int], verbatim: int) -> int:
+def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
     """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens."""
     rows = list(view.ledger.rows())
     end = latest_step(view.ledger)
     spent = 0
-    for step, some in groupby(reversed(rows), key=attrgetter("step")):
-        spent += sum(shown.get(row.id, 0) for row in some)
+    for step, step_rows in groupby(reversed(rows), key=attrgetter("step")):
+        spent += sum(costs.get(row.id, 0) for row in step_rows)
         if view.calibrated(spent) > verbatim:
             break
         end = min(end, step)
     return end
 
 
-def _spans(view: View, shown: Mapping[str, int], stay: AbstractSet[str], end: int) -> list[Span]:
+def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: int) -> list[Span]:
     """The parts that summaries may stand for, where they are worth it."""
     longest = int(view.budget.effective * LONGEST)
     spans = []
     for opener, part in _parts(view.ledger, stay, end):
-        cost = sum(shown.get(row.id, 0) for row in part)
+        cost = sum(costs.get(row.id, 0) for row in part)
         room = max(SHORTEST, min(int(cost * SHARE), longest))
         if cost >= 2 * room:
             units = (row.id if row.present else outermost(view.ledger.groups, row.group) or row.id for row in part)
@@ -312,7 +303,7 @@ def _spans(view: View, shown: Mapping[str, int], stay: AbstractSet[str], end: in
 
 
 def _parts(ledger: Ledger, stay: AbstractSet[str], end: int) -> Iterator[tuple[Row | None, list[Row]]]:
-    """What lies between two blocks that stay, each with the human text before it. A result goes with its call."""
+    """The parts between two blocks that stay, each with the human text before it. A result goes with its call."""
     parts: list[tuple[Row | None, list[Row]]] = [(None, [])]
     places: dict[str, list[Row]] = {}  # a call, or a group → the part that it is in
     for row in ledger.rows():

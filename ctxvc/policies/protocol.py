@@ -19,10 +19,10 @@ FOLD = "fold"
 
 
 class _Needs(NamedTuple):
-    """What a session must have for a paragraph: all of these tools, one of these at least, and none of those."""
+    """The tools a session must have for a paragraph: all of these, at least one of these, and none of those."""
 
     every: tuple[str, ...] = ()
-    some: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
 
 
@@ -31,12 +31,12 @@ _NEEDS: Mapping[str, _Needs] = {
     "budget": _Needs(),
     "full": _Needs(),
     "status": _Needs(),
-    "when": _Needs(some=("archive", "delete")),
+    "when": _Needs(any_of=("archive", "delete")),
     "archive": _Needs(every=("archive",)),
     "stubs": _Needs(every=("recover",)),
     "traces": _Needs(none=("recover",)),
     "blocked": _Needs(),
-    "overflow": _Needs(some=("archive", "delete", FOLD, "scope")),
+    "overflow": _Needs(any_of=("archive", "delete", FOLD, "scope")),
     "recover": _Needs(every=("recover",)),
     "restore": _Needs(every=("restore",)),
     "search": _Needs(every=("search",)),
@@ -169,16 +169,20 @@ def text(tools: Iterable[str], *, board: Board = "full", wording: Wording = "usu
 
     Paragraphs are parted by an empty line, and none has one in it. `folds` is as in `Terms`.
     """
-    given = _given(tools, folds)
-    return "\n\n".join(paragraph(name, wording) for name in _NEEDS if _is_told(name, given, board))
+    with_fold = _with_fold(tools, folds)
+    return "\n\n".join(paragraph(name, wording) for name in _NEEDS if _applies(name, with_fold, board))
 
 
-def fitting(words: str, tools: Iterable[str], *, board: Board, folds: bool) -> str:
+def fitting(protocol: str, tools: Iterable[str], *, board: Board, folds: bool) -> str:
     """A protocol without those of our paragraphs that a session with these tools would not be told."""
-    given = _given(tools, folds)
+    with_fold = _with_fold(tools, folds)
     ours = {paragraph(name, wording): name for wording in get_args(Wording) for name in _NEEDS}
-    kept = (each for each in words.split("\n\n") if each not in ours or _is_told(ours[each], given, board))
-    return "\n\n".join(kept)
+    fitting_texts = (
+        paragraph_text
+        for paragraph_text in protocol.split("\n\n")
+        if paragraph_text not in ours or _applies(ours[paragraph_text], with_fold, board)
+    )
+    return "\n\n".join(fitting_texts)
 
 
 def paragraph(name: str, wording: Wording = "usual") -> str:
@@ -186,17 +190,17 @@ def paragraph(name: str, wording: Wording = "usual") -> str:
     return (_USUAL if wording == "usual" else _ALT)[name]
 
 
-def _given(tools: Iterable[str], folds: bool) -> frozenset[str]:
-    held = frozenset(tools)
-    return held | {FOLD} if folds and "note" in held else held
+def _with_fold(tools: Iterable[str], folds: bool) -> frozenset[str]:
+    names = frozenset(tools)
+    return names | {FOLD} if folds and "note" in names else names
 
 
-def _is_told(name: str, given: frozenset[str], board: Board) -> bool:
+def _applies(name: str, tools: frozenset[str], board: Board) -> bool:
     if name in _BOARDS:
         return name == board
     needs = _NEEDS[name]
-    return given.issuperset(needs.every) and given.isdisjoint(needs.none) and _one_of(given, needs.some)
+    return tools.issuperset(needs.every) and tools.isdisjoint(needs.none) and _one_of(tools, needs.any_of)
 
 
-def _one_of(given: frozenset[str], some: tuple[str, ...]) -> bool:
-    return not some or not given.isdisjoint(some)
+def _one_of(tools: frozenset[str], options: tuple[str, ...]) -> bool:
+    return not options or not tools.isdisjoint(options)

@@ -1,4 +1,4 @@
-"""How whoever runs a policy takes what it says: as a policy's, whatever it says of itself, and its mistakes as its own.
+"""Running a policy: its plan is recorded under its name, its errors are reported as its own.
 
 A policy may be a person's own file, which may do what it must not, and may fail.
 """
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from ctxvc.core.plan.plan import Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, CtxvcError
@@ -19,34 +19,34 @@ from ctxvc.errors import BadInput, CtxvcError
 _T = TypeVar("_T")
 
 
-def proposed(policy: Policy, view: View) -> Plan:
-    """The plan of a policy, as whoever runs it takes it: of a policy, whatever it says of itself.
+def ask_plan(policy: Policy, view: View) -> Plan:
+    """The policy's plan for `view`, with the policy as its actor, whatever the plan says of itself.
 
-    It is recorded as the policy's, nothing in it touches what a human wrote, and what leaves by it can be got back by
-    the agent. Raises: BadInput where it is no plan, where it deletes, and where a person's own policy fails.
+    It cannot touch human text, and the agent can get back all that leaves by it. Raises: BadInput if it is not a plan,
+    if it deletes, or if a person's own policy fails.
     """
-    plan = owned(type(policy), lambda: _plan(policy.propose(view)))
+    plan = guard_errors(type(policy), lambda: _plan(policy.propose(view)))
     if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
         raise BadInput(
             f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people do",
             hint="what a policy takes can be got back: archive it, or prune it",
         )
-    return msgspec.structs.replace(plan, actor=actor_of(policy), allow_user=False)
+    return msgspec.structs.replace(plan, actor=actor_name(policy), allow_user=False)
 
 
-def judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
-    """What the policy says of the moment. Raises: BadInput where a person's own policy fails."""
-    return owned(type(policy), lambda: _moment(policy.moment(view, tried)))
+def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
+    """Whether the policy would commit now. Raises: BadInput if a person's own policy fails."""
+    return guard_errors(type(policy), lambda: _moment(policy.moment(view, rehearsal)))
 
 
-def actor_of(policy: Policy) -> str:
-    """Who the plans of a policy are recorded as: never a person, nor the agent."""
+def actor_name(policy: Policy) -> str:
+    """The actor that a policy's plans are recorded under: never a person, nor the agent."""
     actor = policy.actor
     return actor if actor == "planner" or actor.startswith("policy:") else f"policy:{policy.name}"
 
 
-def owned(kind: type[Policy], call: Callable[[], _T]) -> _T:
-    """What `call` gives. What fails in it is told with file and line, where the policy is a person's own.
+def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
+    """The result of `call`; an error in a person's own policy is reported with file and line.
 
     Raises: BadInput.
     """
@@ -61,22 +61,22 @@ def owned(kind: type[Policy], call: Callable[[], _T]) -> _T:
         raise BadInput(failed, hint=f"the mistake is in {_place(kind, error)}") from error
 
 
-def _plan(made: object) -> Plan:
+def _plan(proposal: object) -> Plan:
     """Raises: TypeError, msgspec.ValidationError."""
-    if not isinstance(made, Plan):
-        raise TypeError(f"propose gave {type(made).__name__}, not a Plan")
-    return msgspec.convert(msgspec.to_builtins(made), Plan)
+    if not isinstance(proposal, Plan):
+        raise TypeError(f"propose gave {type(proposal).__name__}, not a Plan")
+    return msgspec.convert(msgspec.to_builtins(proposal), Plan)
 
 
-def _moment(made: object) -> Moment:
+def _moment(decision: object) -> CommitDecision:
     """Raises: TypeError."""
-    if not isinstance(made, Moment):
-        raise TypeError(f"moment gave {type(made).__name__}, not a Moment")
-    return made
+    if not isinstance(decision, CommitDecision):
+        raise TypeError(f"moment gave {type(decision).__name__}, not a CommitDecision")
+    return decision
 
 
 def _place(kind: type[Policy], error: Exception) -> str:
-    """Where in the policy's own file it went wrong, as far as that can be told."""
+    """The place of the error in the policy's own file, as far as it is known."""
     place, trace = next(_files(kind), kind.__module__), error.__traceback__
     while trace:
         if trace.tb_frame.f_globals.get("__name__") == kind.__module__:
@@ -86,13 +86,13 @@ def _place(kind: type[Policy], error: Exception) -> str:
 
 
 def own_name(kind: type[Policy]) -> str:
-    """What a person calls a policy of their own: `stale_reads.py:StaleReads`."""
+    """The name of a person's own policy: `stale_reads.py:StaleReads`."""
     file = next(_files(kind), kind.__module__).replace("\\", "/").rpartition("/")[2]
     return f"{file}:{kind.__name__}"
 
 
 def _files(kind: type[Policy]) -> Iterator[str]:
-    """The file of the class, told by its methods."""
+    """The file of the class, taken from its methods."""
     for value in vars(kind).values():
         if code := getattr(value, "__code__", None):
             yield code.co_filename

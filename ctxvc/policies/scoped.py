@@ -12,14 +12,14 @@ from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.rehearse import until
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.rehearse import fewest_actions
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import REACH, Characters, Policy, Terms
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.candidates import leaving, removable, used
+from ctxvc.policies.candidates import leaving, removable
 from ctxvc.policies.knobs import numbers
 
 #: The context tools of a session with scopes, besides those that every session has.
@@ -55,14 +55,14 @@ class Scoped(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "note")
 
     def propose(self, view: View) -> Plan:
-        before = used(view)
-        asked = _asked(view.ledger)
-        tasks = tuple(self._left(view, asked.get(turn, ""), turn, rows) for turn, rows in _finished(view))
+        before = view.used
+        requests = _requests(view.ledger)
+        tasks = tuple(self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view))
         if not tasks:
             return Plan(
                 actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
             )
-        actions, after = until(view, Plan(actions=tasks, actor=self.actor), 0)
+        actions, after = fewest_actions(view, Plan(actions=tasks, actor=self.actor), 0)
         what = f"finished tasks of which notes stay: {len(actions)}" if actions else "the notes would cost more"
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
@@ -70,17 +70,17 @@ class Scoped(Policy, frozen=True, kw_only=True):
         tools = (*TOOLS, *REACH)
         return Terms(tools=tools, protocol=protocol.text(tools))
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on."""
-        return timing.reckon(view, tried, self.timing).moment("the scope of a task was left", now=bool(tried))
+        return timing.reckon(view, rehearsal, self.timing).moment("the scope of a task was left", now=bool(rehearsal))
 
-    def _left(self, view: View, asked: str, turn: int, rows: list[Row]) -> Action:
-        said = [row for row in rows if row.kind == "assistant" and row.present]
-        told = view.words(said[-1]).strip() if said else ""
-        learned = told if len(told) <= self.note else one_line(told, self.note)
+    def _departure(self, view: View, request: str, turn: int, rows: list[Row]) -> Action:
+        replies = [row for row in rows if row.kind == "assistant" and row.present]
+        last_words = view.words(replies[-1]).strip() if replies else ""
+        learned = last_words if len(last_words) <= self.note else one_line(last_words, self.note)
         name = f"task-{turn}"
         notes = (
-            departure(name, asked or "what comes next"),
+            departure(name, request or "what comes next"),
             arrival(name, learned or f"{len(rows)} blocks, without a last word"),
         )
         return Action(verb="summarise", targets=tuple(row.id for row in rows), index="\n".join(notes))
@@ -92,9 +92,9 @@ def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
     A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
     """
     current = next((row.turn for row in view.ledger.backwards() if row.role == "assistant"), 0)
-    left = _left_before(view.ledger)
+    departed_turns = _left_before(view.ledger)
     for turn, rows in groupby(removable(view, alone=True), key=attrgetter("turn")):
-        if turn < current and turn not in left:
+        if turn < current and turn not in departed_turns:
             yield turn, list(rows)
 
 
@@ -105,10 +105,10 @@ def _left_before(ledger: Ledger) -> frozenset[int]:
     return frozenset(row.turn for block in behind if (row := ledger.get(block)))
 
 
-def _asked(ledger: Ledger) -> dict[int, str]:
+def _requests(ledger: Ledger) -> dict[int, str]:
     """turn → how the human began it, in a line."""
-    asked: dict[int, str] = {}
+    requests: dict[int, str] = {}
     for row in ledger.rows():
         if speaks(row.kind, row.role, row.origin):
-            asked.setdefault(row.turn, one_line(row.label, _ASKED))
-    return asked
+            requests.setdefault(row.turn, one_line(row.label, _ASKED))
+    return requests

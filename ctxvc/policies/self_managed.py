@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
-from ctxvc.policies.candidates import leaving, removable, standing, steps, used
+from ctxvc.policies.candidates import leaving, removable, standing, steps
 from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.protocol import Wording
 
@@ -59,7 +59,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "single", "batch")
 
     def propose(self, view: View) -> Plan:
-        effective, before = view.budget.effective, used(view)
+        effective, before = view.budget.effective, view.used
         if before <= view.budget.guard:
             return self._none(standing(view, before, view.budget.guard, "the guard"))
         if not self.archive:
@@ -75,7 +75,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
             units = list(steps(free))
         archives = tuple(Action(verb="archive", targets=tuple(row.id for row in unit)) for unit in units)
         plan = Plan(actions=archives, actor=self.actor, pressure=True)
-        actions, after = until(view, plan, min(mark, view.budget.guard))
+        actions, after = fewest_actions(view, plan, min(mark, view.budget.guard))
         what = "largest results" if self.agent else "oldest steps"
         reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
@@ -96,14 +96,14 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     @property
     def tools(self) -> tuple[str, ...]:
         """The context tools that this variant leaves the agent."""
-        gone: set[str] = set()
+        off: set[str] = set()
         if not self.archive:
-            gone.add("archive")
+            off.add("archive")
         if not self.recover:
-            gone |= READING
+            off |= READING
         if not self.agent:
-            gone |= {"archive", "delete"}
-        return tuple(tool for tool in TOOLS if tool not in gone)
+            off |= {"archive", "delete"}
+        return tuple(tool for tool in TOOLS if tool not in off)
 
     @property
     def folds(self) -> bool:

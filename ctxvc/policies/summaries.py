@@ -67,7 +67,7 @@ def since_asked(view: View) -> int:
 
 
 def contract(spans: Sequence[Span]) -> str:
-    """What a model is sent behind the live prompt to have these parts summarised, in one answer."""
+    """The request, sent after the live prompt, to summarise these parts in one answer."""
     parts = [
         f'- {span.name}: {len(span.rows)} blocks, {span.shown:,} tokens, from "{_label(span.rows[0])}" '
         f'to "{_label(span.rows[-1])}"; at most {span.room:,} tokens'
@@ -98,42 +98,42 @@ def contract(spans: Sequence[Span]) -> str:
 def parsed(answer: str, spans: Sequence[Span]) -> dict[str, str]:
     """part → its summary, for the parts that the answer has exactly one summary of, with all four sections."""
     names = {span.name for span in spans}
-    found: dict[str, list[str]] = {}
-    for name, words in _ANSWER.findall(answer):
-        found.setdefault(name, []).append(words.strip())
+    by_part: dict[str, list[str]] = {}
+    for name, text in _ANSWER.findall(answer):
+        by_part.setdefault(name, []).append(text.strip())
     return {
         name: several[0]
-        for name, several in found.items()
+        for name, several in by_part.items()
         if name in names and len(several) == 1 and all(section.search(several[0]) for section in _SECTION.values())
     }
 
 
-def extracted(span: Span, words: Callable[[Row], str]) -> str:
+def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
     """A summary without a model: sentences and names that stand in the part, and says that it is one.
 
-    It has about four characters for each token of its room. `words` gives the text of a block; only those that are
+    It has about four characters for each token of its room. `text_of` gives the text of a block; only those that are
     quoted are read.
     """
     most = 4 * span.room
-    said = [row for row in span.rows if row.kind == "assistant"]
+    replies = [row for row in span.rows if row.kind == "assistant"]
     width = min(_QUOTE, max(40, most // 8))
-    quoted = said[-max(1, most // 2 // _SENTENCE) :]
-    decisions = [_quoted(row, _first_sentence(words(row)), width) for row in quoted]
-    last = [_quoted(said[-1], _last_sentence(words(said[-1])), width)] if said else []
+    quoted = replies[-max(1, most // 2 // _SENTENCE) :]
+    decisions = [_quoted(row, _first_sentence(text_of(row)), width) for row in quoted]
+    last = [_quoted(replies[-1], _last_sentence(text_of(replies[-1])), width)] if replies else []
     failed = [
         _quoted(row, f"{row.tool} failed: {row.label}", width)
         for row in span.rows
         if row.kind == "tool_result" and row.error
     ]
-    given = [_quoted(row, row.label, width) for row in span.rows if row.role == "user" and row.kind != "tool_result"]
-    asked = [_quoted(span.opener, span.opener.label, width)] if span.opener else []
+    requests = [_quoted(row, row.label, width) for row in span.rows if row.role == "user" and row.kind != "tool_result"]
+    opening = [_quoted(span.opener, span.opener.label, width)] if span.opener else []
     return "\n".join(
         [
             EXTRACTIVE,
-            *_section("Intent", asked),
-            *_section("Decisions", _newest(decisions, most // 2, older=len(said) - len(quoted))),
+            *_section("Intent", opening),
+            *_section("Decisions", _newest(decisions, most // 2, older=len(replies) - len(quoted))),
             *_section(
-                "Artifacts", [*_tools(span.rows, most // 3), *_newest(given, most // 8), *_newest(failed, most // 8)]
+                "Artifacts", [*_tools(span.rows, most // 3), *_newest(requests, most // 8), *_newest(failed, most // 8)]
             ),
             *_section("Next steps", last),
         ]
@@ -155,42 +155,42 @@ def _tools(rows: Sequence[Row], width: int) -> list[str]:
     for tool, count in counts.most_common():
         alike = list(calls[tool].values())
         objects = [name for call in alike[-_NAMED:] if (name := _object(call))]
-        named = "; ".join(_newest(objects, max(80, width // len(calls)), older=max(0, len(alike) - _NAMED)))
-        lines.append(f"{stub.escaped(tool, 60) or 'a tool'} x{count}: {named}".rstrip(": "))
+        objects_listed = "; ".join(_newest(objects, max(80, width // len(calls)), older=max(0, len(alike) - _NAMED)))
+        lines.append(f"{stub.escaped(tool, 60) or 'a tool'} x{count}: {objects_listed}".rstrip(": "))
     return _newest(lines[::-1], width)[::-1]
 
 
 def _object(call: Row) -> str:
-    """What a call is about: of a long path its end; empty where its label has only JSON."""
-    words = stub.escaped(stub.arguments(call), 80)
-    if words.startswith("{"):
+    """The object of a call: of a long path its end; empty if its label has only JSON."""
+    label = stub.escaped(stub.arguments(call), 80)
+    if label.startswith("{"):
         return ""
-    path = "/" in words and " " not in words and len(words) > _PATH
-    return f"…{words[-_PATH:]}" if path else words
+    path = "/" in label and " " not in label and len(label) > _PATH
+    return f"…{label[-_PATH:]}" if path else label
 
 
 def _newest(lines: Sequence[str], width: int, older: int = 0) -> list[str]:
     """The last of `lines` that fit into so many characters, at least one, and how many are left out before them."""
-    kept: list[str] = []
+    newest: list[str] = []
     for line in reversed(lines):
-        if kept and sum(map(len, kept)) + len(line) > width:
+        if newest and sum(map(len, newest)) + len(line) > width:
             break
-        kept.insert(0, line)
-    left_out = older + len(lines) - len(kept)
-    return [f"({left_out:,} more)", *kept] if left_out else kept
+        newest.insert(0, line)
+    left_out = older + len(lines) - len(newest)
+    return [f"({left_out:,} more)", *newest] if left_out else newest
 
 
-def _quoted(row: Row, words: str, width: int) -> str:
-    return f'{row.id} "{stub.escaped(words, width)}"'
+def _quoted(row: Row, text: str, width: int) -> str:
+    return f'{row.id} "{stub.escaped(text, width)}"'
 
 
 def _label(row: Row) -> str:
     return stub.escaped(row.label, 60)
 
 
-def _first_sentence(words: str) -> str:
-    return _END_OF_SENTENCE.split(words[:_LOOKED_AT].strip(), maxsplit=1)[0]
+def _first_sentence(text: str) -> str:
+    return _END_OF_SENTENCE.split(text[:_LOOKED_AT].strip(), maxsplit=1)[0]
 
 
-def _last_sentence(words: str) -> str:
-    return _END_OF_SENTENCE.split(display.one_line(words[-_LOOKED_AT:].strip(), _LOOKED_AT))[-1]
+def _last_sentence(text: str) -> str:
+    return _END_OF_SENTENCE.split(display.one_line(text[-_LOOKED_AT:].strip(), _LOOKED_AT))[-1]

@@ -52,7 +52,7 @@ def _ended(part: Part, stop: object) -> Part:
     """The last part of a reply, with why the reply ended where that was before its time."""
     if not isinstance(stop, str) or stop in _COMPLETE:
         return part
-    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.notes(part.extra), "stop": stop}})
+    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "stop": stop}})
 
 
 def stopped(ledger: Ledger) -> str:
@@ -61,7 +61,7 @@ def stopped(ledger: Ledger) -> str:
     Empty for any other, and where something has come since, dashboards aside.
     """
     newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
-    stop = wire.notes(newest.extra).get("stop") if newest and newest.role == "assistant" else None
+    stop = wire.own_metadata(newest.extra).get("stop") if newest and newest.role == "assistant" else None
     return stop if isinstance(stop, str) else ""
 
 
@@ -106,9 +106,9 @@ def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: En
             view,
             rows,
             words,
-            context.used(view),
+            view.counted,
             calls,
-            told={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            replacements={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
             batch=context.terms.batch,
         )
         rows = admitted.rows

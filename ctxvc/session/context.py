@@ -60,7 +60,7 @@ class Context:
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
         self._overhead: dict[str, int] = {}
-        self._board: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
+        self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
         self._size = 0
 
@@ -94,29 +94,25 @@ class Context:
             handles=self.terms.handles,
         )
 
-    def used(self, view: View) -> int:
-        """The tokens of the whole prompt as we count them."""
-        return view.overhead + measure(view.ledger, view.price)
-
     def totals(self, view: View) -> Dashboard:
         """The dashboard of a view without its lines."""
         sent = dashboards(view.ledger, view.price)
-        told = sum(view.price.body(row) for row in protocol(view.ledger))
+        protocol_tokens = sum(view.price.body(row) for row in protocol(view.ledger))
         return totals(
             view.ledger,
-            measure(view.ledger, view.price) - sent - told,
+            measure(view.ledger, view.price) - sent - protocol_tokens,
             sent,
             view.budget.effective,
-            view.overhead + told,
+            view.overhead + protocol_tokens,
             calibration=view.calibration,
         )
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
         view = self.view()
-        if self._board is None or self._board[0] is not view.ledger or every:
+        if self._dashboard is None or self._dashboard[0] is not view.ledger or every:
             self.prices().load(view.ledger.rows())
-            board = dashboard(
+            table = dashboard(
                 view.ledger,
                 costs(view.ledger, view.price),
                 view.budget.effective,
@@ -125,9 +121,9 @@ class Context:
                 every=every,
             )
             if every:
-                return board
-            self._board = view.ledger, board
-        return self._board[1]
+                return table
+            self._dashboard = view.ledger, table
+        return self._dashboard[1]
 
     def bodies(self) -> Bodies:
         """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
@@ -229,19 +225,19 @@ class Context:
                 subject=f"asked by {actor}", op="ask", actor=actor, meta={"asked": number}, trailers=trailers
             )
 
-    def cut(self, why: str, boards: Iterable[Row] = ()) -> None:
+    def cut(self, why: str, dashboards: Iterable[Row] = ()) -> None:
         """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none.
 
-        So do those of `boards` that stand behind that reply: no thinking is bound to them. A cut has one place for
+        So do those of `dashboards` that stand behind that reply: no thinking is bound to them. A cut has one place for
         all, and there it would take the reply's own thinking: so each is pruned.
         """
         ledger = self.ledger()
-        made = cuts.before_reply(ledger)
-        meta = msgspec.structs.replace(ledger.meta, cuts=made)
-        behind = [row for row in boards if not cuts.is_cut(row, meta)]
+        new_cuts = cuts.before_reply(ledger)
+        meta = msgspec.structs.replace(ledger.meta, cuts=new_cuts)
+        behind = [row for row in dashboards if not cuts.is_cut(row, meta)]
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
-        if rows or made != ledger.meta.cuts:
-            fields = {"cuts": made} if made != ledger.meta.cuts else {}
+        if rows or new_cuts != ledger.meta.cuts:
+            fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
@@ -252,8 +248,8 @@ class Context:
         ledger = self.ledger()
         model = fields.get("model", ledger.meta.model)
         another = not models.is_same(model, ledger.meta.model)
-        wanted = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
-        new = {name: value for name, value in wanted.items() if value != getattr(ledger.meta, name)}
+        settings = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
+        new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
         words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))

@@ -14,7 +14,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import PROTOCOL, protocol
 from ctxvc.core.view.view import View
 from ctxvc.errors import Conflict
-from ctxvc.policies.run import actor_of, judged, proposed
+from ctxvc.policies.run import actor_name, ask_plan, ask_timing
 from ctxvc.session.context import Context
 from ctxvc.store import pending_plans
 from ctxvc.store.pending_plans import Pending
@@ -27,14 +27,14 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
     context.writer.refresh()
-    held = next((each for each in pending(context) if each.plan.actor == actor_of(policy)), None)
+    held = next((each for each in pending(context) if each.plan.actor == actor_name(policy)), None)
     view = context.view()
-    plan = held.plan if held else proposed(policy, view)
+    plan = held.plan if held else ask_plan(policy, view)
     if plan.asked and not held:
-        context.asked(actor_of(policy))
+        context.asked(actor_name(policy))
     if not plan.actions:
         return None
-    pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard
+    pressure = plan.pressure or view.used > view.budget.guard
     tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, tried, cut=cut)
     if tried and not now:
@@ -64,8 +64,8 @@ def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message 
 def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
         return True, "a turn begins with a cut anyway"
-    moment = judged(policy, view, tried)
-    return moment.now, moment.why
+    decision = ask_timing(policy, view, tried)
+    return decision.now, decision.why
 
 
 def _told(plan: Plan, more: str) -> Plan:

@@ -126,7 +126,7 @@ def _measured(row: Row, data: bytes) -> Row:
 def _room(context: Context, most: int) -> int:
     """The tokens, as we count, that a reading may cost: it must neither be offloaded nor make anything else leave."""
     view = context.view()
-    free = view.budget.guard - view.calibrated(context.used(view))
+    free = view.budget.guard - view.used
     room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
     return min(room, most or room)
 

@@ -31,8 +31,8 @@ PAUSED = "pause_turn"
 
 def newest(context: Context) -> Slot:
     """The newest that would be sent, dashboards aside. Raises: BadInput where no model could answer to it."""
-    said = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
-    last = next((slot for slot in said if any(map(alone, pieces([slot], context.bodies())))), None)
+    slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
+    last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused goes on by being sent back, and so does one that ends in a call of its own tool.
@@ -50,14 +50,14 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
     for attempt in (1, 2):
         view = context.view()
         mine = spare + view.calibrated(_own_words(view))
-        if view.calibrated(context.used(view)) + mine <= view.budget.guard:
+        if view.used + mine <= view.budget.guard:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        tried = guard(ahead, max(mine, behind))
+        rehearsal = guard(ahead, max(mine, behind))
         try:
-            if tried:
-                context.commit(tried, relieves=False)
+            if rehearsal:
+                context.commit(rehearsal, relieves=False)
             else:
                 context.cut("earlier dashboards and thinking leave")
         except Conflict:
@@ -65,13 +65,13 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
                 raise
             context.writer.refresh()
             continue
-        left = replace(ahead, ledger=tried.after) if tried else ahead
-        needed = view.calibrated(context.used(left) + _own_words(left))
+        after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
+        needed = view.calibrated(after.counted + _own_words(after))
         if needed <= view.budget.effective:
             return
         raise OverBudget(
             f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
-            f"{_largest(tried.after if tried else ahead.ledger, view)}",
+            f"{_largest(rehearsal.after if rehearsal else ahead.ledger, view)}",
             hint=Phrase("free-budget"),
         )
 
@@ -84,13 +84,13 @@ def _own_words(view: View) -> int:
     return empty * view.price.text(stub.INTERRUPTED) + begins * view.price.text(stub.BEGINNING)
 
 
-class Boards:
+class DashboardFeed:
     """The dashboards that the model has been shown by this process."""
 
     def __init__(self, context: Context, append: Callable[[Message], object]) -> None:
         self._context = context
         self._append = append
-        self._shown: dict[str, dashboard_text.Shown] = {}
+        self._last_shown: dict[str, dashboard_text.LastShown] = {}
 
     def retire(self) -> None:
         """Takes all dashboards away where one names a group that is gone, as by a person's undo while a call waited.
@@ -116,8 +116,8 @@ class Boards:
 
     def room(self) -> int:
         """The tokens, as the provider counts them, that the dashboard may cost which is due now; 0 where none is."""
-        view, shown = self._looked()
-        form = self._due(view, shown)
+        view, last = self._view_and_last()
+        form = self._due(view, last)
         if form == "none":
             return 0
         return _priced(view, "full" if form == "cut" else form)
@@ -129,37 +129,39 @@ class Boards:
     def _show(self) -> bool:
         """Whether what is due was shown; False where a cut must be made first."""
         context = self._context
-        view, shown = self._looked()
-        form = self._due(view, shown)
+        view, last = self._view_and_last()
+        form = self._due(view, last)
         if form == "cut":
             return False
         if form != "none" and (
-            words := self._words(view, form, shown, dashboard_text.room(form, _kept(view), _cap(view)))
+            text := self._words(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
         ):
-            part = wire.text_part(words, "user", "client", kind="dashboard")
+            part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
             # It tells of itself too: what it alone brings across a threshold is no reason for another.
             # A line does not: it has no words on thresholds, so the next board tells of the one that it crosses.
-            told = context.totals(view if form == "line" else context.view())
+            after = context.totals(view if form == "line" else context.view())
             reminded = self._unnoted(view) > 0
-            self._shown[context.scope] = dashboard_text.shown_after(shown, form, view.ledger, told, reminded=reminded)
+            self._last_shown[context.scope] = dashboard_text.shown_after(
+                last, form, view.ledger, after, reminded=reminded
+            )
         return True
 
-    def _looked(self) -> tuple[View, dashboard_text.Shown | None]:
+    def _view_and_last(self) -> tuple[View, dashboard_text.LastShown | None]:
         """The view, and what was shown in this scope since the last cut."""
         view = self._context.view()
-        shown = self._shown.get(self._context.scope) if _kept(view) else None
-        if shown and shown.reminded and not self._unnoted(view):
-            shown = self._shown[self._context.scope] = msgspec.structs.replace(shown, reminded=False)
-        return view, shown
+        last = self._last_shown.get(self._context.scope) if _kept_tokens(view) else None
+        if last and last.reminded and not self._unnoted(view):
+            last = self._last_shown[self._context.scope] = msgspec.structs.replace(last, reminded=False)
+        return view, last
 
-    def _due(self, view: View, shown: dashboard_text.Shown | None) -> dashboard_text.Due:
-        return dashboard_text.due(
-            shown,
+    def _due(self, view: View, last: dashboard_text.LastShown | None) -> dashboard_text.Due:
+        return dashboard_text.next_form(
+            last,
             view.ledger,
             self._context.totals(view),
             _percents(view.budget),
-            _kept(view),
+            _kept_tokens(view),
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
@@ -170,30 +172,30 @@ class Boards:
         """The steps of which the agent is reminded that it noted nothing of them."""
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
-    def _words(self, view: View, form: dashboard_text.Kind, shown: dashboard_text.Shown | None, room: int) -> str:
+    def _words(self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int) -> str:
         totals = self._context.totals(view)
         if form == "line":
             return dashboard_text.line_text(totals)
         thresholds, unnoted = _percents(view.budget), self._unnoted(view)
-        nudge = self._context.terms.nudge(dashboard_text.crossed(shown, totals, thresholds), unnoted)
-        words = self._board(view, form, shown, room, nudge)
+        nudge = self._context.terms.nudge(dashboard_text.crossed(last, totals, thresholds), unnoted)
+        text = self._dashboard_text(view, form, last, room, nudge)
         # With what it costs itself it may be across one more.
-        own = view.calibrated(self._context.meter.count(words))
+        own = view.calibrated(self._context.meter.count(text))
         whole = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
-        more = self._context.terms.nudge(dashboard_text.crossed(shown, whole, thresholds), unnoted)
-        return words if more == nudge else self._board(view, form, shown, room, more)
+        more = self._context.terms.nudge(dashboard_text.crossed(last, whole, thresholds), unnoted)
+        return text if more == nudge else self._dashboard_text(view, form, last, room, more)
 
-    def _board(
-        self, view: View, form: dashboard_text.Kind, shown: dashboard_text.Shown | None, room: int, nudge: str
+    def _dashboard_text(
+        self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
         totals, count = self._context.totals(view), self._context.meter.count
         if self._context.terms.board == "status":
             return dashboard_text.status_text(totals, cap=room, count=count, nudge=nudge)
-        board = self._context.dashboard()
-        if form == "changes" and shown and shown.ledger:
-            return dashboard_text.changes_text(shown.ledger, view.ledger, board, cap=room, count=count, nudge=nudge)
+        dashboard = self._context.dashboard()
+        if form == "changes" and last and last.ledger:
+            return dashboard_text.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
         notes, older = dashboard_text.recent_notes(view.ledger, self._context.writer.body)
-        return dashboard_text.board_text(board, notes, older, cap=room, count=count, nudge=nudge)
+        return dashboard_text.full_text(dashboard, notes, older, cap=room, count=count, nudge=nudge)
 
 
 def refusal(context: Context, terms: Terms | None) -> str:
@@ -202,17 +204,19 @@ def refusal(context: Context, terms: Terms | None) -> str:
     `terms` say which tools the agent has to make room; None where nobody knows.
     """
     view = context.view()
-    used = view.calibrated(context.used(view))
+    used = view.used
     if view.ledger.meta.refused:
         context.set({"refused": view.ledger.meta.refused + 1})
-    held = [(view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
-    held.sort(reverse=True)
-    named = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in held[:5])
+    results = [
+        (view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present
+    ]
+    results.sort(reverse=True)
+    largest = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in results[:5])
     way = terms.room if terms else "make room first"
     again = ", then repeat the call" if terms is None or terms.freeing else ""
     return (
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
-        f"{'; largest: ' + named if named else ''}]"
+        f"{'; largest: ' + largest if largest else ''}]"
     )
 
 
@@ -225,7 +229,7 @@ def _cap(view: View) -> int:
     return dashboard_text.cap_of(view.budget, view.calibration)
 
 
-def _kept(view: View) -> int:
+def _kept_tokens(view: View) -> int:
     """What the dashboards cost that no cut has taken away."""
     return sum(map(view.price.body, _standing(view.ledger)))
 
@@ -257,7 +261,7 @@ def turn_began(ledger: Ledger) -> bool:
 
 
 def _largest(ledger: Ledger, view: View) -> str:
-    held = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
-    held.sort(key=lambda item: (-item[0], item[1].number))
-    named = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in held[:5])
-    return f"what may not leave is {named or 'the system prompt and the tools'}"
+    rows = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
+    rows.sort(key=lambda item: (-item[0], item[1].number))
+    listed = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
+    return f"what may not leave is {listed or 'the system prompt and the tools'}"

@@ -90,7 +90,7 @@ class Session:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, where the policy does not say that there is none.
         self.shows_dashboard = True
-        self._boards = outgoing.Boards(self._context, self.append)
+        self._dashboards = outgoing.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
 
@@ -237,7 +237,7 @@ class Session:
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""
         view = self.view()
-        return view.calibrated(self._context.used(view))
+        return view.used
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
@@ -323,25 +323,25 @@ class Session:
             self.settle()  # a cut was made here anyway
         if self.policy:
             governing.govern(self._context, self.policy, cut=began)
-        self._boards.retire()
-        with_board = self.shows_dashboard and newest.role == "user"
-        if not with_board:
+        self._dashboards.retire()
+        with_dashboard = self.shows_dashboard and newest.role == "user"
+        if not with_dashboard:
             outgoing.keep_below(self._context)
         elif self.terms.board == "off":
-            outgoing.keep_below(self._context, self._boards.most())  # whoever has none has no more room for it
+            outgoing.keep_below(self._context, self._dashboards.most())  # whoever has none has no more room for it
         else:
             # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-            outgoing.keep_below(self._context, self._boards.room(), self._boards.most())
+            outgoing.keep_below(self._context, self._dashboards.room(), self._dashboards.most())
             try:
-                self._boards.show()
+                self._dashboards.show()
             except Conflict as error:  # what is added would have made a change of scope, and another writer was first
                 self.add(f"[{error}]")
-                self._boards.show()
+                self._dashboards.show()
             outgoing.keep_below(self._context)
         self._context.called = self._context.now()
         made = self.prompt()
         self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
-        self._calibrating.sent(self.scope, self._context.used(self._context.view()))
+        self._calibrating.sent(self.scope, self._context.view().counted)
         return made
 
     def _learn(self, scope: str, reply: Message) -> None:

@@ -35,7 +35,7 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
         groups=groups,
         done=(),
         problems=problems,
-        tokens_before=context.used(view),
+        tokens_before=view.counted,
         tokens_after=view.overhead + measure(after, view.price),
     )
     needed = view.calibrated(tried.tokens_after)

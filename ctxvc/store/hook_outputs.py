@@ -9,7 +9,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Refused
 from ctxvc.store import contained
 
@@ -24,7 +24,7 @@ def folder(store: Path) -> Path:
     return store / FOLDER
 
 
-def whole(store: Path, cut: Cut) -> bytes | None:
+def whole(store: Path, cut: Truncation) -> bytes | None:
     """The text that was cut; None where the store has no file of this name, size and checksum."""
     data = _read(store, cut.file)
     same = data is not None and len(data) == cut.bytes and hashlib.sha256(data).hexdigest().startswith(cut.sha256)

@@ -1,4 +1,4 @@
-"""How a provider counts beside us: fitted from the usage that it reports."""
+"""A provider's count relative to ours: fitted from the usage that it reports."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Calibrating:
         """A prompt of so many tokens, as we count, goes out."""
         self._sent[scope] = tokens
 
-    def replied(self, scope: str, usage: Mapping[str, int], known: tuple[int, int], model: str) -> Calibration | None:
-        """The reply to it tells what the provider counted. Gives a better calibration than `known`, if there is one."""
+    def replied(self, scope: str, usage: Mapping[str, int], current: tuple[int, int], model: str) -> Calibration | None:
+        """A better calibration than `current`, from the provider's count in the reply's `usage`; None if none is."""
         ours, theirs = self._sent.pop(scope, 0), models.usage_of(usage).prompt
         if model != self._model:
             self._model, self._samples = model, []  # another model counts in its own way
@@ -40,8 +40,10 @@ class Calibrating:
         self._samples = [*self._samples[1 - MOST :], (ours, theirs)]
         if len(self._samples) < MIN_SAMPLES or len(self._samples) % EVERY:
             return None
-        found = fit(self._samples, Calibration(*known))
-        return found if abs(found.a_milli - known[0]) >= LEAST or abs(found.b - known[1]) >= ours // 100 else None
+        fitted = fit(self._samples, Calibration(*current))
+        return (
+            fitted if abs(fitted.a_milli - current[0]) >= LEAST or abs(fitted.b - current[1]) >= ours // 100 else None
+        )
 
 
 class Calibration(NamedTuple):
@@ -51,7 +53,7 @@ class Calibration(NamedTuple):
     b: int = 0
 
     def actual(self, tokens: int) -> int:
-        """What the provider will count where we count `tokens`, rounded up."""
+        """The provider's count for our `tokens`, rounded up."""
         return max(0, -(-self.a_milli * tokens // 1000) + self.b)
 
 

@@ -187,18 +187,18 @@ class CountCache:
         """The counts that are known of these 32-byte digests."""
         import sqlite3
 
-        found: dict[bytes, int] = {}
+        counts: dict[bytes, int] = {}
         try:
             with closing(self._connect()) as db:
                 for start in range(0, len(digests), self._AT_ONCE):
-                    some = digests[start : start + self._AT_ONCE]
-                    marks = ",".join("?" * len(some))
+                    batch = digests[start : start + self._AT_ONCE]
+                    marks = ",".join("?" * len(batch))
                     query = f"SELECT digest, tokens FROM counts WHERE tokenizer = ? AND digest IN ({marks})"  # noqa: S608
-                    rows = db.execute(query, (tokenizer, *some))
-                    found.update((digest, count) for digest, count in rows if _is_count(digest, count))
+                    rows = db.execute(query, (tokenizer, *batch))
+                    counts.update((digest, count) for digest, count in rows if _is_count(digest, count))
         except sqlite3.DatabaseError as error:
             self._bear(error)
-        return found
+        return counts
 
     def put_many(self, tokenizer: str, counts: Mapping[bytes, int]) -> None:
         """Keeps `counts`, if it can."""
@@ -335,17 +335,17 @@ class Tokens:
         self, name: str, measure: Callable[[bytes], int], items: Iterable[tuple[bytes, Loader]], fresh: bool
     ) -> dict[bytes, int]:
         loaders = dict(items)
-        known = self._known.setdefault(name, {})
-        unknown = [digest for digest in loaders if digest not in known]
+        counts = self._known.setdefault(name, {})
+        unknown = [digest for digest in loaders if digest not in counts]
         if unknown and self._cache and not fresh:
-            known.update(self._cache.get_many(name, unknown))
-            unknown = [digest for digest in unknown if digest not in known]
+            counts.update(self._cache.get_many(name, unknown))
+            unknown = [digest for digest in unknown if digest not in counts]
         unsaved = self._unsaved.setdefault(name, {})
         for digest in unknown:
-            known[digest] = unsaved[digest] = measure(loaders[digest]())
+            counts[digest] = unsaved[digest] = measure(loaders[digest]())
             if len(unsaved) >= self._AT_ONCE:
                 self.save()
                 unsaved = self._unsaved.setdefault(name, {})
         if not fresh:
             self.save()
-        return {digest: known[digest] for digest in loaders}
+        return {digest: counts[digest] for digest in loaders}

@@ -1,4 +1,4 @@
-"""What images and documents cost: by their pixels and pages, read from their headers."""
+"""The tokens of images and documents: by their pixels and pages, read from their headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ctxvc.tokens.models import is_older_claude
 
 
 class ImageCap(NamedTuple):
-    """What a model sees of an image at most: pixels along the longer edge, and tokens."""
+    """A model's limits for an image: pixels along the longer edge, and tokens."""
 
     edge: int
     tokens: int

@@ -43,28 +43,28 @@ class Meter:
         """Whether the numbers are no more than a guess."""
         return self._tokens.tokenizer.estimated
 
-    def count(self, words: str) -> int:
+    def count(self, text: str) -> int:
         """The tokens of a text that is no body."""
-        return self._tokens.of_text(words)
+        return self._tokens.of_text(text)
 
-    def costs(self, moment: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
-        """What all blocks, or these, cost: the body, and what stands for it in the prompt of that moment.
+    def costs(self, snapshot: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
+        """The cost of all blocks, or of these: of the body, and of its place in the prompt of that moment.
 
         A call counts its tool's name and its arguments, a result its text and the images beside it.
         """
-        rows = moment.ledger.rows() if blocks is None else blocks
-        bodies = {row.id: list(_sources(row, moment.bodies)) for row in rows}
-        shown: dict[str, list[_Source]] = {}
-        for slot in outline(moment.ledger):
+        rows = snapshot.ledger.rows() if blocks is None else blocks
+        bodies = {row.id: list(_sources(row, snapshot.bodies)) for row in rows}
+        in_prompt: dict[str, list[_Source]] = {}
+        for slot in outline(snapshot.ledger):
             if slot.row.id not in bodies:
                 continue
-            held = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, moment.bodies)]
-            shown.setdefault(slot.row.id, []).extend(held)
-        counts = self._counts([*bodies.values(), *shown.values()], moment.ledger.meta.model)
+            sources_in_place = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, snapshot.bodies)]
+            in_prompt.setdefault(slot.row.id, []).extend(sources_in_place)
+        counts = self._counts([*bodies.values(), *in_prompt.values()], snapshot.ledger.meta.model)
         return {
             block: Cost(
                 body=sum(counts[source.digest] for source in sources),
-                shown=sum(counts[source.digest] for source in shown.get(block, ())),
+                shown=sum(counts[source.digest] for source in in_prompt.get(block, ())),
             )
             for block, sources in bodies.items()
         }
@@ -73,7 +73,9 @@ class Meter:
         """block → the tokens of its body. Counts of `fresh` ones are kept later (`save`)."""
         sources = {row.id: list(_sources(row, bodies)) for row, bodies in blocks}
         counts = self._counts(list(sources.values()), model, fresh=fresh)
-        return {block: sum(counts[source.digest] for source in some) for block, some in sources.items()}
+        return {
+            block: sum(counts[source.digest] for source in block_sources) for block, block_sources in sources.items()
+        }
 
     def save(self) -> None:
         """Keeps all counts in the store's cache."""
@@ -87,17 +89,17 @@ class Meter:
             return sum(row.bytes for row, _ in blocks) // 4, True
         sources = [list(_sources(row, bodies)) for row, bodies in blocks]
         counts = self._counts(sources, model)
-        return sum(counts[source.digest] for some in sources for source in some), self.estimated
+        return sum(counts[source.digest] for block_sources in sources for source in block_sources), self.estimated
 
-    def overhead(self, moment: Snapshot) -> int:
+    def overhead(self, snapshot: Snapshot) -> int:
         """The tokens of system prompt and tools."""
-        given = [moment.system if isinstance(moment.system, str) else _json(moment.system), _json(moment.tools)]
-        sources = [_text_source(words) for words in given if words]
-        counts = self._counts([sources], moment.ledger.meta.model)
+        texts = [snapshot.system if isinstance(snapshot.system, str) else _json(snapshot.system), _json(snapshot.tools)]
+        sources = [_text_source(text_given) for text_given in texts if text_given]
+        counts = self._counts([sources], snapshot.ledger.meta.model)
         return sum(counts[source.digest] for source in sources)
 
     def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:
-        flat = [source for some in sources for source in some]
+        flat = [source for block_sources in sources for source in block_sources]
         plain = ((source.digest, source.load) for source in flat if not source.media)
         texts = self._tokens.of_bodies(plain, fresh=fresh)
         pictures = [(source.digest, source.load) for source in flat if source.media]
@@ -105,7 +107,7 @@ class Meter:
 
 
 class Prices:
-    """What the blocks of a scope cost, as `core.plan.Price` asks. Counts are kept: a block is read at most once."""
+    """The prices of a scope's blocks (`core.plan.Price`). Counts are kept: a block is read at most once."""
 
     def __init__(self, meter: Meter, bodies: Bodies, model: str = "") -> None:
         self._meter = meter
@@ -133,8 +135,8 @@ class Prices:
             self._masks[key] = self._meter.count(text.decode(pieces([slot], self._bodies)[0].body))
         return self._masks[key]
 
-    def text(self, words: str) -> int:
-        return self._meter.count(words)
+    def text(self, text: str) -> int:
+        return self._meter.count(text)
 
 
 def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
@@ -146,17 +148,17 @@ def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
     meta = ledger.meta
     takes = meta.window or models.window(meta.model)
     window = min(filter(None, (meta.budget, takes)), default=DEFAULT_WINDOW)
-    known = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
-    return Budget(window, meta.reserve, Ladder(**known))  # type: ignore[arg-type]
+    thresholds = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
+    return Budget(window, meta.reserve, Ladder(**thresholds))  # type: ignore[arg-type]
 
 
 def cache_file(store: Store) -> Path:
-    """Where a store's counts are kept."""
+    """The file of a store's counts."""
     return store.cache_path / CACHE
 
 
 def _sources(row: Row, bodies: Bodies) -> Iterator[_Source]:
-    """What a block is made of."""
+    """The sources of a block's tokens: its text, and the images beside it."""
     yield _Source(bytes.fromhex(row.sha256), lambda: bodies.body(row), _is_media(row))
     if row.kind == "tool_use":
         yield _text_source(row.tool)
@@ -173,15 +175,15 @@ def _is_media(row: Row) -> bool:
 
 
 def _stand_in(slot: Slot, bodies: Bodies) -> _Source:
-    """What stands in the prompt in a body's place: a text of ours, or the body's head and tail."""
+    """The source in a body's place in the prompt: a text of ours, or the body's head and tail."""
     if slot.show == "text":
         return _text_source(slot.text)
     digest = hashlib.sha256(f"mask {MASK_SHOWN} {slot.row.id} {slot.row.sha256}".encode()).digest()
     return _Source(digest, lambda: pieces([slot], bodies)[0].body)
 
 
-def _text_source(words: str) -> _Source:
-    body = text.encode(words)
+def _text_source(value: str) -> _Source:
+    body = text.encode(value)
     return _Source(hashlib.sha256(body).digest(), lambda: body)
 
 

@@ -1,4 +1,4 @@
-"""What is known of models: their windows and prices, by a dated table, and how their counts of tokens follow ours."""
+"""Models: their windows and prices, by a dated table, and how their counts of tokens relate to ours."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def limits(model: str) -> Limits | None:
 
 def window(model: str) -> int | None:
     """The context window of a model in tokens, as the table has it; None if it is not there."""
-    known = limits(model)
-    return known.window if known else None
+    model_limits = limits(model)
+    return model_limits.window if model_limits else None
 
 
 class Rates(NamedTuple):
@@ -151,7 +151,7 @@ def usage_of(reported: Mapping[str, int]) -> Usage:
 
 
 def dollars(model: str, usage: Usage) -> float | None:
-    """What a call cost by the table; None for a model that is not in it."""
+    """The price of a call by the table; None for a model that is not in it."""
     name = _plain_name(model)
     rates = RATES.get(name)
     if rates is None:
@@ -163,9 +163,9 @@ def dollars(model: str, usage: Usage) -> float | None:
     return (weighed * rates.prompt + usage.reply * rates.reply) / 1_000_000
 
 
-def is_same(left: str, right: str) -> bool:
+def is_same(one: str, other: str) -> bool:
     """Whether two names are of one model: a provider answers with a dated one."""
-    return _plain_name(left) == _plain_name(right)
+    return _plain_name(one) == _plain_name(other)
 
 
 def _plain_name(model: str) -> str:

@@ -38,7 +38,7 @@ def recorded(tmp_path: Path) -> Iterator[Session]:
 
 def asked(
     recorded: Session, *said: Any, budget: int = 60_000, steps: int = 9
-) -> tuple[ask.Asked, list[Mapping[str, Any]]]:
+) -> tuple[ask.AskResult, list[Mapping[str, Any]]]:
     with serve(script(*said)) as api:
         with (
             anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0) as client,

@@ -358,7 +358,7 @@ def test_episodes_are_marked_one_at_a_time_also_within_one_step(talk: Talk) -> N
     ]
     assert again["is_error"]
     view = talk.session.view()
-    assert {name: mark.closed for name, mark in graph.known(view.ledger, view.words).items()} == {
+    assert {name: mark.closed for name, mark in graph.declared_episodes(view.ledger, view.words).items()} == {
         "look": True, "mend": False,
     }  # fmt: skip
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.rehearse import rehearse, until
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.view import dashboard_text
-from ctxvc.core.view.view import measure
 from ctxvc.session.session import Session
 from tests.benchmarks.growth import SIZES, VISIBLE
 from tests.benchmarks.making import step, store_of
@@ -82,9 +81,9 @@ def _cleared(view: View, results: int) -> Rehearsal:
     """About so many results archived, as by a policy that clears until the prompt is as small as it wants."""
     held = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.state == "visible"]
     plan = Plan(actions=tuple(Action(verb="archive", targets=(row.id,)) for row in held), actor="policy:clear")
-    target = view.calibrated(view.overhead + measure(view.ledger, view.price))
+    target = view.used
     target -= view.calibrated(sum(view.price.body(row) for row in held[:results])) * 9 // 10
-    actions, _ = until(view, plan, target)
+    actions, _ = fewest_actions(view, plan, target)
     return rehearse(view, Plan(actions=actions, actor=plan.actor))
 
 
@@ -107,11 +106,11 @@ def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
         yield Figure(f"request, {VISIBLE} visible of {blocks:,}", _median(session.prompt), "ms", target="<= 50")
         board = session.dashboard()
         count = session.view().price.text
-        cap = session.budget.board_cap // 2
+        cap = session.budget.dashboard_cap // 2
         yield Figure(f"dashboard, {blocks:,} blocks", _median(session.dashboard), "ms")
         yield Figure(
             f"dashboard as text, {blocks:,} blocks",
-            _median(lambda: dashboard_text.board_text(board, [], 0, cap=cap, count=count)),
+            _median(lambda: dashboard_text.full_text(board, [], 0, cap=cap, count=count)),
             "ms",
         )
         yield Figure(

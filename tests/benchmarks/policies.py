@@ -111,7 +111,7 @@ def _at_once(policy: Policy, rows: int, cache: Path) -> tuple[float, int]:
         run = _run(rows)
         price = Counted(run.held(), cache)
         budget = Budget(max(2_000, measure(run.ledger, price)))
-        run.ledger = replace(run.ledger, _held={})  # what measuring has worked out is forgotten
+        run.ledger = replace(run.ledger, _caches={})  # what measuring has worked out is forgotten
         began = time.process_time()
         view = run.view(budget, price=price)
         tried = rehearse(view, policy.propose(view))

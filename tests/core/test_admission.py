@@ -83,7 +83,7 @@ def test_of_a_result_that_is_told_the_text_is_shown_where_it_costs_less() -> Non
     rows = [made(1, 600), made(2, 50), made(3, 600)]
     words = {row.id: "w" * row.bytes for row in rows}
     told = {"B1": "[archived B9] in short", "B2": "longer than all that it stands for"}
-    first, second, third = admit(view_of(40_000), rows, words, 0, {}, told=told).rows
+    first, second, third = admit(view_of(40_000), rows, words, 0, {}, replacements=told).rows
     assert (first.state, first.removed_by) == ("archived", "guard")
     assert first.stub.startswith("[archived B1@")
     assert first.stub.endswith("\n\\[archived B9] in short")
@@ -96,7 +96,7 @@ def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
     words = {row.id: ("word " * 150 + "\n") * 40 for row in rows}
     for handles in (True, False):
         view = dataclasses.replace(view_of(20_000), handles=handles)
-        shown = admit(view, rows, words, 0, {}, told={"B1": "in short"}).rows
+        shown = admit(view, rows, words, 0, {}, replacements={"B1": "in short"}).rows
         assert {row.state for row in shown} == {"archived", "blocked"}
         assert all(("recover" in row.stub) == handles for row in shown)
         assert all((row.handle in row.stub) == handles for row in shown)

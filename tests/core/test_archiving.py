@@ -44,7 +44,7 @@ def test_it_is_archived_for_less_or_not_at_all(
     for each in ledger.rows():
         row = msgspec.structs.replace(each, state=state)
         try:
-            gone = archived(row, tokens=tokens, count=words, actor=actor, call=row.label, shown=shown)
+            gone = archived(row, tokens=tokens, count=words, actor=actor, call=row.label, cost_now=shown)
         except Refused as refused:
             assert refused.hint
             assert (
@@ -85,7 +85,7 @@ def test_a_masked_block_is_judged_by_what_is_left_of_it() -> None:
 
     assert archived(row, tokens=9000, count=words, actor="agent").state == "archived"
     with pytest.raises(Refused, match="no saving"):
-        archived(row, tokens=9000, count=words, actor="agent", shown=5)
+        archived(row, tokens=9000, count=words, actor="agent", cost_now=5)
 
 
 @settings(max_examples=50, deadline=None)

@@ -18,11 +18,11 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost, Dashboard, dashboard
 from ctxvc.core.view.dashboard_text import (
     COLUMNS,
-    Shown,
-    board_text,
+    LastShown,
     changes_text,
-    due,
+    full_text,
     line_text,
+    next_form,
     recent_notes,
     room,
     shown_after,
@@ -128,10 +128,10 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
 ) -> None:
     count = COUNTS[counter]
     board = board_of(ledger)
-    text = board_text(board, notes, older, cap=cap, count=count)
+    text = full_text(board, notes, older, cap=cap, count=count)
 
     assert count(text) <= cap
-    assert text == board_text(board, notes, older, cap=cap, count=count)
+    assert text == full_text(board, notes, older, cap=cap, count=count)
     if HEADER.match(text):
         used, overhead, conversation, own = figures(text)
         assert used == overhead + conversation + own
@@ -146,7 +146,7 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
 @settings(max_examples=40, deadline=None)
 @given(ledgers(), st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8), st.integers(60, 3000))
 def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: list[str], cap: int) -> None:
-    text = board_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
+    text = full_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
 
     assert text.count("[") == text.count("]") == text.count("[dashboard ") == min(1, len(text))
     assert stub.guarded(text) == "\\" * min(1, len(text)) + text
@@ -160,8 +160,8 @@ def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: l
 @pytest.mark.parametrize("label", ["Read: src/app.py and so on", "漢字😀" * 26])
 def test_a_long_session_fills_what_it_may_and_no_more(size: int, window: int, label: str) -> None:
     ledger = ledger_of(*(made(number, label=label) for number in range(1, size + 1)))
-    cap = room("full", 0, Budget(window).board_cap)
-    text = board_text(board_of(ledger, window), [label * 20] * 5, 3, cap=cap, count=tokens.count)
+    cap = room("full", 0, Budget(window).dashboard_cap)
+    text = full_text(board_of(ledger, window), [label * 20] * 5, 3, cap=cap, count=tokens.count)
 
     assert cap * 0.6 < tokens.count(text) <= cap or len(list(rows_of(text))) == size
     assert list(rows_of(text))[-1][1] == f"B{size}"
@@ -174,7 +174,7 @@ def test_few_strings_are_counted() -> None:
         counted.append(len(text))
         return tokens.estimate(text)
 
-    board_text(board_of(ledger_of(*(made(number) for number in range(1, 5001)))), ["a note"], 0, cap=2000, count=count)
+    full_text(board_of(ledger_of(*(made(number) for number in range(1, 5001)))), ["a note"], 0, cap=2000, count=count)
 
     assert len(counted) <= 20
     assert sum(counted) < 20 * 4 * 2000
@@ -193,7 +193,7 @@ def test_what_a_board_looks_like() -> None:
     costs = {
         "B1": Cost(5, 5), "B2": Cost(9, 20), "B3": Cost(400, 0), "B4": Cost(4, 4), "B5": Cost(90, 30), "B6": Cost(3, 3),
     }  # fmt: skip
-    text = board_text(dashboard(ledger, costs, 1000, 300), ["first\nline", "the cause"], 4, cap=600, count=len)
+    text = full_text(dashboard(ledger, costs, 1000, 300), ["first\nline", "the cause"], 4, cap=600, count=len)
     assert text == (
         "[dashboard s/main, step 6: ################.... 82 %, 824 / 1,000 tokens; overhead 300, conversation 62, "
         "dashboard 462]\n"
@@ -214,7 +214,7 @@ def test_what_a_board_looks_like() -> None:
 @pytest.mark.parametrize("label", ["G9 12", "x\nG9 12 0r group", "notes\n- G9 1"])
 def test_nothing_that_was_recorded_passes_for_a_group_that_a_board_names(label: str) -> None:
     ledger = ledger_of(made(1, label=label), made(2, kind="note", label=label))
-    text = board_text(board_of(ledger), [label], 0, cap=600, count=len)
+    text = full_text(board_of(ledger), [label], 0, cap=600, count=len)
 
     assert "G9" in text
     assert not dashboard_text.groups_named(text)
@@ -228,7 +228,7 @@ def test_the_cap_is_in_the_tokens_of_the_provider(calibration: tuple[int, int], 
 def test_old_small_neighbours_share_a_row() -> None:
     ledger = ledger_of(*(made(number, state="archived" if number % 2 else "visible") for number in range(1, 201)))
     costs = {row.id: Cost(5, 5 if row.present else 1) for row in ledger.rows()} | {"B20": Cost(4000, 4000)}
-    text = board_text(dashboard(ledger, costs, 100_000), [], 0, cap=400, count=tokens.count)
+    text = full_text(dashboard(ledger, costs, 100_000), [], 0, cap=400, count=tokens.count)
 
     rows = list(rows_of(text))
     ranges = [row for row in rows if row[5] == "range"]
@@ -240,17 +240,17 @@ def test_old_small_neighbours_share_a_row() -> None:
 @pytest.mark.parametrize("cap", [10, 30, 70, 300])
 def test_where_rows_do_not_fit_the_totals_are_told(cap: int) -> None:
     board = board_of(ledger_of(*(made(number) for number in range(1, 100))))
-    text = board_text(board, ["a note " * 20] * 5, 0, cap=cap, count=tokens.count)
+    text = full_text(board, ["a note " * 20] * 5, 0, cap=cap, count=tokens.count)
 
     assert tokens.count(text) <= cap
-    assert text == "" if cap == 10 else f" / {board.window:,} tokens" in text
+    assert text == "" if cap == 10 else f" / {board.limit:,} tokens" in text
     assert ("conversation" in text) == (cap >= 70)
     assert ("\n" in text) == (cap == 300)
 
 
 def test_only_the_newest_five_notes_are_shown_and_clipped() -> None:
     board = board_of(ledger_of())
-    text = board_text(board, [f"note {number} {'x' * 500}" for number in range(8)], 2, cap=2000, count=tokens.estimate)
+    text = full_text(board, [f"note {number} {'x' * 500}" for number in range(8)], 2, cap=2000, count=tokens.estimate)
 
     lines = text.split("\n")[1:]
     assert lines[0] == "notes (+5 older):"
@@ -274,7 +274,7 @@ def test_notes_are_those_that_still_hold() -> None:
 def test_the_header_tells_what_the_provider_would_count() -> None:
     ledger = ledger_of(made(1))
     board = dashboard(ledger, {"B1": Cost(1000, 1000)}, 100_000, 2000, calibration=(1500, 10))
-    text = board_text(board, [], 0, cap=500, count=tokens.count)
+    text = full_text(board, [], 0, cap=500, count=tokens.count)
 
     _, overhead, conversation, own = figures(text)
     assert (overhead, conversation) == (3010, 1500)
@@ -286,7 +286,7 @@ def test_the_header_tells_what_the_provider_would_count() -> None:
 def test_dashboards_that_are_still_in_the_prompt_count_too() -> None:
     ledger = ledger_of(made(1), made(2, kind="dashboard"))
     board = dashboard(ledger, {"B1": Cost(1, 1), "B2": Cost(70, 70)}, 10_000)
-    text = board_text(board, [], 0, cap=500, count=tokens.count)
+    text = full_text(board, [], 0, cap=500, count=tokens.count)
 
     assert figures(text)[3] == 70 + tokens.count(text)
     assert "B2 " not in text
@@ -384,15 +384,15 @@ NOW = ledger_of(made(1))
 
 
 def verdict(
-    last: Shown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
+    last: LastShown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
 ) -> str:
-    board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=percent, lines=(), prompt="exact")
-    return due(last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed)
+    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=percent, lines=(), prompt="exact")
+    return next_form(last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed)
 
 
 def test_a_turn_begins_with_a_full_board() -> None:
     assert verdict(None, turn_began=True) == "full"
-    assert verdict(Shown("full", 10, NOW), turn_began=True) == "full"
+    assert verdict(LastShown("full", 10, NOW), turn_began=True) == "full"
 
 
 def test_what_follows_a_cut_is_full() -> None:
@@ -400,14 +400,14 @@ def test_what_follows_a_cut_is_full() -> None:
 
 
 def test_a_committed_plan_is_told_by_what_changed() -> None:
-    assert verdict(Shown("full", 10, NOW), committed=True) == "changes"
-    assert verdict(Shown("line", 10, NOW), committed=True) == "changes"
+    assert verdict(LastShown("full", 10, NOW), committed=True) == "changes"
+    assert verdict(LastShown("line", 10, NOW), committed=True) == "changes"
 
 
 def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -> None:
-    assert verdict(Shown("full", 10, None), committed=True) == "full"
-    assert verdict(Shown("full", 10, ledger_of(scope="other")), committed=True) == "full"
-    assert verdict(Shown("full", 10, None)) == "none"
+    assert verdict(LastShown("full", 10, None), committed=True) == "full"
+    assert verdict(LastShown("full", 10, ledger_of(scope="other")), committed=True) == "full"
+    assert verdict(LastShown("full", 10, None)) == "none"
 
 
 @pytest.mark.parametrize(
@@ -422,22 +422,22 @@ def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -
     ],
 )
 def test_a_threshold_is_told_of_on_the_way_up(before: int, now: int, answer: str) -> None:
-    assert verdict(Shown("full", before, NOW), now) == answer
+    assert verdict(LastShown("full", before, NOW), now) == answer
 
 
 def test_other_steps_have_a_line_where_usage_grew() -> None:
-    assert verdict(Shown("full", 10, NOW), 14) == "none"
-    assert verdict(Shown("full", 10, NOW), 15) == "line"
-    assert verdict(Shown("full", 30, NOW), 10) == "none"
+    assert verdict(LastShown("full", 10, NOW), 14) == "none"
+    assert verdict(LastShown("full", 10, NOW), 15) == "line"
+    assert verdict(LastShown("full", 30, NOW), 10) == "none"
 
 
 def test_much_without_a_note_is_told_of_once() -> None:
-    board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=10, lines=(), prompt="exact")
+    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
 
-    def answer(shown: Shown, *, unnoted: bool) -> str:
-        return due(shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, unnoted=unnoted)
+    def answer(shown: LastShown, *, unnoted: bool) -> str:
+        return next_form(shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, unnoted=unnoted)
 
-    told = Shown("full", 10, NOW)
+    told = LastShown("full", 10, NOW)
     assert [answer(told, unnoted=True), answer(told, unnoted=False)] == ["changes", "none"]
     after = shown_after(told, "changes", NOW, board, reminded=True)
     assert answer(after, unnoted=True) == "none"
@@ -448,8 +448,8 @@ def test_much_without_a_note_is_told_of_once() -> None:
     ("before", "now", "most"), [(None, 59, 0), (None, 86, 85), (10, 99, 98), (60, 70, 0), (84, 85, 85)]
 )
 def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
-    board = Dashboard(session="s", scope="main", window=100, overhead=0, conversation=now, lines=(), prompt="exact")
-    assert dashboard_text.crossed(before and Shown("full", before), board, (60, 85, 98)) == most
+    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=now, lines=(), prompt="exact")
+    assert dashboard_text.crossed(before and LastShown("full", before), board, (60, 85, 98)) == most
 
 
 def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
@@ -457,24 +457,24 @@ def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
     board = board_of(ledger)
     for cap in (24, 40, 64, 80, 128, 600):
         texts = [
-            board_text(board, ["a note"], 0, cap=cap, count=tokens.count, nudge=nudge),
+            full_text(board, ["a note"], 0, cap=cap, count=tokens.count, nudge=nudge),
             changes_text(ledger_of(), ledger, board, cap=cap, count=tokens.count, nudge=nudge),
             dashboard_text.status_text(board, cap=cap, count=tokens.count, nudge=nudge),
         ]
         for text in texts:
             assert tokens.count(text) <= cap
             assert text.partition("\n")[0].endswith(f"; {nudge}]") == (cap >= 40), (cap, text)
-    assert nudge not in board_text(board, [], 0, cap=600, count=tokens.count)
+    assert nudge not in full_text(board, [], 0, cap=600, count=tokens.count)
 
 
 def test_what_might_not_fit_needs_a_cut() -> None:
     assert verdict(None, kept=CAP // 2) == "full"
     assert verdict(None, kept=CAP // 2 + 1) == "cut"
-    assert verdict(Shown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
-    assert verdict(Shown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
-    assert verdict(Shown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
-    assert verdict(Shown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
-    assert verdict(Shown("full", 10, NOW), 14, CAP) == "none"
+    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
+    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
+    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
+    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
+    assert verdict(LastShown("full", 10, NOW), 14, CAP) == "none"
 
 
 def test_a_line_tells_of_no_row() -> None:
@@ -493,9 +493,9 @@ class Host:
     def __init__(self, window: int, count: dashboard_text.Count, *, cut_at_turns: bool) -> None:
         self.ledger = ledger_of()
         self.window, self.count, self.cut_at_turns = window, count, cut_at_turns
-        self.cap = Budget(window).board_cap
+        self.cap = Budget(window).dashboard_cap
         self.kept_tokens = 0
-        self.shown: Shown | None = None
+        self.shown: LastShown | None = None
         self.verdicts: list[str] = []
 
     def step(self, *, turn_began: bool = False, committed: bool = False) -> None:
@@ -506,7 +506,7 @@ class Host:
         board = self._board()
         if turn_began and self.cut_at_turns:
             self._cut()
-        answer = due(
+        answer = next_form(
             self.shown, self.ledger, board, (60, 85, 98), self.kept_tokens, self.cap,
             turn_began=turn_began, committed=committed,
         )  # fmt: skip
@@ -529,7 +529,7 @@ class Host:
         cap = room(kind, self.kept_tokens, self.cap)
         before = self.shown.ledger if self.shown else None
         forms: dict[str, Callable[[], str]] = {
-            "full": lambda: board_text(board, ["a note"], 0, cap=cap, count=self.count),
+            "full": lambda: full_text(board, ["a note"], 0, cap=cap, count=self.count),
             "changes": lambda: changes_text(before or ledger_of(), self.ledger, board, cap=cap, count=self.count),
             "line": lambda: line_text(board),
         }

@@ -17,8 +17,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, protected, rehearse, selection
-from ctxvc.core.plan.draft import Draft
-from ctxvc.core.plan.verbs import Trial
+from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.verbs import Rehearser
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.outline import sendable
 from ctxvc.core.view import view as view_module
@@ -98,8 +98,10 @@ def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(da
     if data.draw(st.booleans()):
         arrangement = data.draw(arranged(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows()))))
         view = dataclasses.replace(view, ledger=arrangement, next_group=9)
-    draft = Draft(view.ledger, view.price, view.next_group)
-    trial = Trial(view, data.draw(plans(view.ledger)), draft, frozenset(), view_module.measure(view.ledger, view.price))
+    draft = LedgerDraft(view.ledger, view.price, view.next_group)
+    trial = Rehearser(
+        view, data.draw(plans(view.ledger)), draft, frozenset(), view_module.measure(view.ledger, view.price)
+    )
     for action in trial.plan.actions:
         trial.act(action)
         rows, groups = draft.changed()

@@ -43,7 +43,7 @@ class Talk:
     def calls(self, *made: Call, thinking: str = "", words: str = "", accept: bool = False) -> list[str]:
         """One reply with these calls, and their results; the ids of the calls. With `accept` no call is refused, as
         by a host that judges less."""
-        known = episodes.known(self.run.ledger, self.run.words)
+        known = episodes.declared_episodes(self.run.ledger, self.run.words)
         ids = [f"call-{next(self._numbers)}" for _ in made]
         parts: list[Part] = []
         if thinking:
@@ -206,7 +206,7 @@ def test_a_well_made_call_that_failed_does_not_count() -> None:
     talk.run.append(Message(role="user", parts=(wire.result_part("the tool crashed", "z", error=True),)))
 
     assert [each.made for each in talk.graph().episodes] == ["implicit"]
-    assert episodes.known(talk.run.ledger, talk.run.words) == {}
+    assert episodes.declared_episodes(talk.run.ledger, talk.run.words) == {}
 
 
 def test_unmarked_work_before_and_after_an_episode_is_not_one() -> None:

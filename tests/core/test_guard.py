@@ -128,7 +128,7 @@ def test_overhead_and_calibration_count() -> None:
 @settings(max_examples=40, deadline=None)
 def test_whatever_stands_it_takes_no_human_text_and_makes_nothing_larger(made: tuple[View, object]) -> None:
     view, _ = made
-    whole = view.overhead + measure(view.ledger, view.price)
+    whole = view.counted
     for share in (90, 50, 10):
         tight = View(ledger=view.ledger, price=view.price, budget=Budget(max(1, whole * share // 100)),
                      overhead=view.overhead, next_group=view.next_group)  # fmt: skip

@@ -96,8 +96,8 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
 ) -> None:
     made = row(tool=tool, label=label("user", words.encode("utf-8", "replace")))
     for stub in (
-        stubs.stub(made, tokens=tokens, index=words, call=call, cut=cut),
-        stubs.stub(made, tokens=tokens, call=call, cut=cut),
+        stubs.stub(made, tokens=tokens, index=words, call=call, truncated=cut),
+        stubs.stub(made, tokens=tokens, call=call, truncated=cut),
         stubs.group_stub(
             Group(id="G3", members=("B7",)), blocks=3, tokens=tokens, size=9, digest="3fa9c1ff", index=words
         ),
@@ -118,7 +118,7 @@ def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> Non
 
 
 def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
-    assert stubs.stub(row(tool="Bash", label="3 failed"), tokens=1400, call="pytest", cut=True) == (
+    assert stubs.stub(row(tool="Bash", label="3 failed"), tokens=1400, call="pytest", truncated=True) == (
         "[archived B7@3fa9c1: tool_result of Bash, 1,400 tokens; arguments pytest; the recorded output was cut; "
         "3 failed; recover B7]"
     )

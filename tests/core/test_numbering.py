@@ -48,7 +48,7 @@ def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -
 def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> None:
     made = entries(messages)
     bodies = [(block, data) for entry in made for block, suffix, data in entry.bodies if not suffix]
-    recorded = [row for entry in made for row in entry.rows if "interrupted" not in wire.notes(row.extra)]
+    recorded = [row for entry in made for row in entry.rows if "interrupted" not in wire.own_metadata(row.extra)]
 
     assert [row.id for entry in made for row in entry.rows] == [block for block, _ in bodies]
     assert sorted((row.kind, dict(bodies)[row.id]) for row in recorded) == sorted(
@@ -210,7 +210,7 @@ def test_a_human_message_interrupts_what_is_open() -> None:
         ("tool_result", "c1", 1, 1, True),
         ("user", "", 2, 2, False),
     ]
-    assert wire.notes(made[5].extra) == {"interrupted": True}
+    assert wire.own_metadata(made[5].extra) == {"interrupted": True}
 
 
 def test_a_message_with_results_and_more_is_one_message_in_two_steps() -> None:
@@ -222,7 +222,7 @@ def test_a_message_with_results_and_more_is_one_message_in_two_steps() -> None:
             ("tool_result", 3, 1, 1),
             ("user", 3, 2, 2),
         ]
-        assert [wire.notes(row.extra).get("key", "") for row in made[3:]] == [key, key]
+        assert [wire.own_metadata(row.extra).get("key", "") for row in made[3:]] == [key, key]
 
 
 def test_a_second_result_for_a_call_is_no_answer() -> None:

@@ -20,7 +20,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import interrupted
 from ctxvc.core.prompt import formats, sanitise, stub
 from ctxvc.core.prompt.outline import MASK_SHOWN, Piece, outline, pieces, sendable
-from ctxvc.core.prompt.sanitise import Words
+from ctxvc.core.prompt.sanitise import OwnText
 from tests.core.strategies import FORGED, arranged, bodies_of, conversations, marks_in, numbered, texts
 from tests.messages_api import MODELS
 from tests.messages_api.rules import message_problems
@@ -167,7 +167,7 @@ def test_what_is_added_changes_nothing_before_it(conversation: list[Message], un
 
 
 def open_calls(sent: list[Piece]) -> bool:
-    return any(isinstance(piece, Words) and piece.kind == "tool_result" for piece in sent)
+    return any(isinstance(piece, OwnText) and piece.kind == "tool_result" for piece in sent)
 
 
 # --- nothing recorded passes for ours
@@ -180,7 +180,7 @@ def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
         if piece.role == "assistant" or piece.ext != "txt":
             continue
         text = piece.body.decode("utf-8", "surrogatepass")
-        if isinstance(piece, Words):
+        if isinstance(piece, OwnText):
             text = re.sub(r"(?m)^\[masked B\d+@[0-9a-f]{6}: [\d,]+ characters left out\]$", "", text, count=1)
             if OURS.match(text):
                 text = text[1:]

@@ -207,7 +207,7 @@ def test_a_note_is_a_person_s_or_the_model_s() -> None:
     ],
 )
 def test_a_commit_tells_a_note_in_a_line_and_below_it_where_that_is_not_all(words: str, first: str, whole: str) -> None:
-    assert scope.told(words) == (first, whole)
+    assert scope.subject_and_text(words) == (first, whole)
 
 
 def test_a_change_of_scope_is_told_with_an_arrow() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import ledger as ledgers
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.plan import View
-from ctxvc.core.plan.draft import Draft
+from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt import outline as prompt
 from ctxvc.core.prompt.outline import Slot, outline
@@ -78,7 +78,7 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert view.costs(ledger, price) == view.costs(fresh, price)
         assert protected(ledger) == protected(fresh)
         assert protected(ledger, ()) == protected(fresh, ())
-        assert Draft(ledger, price, 9).calls == Draft(fresh, price, 9).calls
+        assert LedgerDraft(ledger, price, 9).calls == LedgerDraft(fresh, price, 9).calls
         steps = {each.step for each in fresh.rows()}
         for step in (*steps, -1):
             assert ledger.of_step(step) == [each for each in fresh.rows() if each.step == step]
@@ -134,7 +134,7 @@ def test_a_request_made_of_what_the_last_one_had_is_the_same_request(made: tuple
         one, other = request(ledger, kept, "s", [{"name": "t"}]), request(ledger, bodies_of(held), "s", [{"name": "t"}])
         assert one == other
         assert one.digest == hashlib.sha256(canonical(one.body())).hexdigest()
-        assert len(kept.made["newest"].made) == len(outline(ledger))
+        assert len(kept.cache["newest"].rendered_slots) == len(outline(ledger))
         spoil(one.messages)
 
 

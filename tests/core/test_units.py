@@ -33,7 +33,7 @@ def all_of(events: Iterable[Any]) -> list[Unit]:
 
 
 def recorded(part: Part) -> bool:
-    return "interrupted" not in wire.notes(part.extra)
+    return "interrupted" not in wire.own_metadata(part.extra)
 
 
 # --- properties

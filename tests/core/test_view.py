@@ -267,7 +267,7 @@ def test_calibrated_totals_add_up_and_lines_stay_as_counted(a: int, b: int, over
 @given(st.integers(-5, 10**7), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_the_bar_never_shows_more_than_there_is(window: int, overhead: int, conversation: int) -> None:
     board = Dashboard(
-        session="s", scope="main", window=window, overhead=overhead, conversation=conversation, lines=(), prompt="exact"
+        session="s", scope="main", limit=window, overhead=overhead, conversation=conversation, lines=(), prompt="exact"
     )
 
     assert len(board.bar) == BAR and set(board.bar) <= {"█", "░"}

@@ -165,7 +165,7 @@ def test_what_is_no_json_is_said_to_be_none(data: bytes) -> None:
 
 @pytest.mark.parametrize("notes", [None, 5, "parts", ["parts"], True])
 def test_notes_of_a_wrong_type_are_none(notes: Any) -> None:
-    assert wire.notes({"ctxvc": notes}) == {}
+    assert wire.own_metadata({"ctxvc": notes}) == {}
     assert wire.items(b"[1]", {"ctxvc": {"parts": notes}}) == ([1] if notes is True else None)
 
 

@@ -23,7 +23,7 @@ from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import request
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import cost_of, measure
+from ctxvc.core.view.view import cost_of
 from ctxvc.policies.composed import after
 from tests.messages_api.rules import canonical_problems
 from tests.policies.recorded import Run
@@ -153,7 +153,7 @@ def _next(part: Recovered) -> dict[str, recover.Range]:
 
 def _over_is_told(plan: Plan, settled: View) -> None:
     """The reason has the amount by which the budget is passed, or the amounts of which what is left is made."""
-    left = settled.calibrated(settled.overhead + measure(settled.ledger, settled.price))
+    left = settled.used
     over = left - settled.budget.effective
     told = [_number(amount) for amount in _OVER.findall(plan.reason)]
     told += [_number(used) - _number(budget) for used, budget in _NOTHING.findall(plan.reason)]
@@ -175,7 +175,7 @@ def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     assert all(
         row.present for row in view.ledger.rows() if is_human(row.role, row.origin) and settled.ledger[row.id].present
     )
-    if view.calibrated(view.overhead + measure(view.ledger, view.price)) <= view.budget.effective:
+    if view.used <= view.budget.effective:
         return
     rows = [row for row in view.ledger.rows() if row.state in ("visible", "masked") and row.kind != "dashboard"]
     latest = max((row.step for row in rows if row.role == "assistant"), default=0)

@@ -25,7 +25,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
-from ctxvc.policies.candidates import removable, used
+from ctxvc.policies.candidates import removable
 from ctxvc.policies.composed import after
 from tests.core.strategies import conversations, plans
 from tests.policies.laws import BUDGETS, check, drive
@@ -235,7 +235,7 @@ def test_keep_takes_nothing_away_and_says_what_that_comes_to() -> None:
 def test_the_window_truncates_the_oldest_replies_with_their_results() -> None:
     made = running(human("Do it"), injected("the rules"), *steps(20))
     whole = made.ledger
-    assert used(made.view(12_000)) > 11_760
+    assert made.view(12_000).used > 11_760
     tried = settled(Window(), made, 12_000)
     assert gone(tried) == [f"B{number}" for number in range(3, 3 + len(gone(tried)))]
     assert {row.state for row in tried.rows} == {"pruned"}

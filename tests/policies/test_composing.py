@@ -9,7 +9,7 @@ import pytest
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import READING, Policy
 from ctxvc.policies import parse, protocol
 from ctxvc.policies.composed import Composed
@@ -33,8 +33,8 @@ class Takes(Policy, frozen=True, kw_only=True):
         actions = tuple(Action(verb="archive", targets=(block,)) for block in stand)
         return Plan(actions=actions, actor=self.actor, reason=f"{len(stand)} stand")
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:  # noqa: ARG002  # part of the contract
-        return Moment(self.now, f"asked of {' '.join(row.id for row in tried.rows)}")
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:  # noqa: ARG002  # part of the contract
+        return CommitDecision(self.now, f"asked of {' '.join(row.id for row in tried.rows)}")
 
 
 class Waits(Takes, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Waits(Takes, frozen=True, kw_only=True):
     now: bool = False
 
 
-def judged(*parts: Policy) -> Moment:
+def judged(*parts: Policy) -> CommitDecision:
     """What a composition of these says of its own plan for the same four turns."""
     view = working().view(20_000)
     policy = Composed(parts=parts)
@@ -60,8 +60,8 @@ def test_the_plan_is_the_compositions_whichever_part_acts() -> None:
 
 
 def test_only_a_part_that_acts_is_asked_of_the_moment() -> None:
-    assert judged(Takes(), Waits(blocks=("B3",))) == Moment(False, "waits: asked of B3")
-    assert judged(parse("keep"), Waits(blocks=("B3",))) == Moment(False, "waits: asked of B3")
+    assert judged(Takes(), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
+    assert judged(parse("keep"), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
     assert judged(parse("scoped"), Takes(blocks=("B5",), now=False)).why.startswith("scoped: the scope of a task")
 
 
@@ -92,7 +92,7 @@ def test_a_composition_in_a_composition_is_one() -> None:
     inner = Composed(parts=(Takes(), Waits(blocks=("B3",))))
 
     assert Composed(parts=(inner, Takes())).parts == (*inner.parts, Takes())
-    assert judged(inner, Takes()) == Moment(False, "waits: asked of B3")
+    assert judged(inner, Takes()) == CommitDecision(False, "waits: asked of B3")
 
 
 def test_a_planner_counts_new_tokens_from_its_last_round_in_a_composition_too() -> None:

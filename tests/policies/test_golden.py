@@ -8,7 +8,7 @@ import pytest
 
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.policies import parse
-from ctxvc.policies.run import proposed
+from ctxvc.policies.run import ask_plan
 from tests.policies.test_baselines import compare, running, transcript
 
 HEURISTICS = ("oldest_turn", "tool_prune", "tool_mask_prune", "hybrid")
@@ -25,7 +25,7 @@ COMPOSED = (
 def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config, words: str) -> None:
     policy = parse(words)
     view = running(*transcript()).view(6_000)
-    plan = proposed(policy, view)
+    plan = ask_plan(policy, view)
     tried = rehearse(view, plan)
 
     assert plan.actor == policy.actor

@@ -9,13 +9,13 @@ import pytest
 from ctxvc.cli.policy_option import parsed
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.errors import BadInput
 from ctxvc.policies import POLICIES, knobs, parse, spec
 from ctxvc.policies.composed import Composed
-from ctxvc.policies.knobs import units
+from ctxvc.policies.knobs import knob_units
 from ctxvc.policies.planned.policy import Planned
-from ctxvc.policies.run import judged, proposed
+from ctxvc.policies.run import ask_plan, ask_timing
 from ctxvc.session.session import Session
 from tests.policies.test_planned import working
 
@@ -156,7 +156,7 @@ def test_a_mistake_in_it_is_told_with_its_file_and_line(own: Path, name: str, sa
     view = working().view(20_000)
     for each in (policy, Composed(parts=(parse("keep"), policy))):
         with pytest.raises(BadInput) as told:
-            proposed(each, view)
+            ask_plan(each, view)
         assert str(told.value).startswith(said)
         assert told.value.hint == f"the mistake is in {own}" + (f", line {line(at)}" if at else "")
 
@@ -166,15 +166,15 @@ def test_so_are_mistakes_in_what_else_it_says(own: Path) -> None:
         parsed("own.py:NoTerms", own.parent)
     assert told.value.hint.endswith(f"line {line('        return Terms(tools=self.missing)')}")
     view = working().view(20_000)
-    with pytest.raises(BadInput, match="moment gave bool, not a Moment"):
-        judged(parsed("own.py:NoMoment", own.parent), view, rehearse(view, parse("keep").propose(view)))
+    with pytest.raises(BadInput, match="moment gave bool, not a CommitDecision"):
+        ask_timing(parsed("own.py:NoMoment", own.parent), view, rehearse(view, parse("keep").propose(view)))
 
 
 def test_a_mistake_in_a_policy_of_ours_stays_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = type(parse("keep"))
     monkeypatch.setattr(kind, "propose", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        proposed(kind(), working().view(20_000))
+        ask_plan(kind(), working().view(20_000))
 
 
 @pytest.mark.parametrize("name", ["NoName", "FieldName", "OddName"])
@@ -196,11 +196,11 @@ def test_a_knob_without_a_usual_value_must_be_given(own: Path) -> None:
 
 def test_it_acts_as_a_policy_whatever_it_says_that_it_is(own: Path) -> None:
     policy = parsed("own.py:AsUser", own.parent)
-    plan = proposed(policy, working().view(20_000))
+    plan = ask_plan(policy, working().view(20_000))
 
     assert (plan.actor, plan.allow_user) == ("policy:as_user", False)
     assert plan.actions
-    composed = proposed(Composed(parts=(policy, parse("keep"))), working().view(20_000))
+    composed = ask_plan(Composed(parts=(policy, parse("keep"))), working().view(20_000))
     assert (composed.actor, composed.allow_user) == ("policy:as_user+keep", False)
 
 
@@ -218,7 +218,7 @@ def test_what_it_takes_can_be_got_back(own: Path) -> None:
     policy = parsed("own.py:Deletes", own.parent)
     for each in (policy, Composed(parts=(parse("keep"), policy))):
         with pytest.raises(BadInput, match="policy deletes would delete B3"):
-            proposed(each, working().view(20_000))
+            ask_plan(each, working().view(20_000))
 
 
 def test_a_session_under_it_is_gone_on_with_when_it_is_named_again(own: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_it_does_not_take_the_name_of_one_that_ships(own: Path) -> None:
 
 def test_the_example_of_the_docs_is_one(own: Path) -> None:
     policy = parsed(f"{EXAMPLE}:StaleReads", own.parent)
-    assert proposed(policy, working().view(20_000)).actor == "policy:stale_reads"
+    assert ask_plan(policy, working().view(20_000)).actor == "policy:stale_reads"
 
 
 # --- the words that name a policy
@@ -286,9 +286,9 @@ def test_knobs_that_make_no_sense_are_refused(words: str) -> None:
 
 
 def test_every_knob_of_ours_says_what_it_counts() -> None:
-    untold = [f"{kind.name}:{knob}" for kind in POLICIES for knob, unit in units(kind).items() if not unit]
+    untold = [f"{kind.name}:{knob}" for kind in POLICIES for knob, unit in knob_units(kind).items() if not unit]
     assert untold == []
-    assert units(Planned) == {
+    assert knob_units(Planned) == {
         "trigger": "share of the budget", "target": "share of the budget", "tight": "share of the budget",
         "least": "tokens", "saving": "share of the prompt", "share": "share of the prompt", "lifetime": "seconds",
         "read_price": "times the price of a fresh input token",
@@ -300,5 +300,5 @@ def test_every_knob_of_ours_has_a_usual_value() -> None:
     view: View = working().view(20_000)
     for kind in POLICIES:
         assert kind(**knobs(kind)) == kind()
-        assert isinstance(proposed(kind(), view), Plan)
-        assert isinstance(judged(kind(), view, rehearse(view, kind().propose(view))), Moment)
+        assert isinstance(ask_plan(kind(), view), Plan)
+        assert isinstance(ask_timing(kind(), view, rehearse(view, kind().propose(view))), CommitDecision)

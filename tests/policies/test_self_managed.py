@@ -25,7 +25,6 @@ from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import Window
-from ctxvc.policies.candidates import used
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
 from tests.policies.laws import BUDGETS, check, drive, problems
 from tests.policies.recorded import Run, messages, run, trajectories
@@ -155,14 +154,14 @@ class Loop:
         self.log.append("blocked" if admitted.blocked else "register")
 
     def tokens(self) -> int:
-        return used(self.run.view(self.budget))
+        return self.run.view(self.budget).used
 
     def dashboard(self) -> str:
         """Line 10."""
         seen = self.run.view(self.budget)
         board = view.dashboard(seen.ledger, costs(seen.ledger, seen.price), seen.budget.effective)
         self.log.append("dashboard")
-        return dashboard_text.board_text(board, [], 0, cap=1_000, count=seen.price.text)
+        return dashboard_text.full_text(board, [], 0, cap=1_000, count=seen.price.text)
 
     def commit(self, plan: Plan) -> bool:
         tried = rehearse(self.run.view(self.budget), plan)
@@ -325,7 +324,7 @@ def test_the_dashboard_instance_of_the_paper() -> None:
     assert (board.used, board.overhead, board.conversation, board.dashboards) == (79_400, 6_200, 71_900, 1_300)
     assert (board.percent, board.cells, len(board.bar)) == (62, 12, 20)
     assert dashboard_text.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
-    text = dashboard_text.board_text(board, [], 0, cap=4_000, count=len)
+    text = dashboard_text.full_text(board, [], 0, cap=4_000, count=len)
     rows = [line.split()[:6] for line in text.partition(dashboard_text.COLUMNS + "\n")[2].splitlines()]
     assert [(name, tokens, age, kind) for name, tokens, age, kind, *_ in rows if name != "B4"] == [
         ("B1", "120", "8r", "user"),

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ctxvc.claude_code import truncate
 from ctxvc.cli.main import cli
 from ctxvc.core.prompt import truncation
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged, NotFound, Refused
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
@@ -82,7 +82,7 @@ def test_the_words_name_the_call_and_the_file(store: Store) -> None:
         f"({size:,} bytes, sha256 {digest}): the tool recover with this address, or `ctxvc recover toolu_01AbC`, or "
         f"read {folder(store.path) / 'toolu_01AbC-1.txt'}]"
     )
-    assert list(truncation.cuts(shown.encode(), "toolu_01AbC")) == [Cut("toolu_01AbC", 1, size, digest)]
+    assert list(truncation.truncations(shown.encode(), "toolu_01AbC")) == [Truncation("toolu_01AbC", 1, size, digest)]
 
 
 @pytest.mark.parametrize("call", ["B17", "g3", "b", "../x", "a b", "\u00fc", "", "x" * 101, 7, None])
@@ -242,7 +242,9 @@ def test_a_purge_leaves_nothing_of_it(store: Store, tmp_path: Path) -> None:
 
 def forged(call: str, data: bytes, digest: str = "", size: int | None = None) -> str:
     size = len(data) if size is None else size
-    return truncation.words(Cut(call, 1, size, digest or hashlib.sha256(data).hexdigest()), 10, 20, "/etc/passwd")
+    return truncation.notice(
+        Truncation(call, 1, size, digest or hashlib.sha256(data).hexdigest()), 10, 20, "/etc/passwd"
+    )
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def boards_are_bounded(session: Session, request: Request) -> None:
         if block["type"] == "text" and block["text"].startswith("[dashboard")
     ]
     a, _ = session.ledger().meta.calibration
-    assert sum(map(count, boards)) * a <= session.budget.board_cap * 1000
+    assert sum(map(count, boards)) * a <= session.budget.dashboard_cap * 1000
 
 
 # --- what must hold at any time

@@ -90,7 +90,7 @@ def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
     for at in range(count):
         session.append({"role": "user", "content": f"{at} {WORDS}" * (3 + at)})
         session.request()
-        asked = session._context.used(session.view())
+        asked = session.view().counted
         session.append(
             {
                 "role": "assistant",
@@ -117,7 +117,7 @@ def test_what_is_learned_is_one_commit_and_moves_the_totals(place: Path) -> None
         assert settings(session)[0] == f"settings: calibration ({a}, {b})"
         replies(session, 2 * MIN_SAMPLES)
         assert len(settings(session)) == before + 1, "what is known already is not recorded again"
-        assert session.used() == session.view().calibrated(session._context.used(session.view()))
+        assert session.used() == session.view().used
 
 
 def test_a_calibration_changes_no_byte_of_a_prompt(place: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Answer, Policy, Terms
 from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
@@ -35,8 +35,8 @@ class Oldest(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return Terms(protocol=self.protocol, ladder={"clear": 0.5})
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
-        return Moment(not self.patient or view.idle > 100, f"idle {view.idle:.0f} s" if tried else "")
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
+        return CommitDecision(not self.patient or view.idle > 100, f"idle {view.idle:.0f} s" if tried else "")
 
 
 @pytest.fixture

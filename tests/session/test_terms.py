@@ -265,7 +265,7 @@ def test_a_dashboard_that_is_off_keeps_its_room(tmp_path: Path) -> None:
     with create(tmp_path / "off", budget=12_000, policy=SelfManaged(dashboard=False, agent=False, share=0.98)) as made:
         agent = Agent(made)
         agent.say("Look.")
-        cap, guard = made.budget.board_cap, made.budget.guard
+        cap, guard = made.budget.dashboard_cap, made.budget.guard
         for _ in range(6):
             agent.step(WORDS * 60)
         while made.used() <= guard - cap // 2:

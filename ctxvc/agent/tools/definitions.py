@@ -149,33 +149,39 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     is called `context_NAME`. Give the list to `Session.open`: it stays the same for the whole session.
     """
     taken = {str(tool.get("name", "")) for tool in own}
-    given = kinds(terms)
-    made = [_definition(_free(name, taken), kind, _beside(name, given)) for name, kind in given.items()]
-    return [*map(dict, own), *made]
+    context_kinds = kinds(terms)
+    context_tools = [
+        _definition(_free(name, taken), kind, _beside(name, context_kinds)) for name, kind in context_kinds.items()
+    ]
+    return [*map(dict, own), *context_tools]
 
 
 def kinds(terms: Terms | None = None) -> dict[str, type[Arguments]]:
     """The context tools that `terms` name, all of them without terms: name → what a call gives."""
-    named = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
-    return named if terms is None or terms.folds else named | {name: _PLAIN[name] for name in named if name in _PLAIN}
+    by_name = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
+    return (
+        by_name
+        if terms is None or terms.folds
+        else by_name | {name: _PLAIN[name] for name in by_name if name in _PLAIN}
+    )
 
 
-def ours(tools: object, wanted: Collection[str]) -> dict[str, str]:
-    """Name in the definitions of a session → context tool, of those that are `wanted`.
+def ours(tools: object, names: Collection[str]) -> dict[str, str]:
+    """Name in the definitions of a session → context tool, of those that are `names`.
 
     A tool of the agent's own may have the name of one of these: it is told by what it takes.
     """
-    held = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
-    found: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
-    for tool in held:
-        given = str(tool.get("name", ""))
-        name = given
+    declared = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
+    by_tool: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
+    for tool in declared:
+        own_name = str(tool.get("name", ""))
+        name = own_name
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
-        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in wanted]
+        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in names]
         if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
-            found[name] = given
-    return {given: name for name, given in found.items()}
+            by_tool[name] = own_name
+    return {own_name: name for name, own_name in by_tool.items()}
 
 
 def _free(name: str, taken: Collection[str]) -> str:
@@ -185,23 +191,25 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _taken(tool: Mapping[str, Any]) -> object:
-    """What a tool takes, without the words about it, which change from version to version."""
+    """A tool's schema without its descriptions, which change from version to version."""
     return _bare(tool.get("input_schema"))
 
 
 def _bare(schema: object) -> object:
     if isinstance(schema, dict):
-        told = {word: value for word, value in schema.items() if word != "description" or not isinstance(value, str)}
-        return {word: _bare(value) for word, value in told.items()}
+        undescribed = {
+            word: value for word, value in schema.items() if word != "description" or not isinstance(value, str)
+        }
+        return {word: _bare(value) for word, value in undescribed.items()}
     return [_bare(value) for value in schema] if isinstance(schema, list | tuple) else schema
 
 
-def parsed(given: object, kind: type[_Given]) -> _Given:
-    """What a call gives; null counts as not given. Raises: BadInput, with what the tool takes."""
-    if isinstance(given, Mapping):
-        given = {name: value for name, value in given.items() if value is not None}
+def parsed(arguments: object, kind: type[_Given]) -> _Given:
+    """The arguments of a call; null counts as absent. Raises: BadInput, with the arguments that the tool takes."""
+    if isinstance(arguments, Mapping):
+        arguments = {name: value for name, value in arguments.items() if value is not None}
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(arguments, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         wrong = "an argument is no text" if isinstance(error, UnicodeEncodeError) else str(error)
         raise BadInput(wrong, hint=f"it takes {_takes(kind)}") from error
@@ -209,23 +217,23 @@ def parsed(given: object, kind: type[_Given]) -> _Given:
 
 def _takes(kind: type[Arguments]) -> str:
     fields = msgspec.structs.fields(kind)
-    named = [field.name if field.required else f"{field.name} (optional)" for field in fields]
-    return ", ".join(named) or "no arguments"
+    listed = [field.name if field.required else f"{field.name} (optional)" for field in fields]
+    return ", ".join(listed) or "no arguments"
 
 
-def _beside(name: str, given: Collection[str]) -> str:
-    return "".join(f" {words}" for other, words in _BESIDE.get(name, {}).items() if other in given)
+def _beside(name: str, tools: Collection[str]) -> str:
+    return "".join(f" {hint}" for other, hint in _BESIDE.get(name, {}).items() if other in tools)
 
 
 def _definition(name: str, kind: type[Arguments], more: str = "") -> dict[str, Any]:
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}
-    _, made = msgspec.json.schema_components([kind])
-    schema = made[kind.__name__]
+    _, components = msgspec.json.schema_components([kind])
+    schema = components[kind.__name__]
     properties = {
-        field: {word: value for word, value in said.items() if word != "default"}
-        for field, said in schema["properties"].items()
+        field: {word: value for word, value in field_schema.items() if word != "default"}
+        for field, field_schema in schema["properties"].items()
     }
     return {
         "name": name,

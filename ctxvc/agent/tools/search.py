@@ -23,7 +23,7 @@ WIDTH = 180
 COUNTED = 1_000
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Match(msgspec.Struct, frozen=True, kw_only=True):
     """A block that matches: its address as seen from where one is, and lines of it with their numbers.
 
     `more` counts further lines of it.
@@ -38,12 +38,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+    """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
 
     `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[Match, ...]
     blocks: int
     more: int = 0
     unfinished: str = ""
@@ -64,25 +64,25 @@ def search(
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
-    def wanted(row: Row) -> bool:
+    def accepts(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
-    looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    stored = bodies([_scopes(one) for one in (session, *others)], accepts, whole=True)
+    looking = Search(read(session.store, stored), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
-    found: list[Found] = []
-    shown = 0
+    matches: list[Match] = []
+    lines_listed = 0
     for _, inside in matching:
-        found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
-        shown += len(found[-1].lines)
-        if shown >= SHOWN:
+        matches.append(_match(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
+        lines_listed += len(matches[-1].lines)
+        if lines_listed >= SHOWN:
             break
     more = sum(1 for _ in islice(matching, COUNTED))
-    return Searched(found=tuple(found), blocks=len(held), more=more, unfinished=unfinished(looking, len(held)))
+    return Searched(found=tuple(matches), blocks=len(stored), more=more, unfinished=unfinished(looking, len(stored)))
 
 
 def unfinished(search: Search, blocks: int) -> str:
-    """How far a search of so many blocks came, and what to do, where it did not come to its end; else empty."""
+    """The progress of a search that did not finish, and what to do; empty if it did."""
     if search.slow is None:
         return ""
     skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""
@@ -94,7 +94,7 @@ def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
     return session, sorted(session.scopes(), key=lambda name: name != session.scope)
 
 
-def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
+def _match(lines: Sequence[Hit], more: int, session: Writer) -> Match:
     """Of several places of a body, the nearest, and of these one where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
@@ -103,7 +103,7 @@ def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
     place = min(lines[0].places, key=distance)
     away, elsewhere, _ = distance(place)
     where = f"{place.session}/{place.scope}:" if away else f"{place.scope}:" if elsewhere else ""
-    return Found(
+    return Match(
         address=where + place.row.handle,
         kind=place.row.kind,
         state=place.row.state,

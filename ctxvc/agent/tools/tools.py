@@ -56,11 +56,11 @@ class Tools:
     """
 
     def __init__(self, session: Session) -> None:
-        wanted = TOOLS if session.policy is None else session.terms.tools
-        self.names = tools.ours(revision.now(session.writer).tools, wanted)
-        held = tuple(self.names.values())
-        self.terms = msgspec.structs.replace(session.terms, tools=held, handles="recover" in held)
-        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in held}
+        offered = TOOLS if session.policy is None else session.terms.tools
+        self.names = tools.ours(revision.now(session.writer).tools, offered)
+        own_names = tuple(self.names.values())
+        self.terms = msgspec.structs.replace(session.terms, tools=own_names, handles="recover" in own_names)
+        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in own_names}
         self._session = session
         # By call, what the session does not know of before the call's result is in.
         self._read_out: dict[str, int] = {}  # tokens
@@ -76,48 +76,50 @@ class Tools:
         """A new reply: nobody waits for the results of earlier calls any more."""
         self._read_out, self._marked = {}, {}
 
-    def answer(self, name: str, given: object, call: str) -> Answer:
+    def answer(self, name: str, value: object, call: str) -> Answer:
         """Does what the call with this id asks of the tool `name`. Hostile arguments are answered as any others.
 
         Raises: CtxvcError where not even the session can go on, as with a full disk.
         """
         try:
-            return Answer(self._done(parsed(given, self._kinds[name]), call))
+            return Answer(self._act(parsed(value, self._kinds[name]), call))
         except _ANSWERED as error:
             return failed(error, self._kinds)
 
-    def _done(self, given: Arguments, call: str) -> str:
+    def _act(self, arguments: Arguments, call: str) -> str:
         session = self._session
-        match given:
+        match arguments:
             case tools.Scope():
-                _bounded("note", given.note)
-                session.open_scope(given.name, given.note, revision=given.revision, with_messages=given.with_messages)
-                return self._moved(given.name)
+                _bounded("note", arguments.note)
+                session.open_scope(
+                    arguments.name, arguments.note, revision=arguments.revision, with_messages=arguments.with_messages
+                )
+                return self._moved(arguments.name)
             case tools.Goto():
-                _bounded("note", given.note)
-                session.goto(given.name, given.note)
-                return self._moved(given.name)
+                _bounded("note", arguments.note)
+                session.goto(arguments.name, arguments.note)
+                return self._moved(arguments.name)
             case tools.WriteNote():
-                return self._note(given.text, fold=given.fold)
+                return self._note(arguments.text, fold=arguments.fold)
             case tools.PlainNote():
-                return self._note(given.text)
+                return self._note(arguments.text)
             case tools.Scopes():
                 return self._scopes()
             case tools.Notes():
-                return self._notes(given.scope)
+                return self._notes(arguments.scope)
             case tools.Archive():
-                return self._changed("archived", session.archive(given.blocks, given.index))
+                return self._changed("archived", session.archive(arguments.blocks, arguments.index))
             case tools.Restore():
-                return self._changed("restored", session.restore(given.blocks))
+                return self._changed("restored", session.restore(arguments.blocks))
             case tools.Delete():
-                return self._changed("deleted", session.delete(given.blocks, given.reason))
+                return self._changed("deleted", session.delete(arguments.blocks, arguments.reason))
             case tools.Recover():
-                return self._recovered(given, call)
+                return self._recovered(arguments, call)
             case tools.Search():
-                return self._found(given)
+                return self._search(arguments)
             case tools.Delimiter():
-                return self._delimited(given, call)
-        raise NotImplementedError(type(given).__name__)
+                return self._delimited(arguments, call)
+        raise NotImplementedError(type(arguments).__name__)
 
     # --- scopes and notes
 
@@ -126,11 +128,11 @@ class Tools:
             return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
         return f"You are in {name}."
 
-    def _note(self, words: str, *, fold: bool = False) -> str:
-        _bounded("text", words)
-        made = self._session.note(words, fold=fold)
-        folded = f"; archived {len(made.archived)} blocks, {made.freed:,} tokens freed" if made.archived else ""
-        return f"Noted as {made.block}{folded}."
+    def _note(self, text: str, *, fold: bool = False) -> str:
+        _bounded("text", text)
+        noted = self._session.note(text, fold=fold)
+        folded = f"; archived {len(noted.archived)} blocks, {noted.freed:,} tokens freed" if noted.archived else ""
+        return f"Noted as {noted.block}{folded}."
 
     def _scopes(self) -> str:
         session = self._session
@@ -144,41 +146,41 @@ class Tools:
         return "\n".join(reversed(lines))
 
     def _notes(self, scope: str) -> str:
-        held = self._session.notes(scope)
-        shown: list[str] = []
+        notes = self._session.notes(scope)
+        lines: list[str] = []
         room = NOTES
-        for note in reversed(held):
+        for note in reversed(notes):
             line = _note_line(note)
             room -= len(line) + 1
             if room < 0:
                 way = ": recover their blocks" if "recover" in self._kinds else ""
-                shown.append(f"({len(held) - len(shown)} older{way})")
+                lines.append(f"({len(notes) - len(lines)} older{way})")
                 break
-            shown.append(line)
-        return "\n".join(reversed(shown)) or f"There are no notes in {scope or self._session.scope}."
+            lines.append(line)
+        return "\n".join(reversed(lines)) or f"There are no notes in {scope or self._session.scope}."
 
     # --- what is in the context
 
-    def _changed(self, verb: str, done: Rehearsal) -> str:
-        """What a changing verb did. Raises: Refused where it did nothing."""
-        left_out = _problems(done)
-        if not done:
+    def _changed(self, verb: str, rehearsal: Rehearsal) -> str:
+        """The report of a changing verb. Raises: Refused if it did nothing."""
+        left_out = _problems(rehearsal)
+        if not rehearsal:
             raise Refused(f"nothing was {verb}: {left_out or 'it is so already'}")
-        targets = selection.ranges([target for action in done.done for target in action.targets])
-        named = ", ".join(targets[:12]) + (f" and {len(targets) - 12} more" if len(targets) > 12 else "")
-        made = [group.id for group in done.groups if group.members and group.id not in done.rolled]
-        grouped = f" as {', '.join(made)}" if made and verb == "archived" else ""
-        freed = f"{done.freed:,} tokens freed" if done.freed >= 0 else f"{-done.freed:,} tokens added"
+        targets = selection.ranges([target for action in rehearsal.done for target in action.targets])
+        listed = ", ".join(targets[:12]) + (f" and {len(targets) - 12} more" if len(targets) > 12 else "")
+        new_groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
+        grouped = f" as {', '.join(new_groups)}" if new_groups and verb == "archived" else ""
+        freed = f"{rehearsal.freed:,} tokens freed" if rehearsal.freed >= 0 else f"{-rehearsal.freed:,} tokens added"
         used = f"{self._session.used():,} of {self._session.budget.effective:,} tokens are used"
-        words = f"{verb.capitalize()} {named}{grouped}: {freed}; {used}."
-        return f"{words} Left out: {left_out}." if left_out else words
+        summary = f"{verb.capitalize()} {listed}{grouped}: {freed}; {used}."
+        return f"{summary} Left out: {left_out}." if left_out else summary
 
-    def _recovered(self, given: tools.Recover, call: str) -> str:
+    def _recovered(self, arguments: tools.Recover, call: str) -> str:
         most = self._room()
         if most <= 0:
             raise Refused("there is no room to read anything", hint=self.terms.room)
         part = self._session.recover(
-            given.block, lines=given.lines, chars=given.chars, grep=given.grep or None, most=most
+            arguments.block, lines=arguments.lines, chars=arguments.chars, grep=arguments.grep or None, most=most
         )
         self._read_out[call] = part.tokens + _SPARE
         return f"{part.heading(phrases.MODEL)}\n{part.content}"
@@ -191,12 +193,12 @@ class Tools:
 
     # --- episodes
 
-    def _delimited(self, given: tools.Delimiter, call: str) -> str:
+    def _delimited(self, arguments: tools.Delimiter, call: str) -> str:
         """The receipt of a mark that counts. Raises: BadInput for one that does not."""
         view = self._session.view()
-        told = graph.known(view.ledger, view.words)
-        told.update((mark.name, mark) for mark in self._marked.values())
-        verdict = delimiter.judge(msgspec.structs.asdict(given), told)
+        episodes = graph.declared_episodes(view.ledger, view.words)
+        episodes.update((mark.name, mark) for mark in self._marked.values())
+        verdict = delimiter.judge(msgspec.structs.asdict(arguments), episodes)
         if verdict.episode is None:
             raise BadInput(verdict.text)
         self._marked[call] = verdict.episode
@@ -204,16 +206,16 @@ class Tools:
 
     # --- search
 
-    def _found(self, given: tools.Search) -> str:
+    def _search(self, arguments: tools.Search) -> str:
         writer = self._session.writer
         writer.refresh()
         # What these tools were asked and answered is left out: a search would find itself.
-        searched = search(writer, given.pattern, ignore_case=given.ignore_case, without=self.names)
+        searched = search(writer, arguments.pattern, ignore_case=arguments.ignore_case, without=self.names)
         lines: list[str] = []
-        for each in searched.found:
-            lines += [f"{each.address} {each.kind}, {each.state}, line {line}: {words}" for line, words in each.lines]
-            if each.more:
-                lines.append(f"  (and {each.more:,} further lines of it)")
+        for match in searched.found:
+            lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
+            if match.more:
+                lines.append(f"  (and {match.more:,} further lines of it)")
         if searched.more:
             many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
             lines.append(f"({many} further blocks match: search for something narrower)")
@@ -229,16 +231,16 @@ def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
     return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
 
 
-def _bounded(what: str, words: str) -> None:
+def _bounded(what: str, text: str) -> None:
     """Raises: BadInput for a text that would take the place of what it is about."""
-    if len(words) > NOTE:
+    if len(text) > NOTE:
         raise BadInput(
-            f"{what} has {len(words):,} characters and {NOTE:,} are allowed", hint="say it shorter, or in several notes"
+            f"{what} has {len(text):,} characters and {NOTE:,} are allowed", hint="say it shorter, or in several notes"
         )
 
 
-def _problems(done: Rehearsal) -> str:
-    texts = list(dict.fromkeys(problem.text for problem in done.problems))
+def _problems(rehearsal: Rehearsal) -> str:
+    texts = list(dict.fromkeys(problem.text for problem in rehearsal.problems))
     more = f" and {len(texts) - _NAMED} other reasons" if len(texts) > _NAMED else ""
     return stub.escaped("; ".join(texts[:_NAMED]), 260) + more
 

@@ -268,26 +268,26 @@ class _PromptCosts:
             self._costs[commit] = self._measured(revision.at(self._store, commit))
         return self._costs[commit]
 
-    def _measured(self, moment: Snapshot) -> int:
-        slots = outline(moment.ledger)
+    def _measured(self, snapshot: Snapshot) -> int:
+        slots = outline(snapshot.ledger)
         whole = [slot.row for slot in slots if slot.show == "body"]
         new = [row for row in whole if (row.id, row.sha256) not in self._bodies]
-        counts = self._meter.bodies([(row, moment.bodies) for row in new], moment.ledger.meta.model) if new else {}
+        counts = self._meter.bodies([(row, snapshot.bodies) for row in new], snapshot.ledger.meta.model) if new else {}
         self._bodies.update(((row.id, row.sha256), counts[row.id]) for row in new)
-        others = pieces([slot for slot in slots if slot.show != "body"], moment.bodies)
+        others = pieces([slot for slot in slots if slot.show != "body"], snapshot.bodies)
         total = sum(self._bodies[row.id, row.sha256] for row in whole)
         return (
             total
             + sum(self._meter.count(display.decode(piece.body)) for piece in others)
-            + self._meter.overhead(moment)
+            + self._meter.overhead(snapshot)
         )
 
 
-def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
+def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
     """Whether the person's command finds the prompt good. Raises: Refused where it does not judge."""
-    content = pieces(outline(moment.ledger), moment.bodies)
+    content = pieces(outline(snapshot.ledger), snapshot.bodies)
     request = formats.Prompt(
-        pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model
+        pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
     )  # fmt: skip
     data = formats.dumps(formats.anthropic(request))
     with tempfile.TemporaryDirectory(prefix="ctxvc-bisect-") as place:
@@ -305,7 +305,7 @@ def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
             )
     if done.returncode < 0 or done.returncode >= NO_JUDGEMENT:
         raise Refused(
-            f"the command gave no judgement on commit {moment.commit[:SHORT]}: it ended with {done.returncode}",
+            f"the command gave no judgement on commit {snapshot.commit[:SHORT]}: it ended with {done.returncode}",
             hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
         )
     return done.returncode == 0

@@ -93,27 +93,30 @@ def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
 
 
 def _drawn(store: Store, commit: str) -> str:
-    moment = revision.at(store, commit)
-    meter = Meter(store, moment.ledger.meta.tokenizer)
-    return markdown(page_of(moment, meter, meter.costs(moment)))
+    snapshot = revision.at(store, commit)
+    meter = Meter(store, snapshot.ledger.meta.tokenizer)
+    return markdown(page_of(snapshot, meter, meter.costs(snapshot)))
 
 
 def markdown(page: Page) -> str:
     """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
-    board = page.board
-    sent = f", {board.dashboards:,} dashboard" if board.dashboards else ""
+    dashboard = page.dashboard
+    sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
     older = [f"- {page.older:,} older"] if page.older else []
     notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
     lines = [
-        f"# {board.session}/{board.scope}",
+        f"# {dashboard.session}/{dashboard.scope}",
         "",
-        f"[{board.bar}] {board.percent} %, {board.used:,} of {board.window:,} tokens: "
-        f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation{sent}",
+        f"[{dashboard.bar}] {dashboard.percent} %, {dashboard.used:,} of {dashboard.limit:,} tokens: "
+        f"{dashboard.overhead:,} system prompt and tools, {dashboard.conversation:,} conversation{sent}",
         "",
         *(["Notes:", "", *notes, ""] if notes else []),
         "".join(f"| {column.name} " for column in COLUMNS) + "|",
         "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in folded(board.lines)),
+        *(
+            "".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|"
+            for line in folded(dashboard.lines)
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -71,11 +71,11 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.policies import spec
-    from ctxvc.policies.run import proposed
+    from ctxvc.policies.run import ask_plan
 
     view = unasked(session.view())
     before = session.used()
-    made = proposed(policy, _under(view, window, before))
+    made = ask_plan(policy, _under(view, window, before))
     done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)
     return Compacted(
         session=session.name,

@@ -38,49 +38,49 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         raise click.UsageError("--by or --episodes, not both")
     by = by or "kind"
     with app.reading() as session:
-        moment = revisions.resolve(session.store, session, revision)
-        meter = Meter(session.store, moment.ledger.meta.tokenizer)
+        snapshot = revisions.resolve(session.store, session, revision)
+        meter = Meter(session.store, snapshot.ledger.meta.tokenizer)
         if episodes:
-            _episodes(app.output, moment, meter)
+            _episodes(app.output, snapshot, meter)
             return
-        costs, overhead = meter.costs(moment), meter.overhead(moment)
-        items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
-        board = dashboard_of(moment, meter, costs)
-        reported = tokens_reported(session.store, moment)
+        costs, overhead = meter.costs(snapshot), meter.overhead(snapshot)
+        items = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
+        dashboard = dashboard_of(snapshot, meter, costs)
+        reported = tokens_reported(session.store, snapshot)
     answer = Context(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         by=by,
-        window=board.window,
-        used=board.used,
-        percent=board.percent,
+        window=dashboard.limit,
+        used=dashboard.used,
+        percent=dashboard.percent,
         estimated=meter.estimated,
         reported=reported,
-        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
+        thresholds=usage.thresholds(dashboard.used, budget_of(snapshot.ledger)),
         items=items,
     )
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_context_lines(app.output, board, answer))
+        app.output.lines(_context_lines(app.output, dashboard, answer))
 
 
-def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
+def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     from ctxvc.policies.episodes import graph as episodes
     from ctxvc.policies.episodes.policy import Episodes
 
-    price = Prices(meter, moment.bodies, moment.ledger.meta.model)
-    price.load(moment.ledger.rows())
+    price = Prices(meter, snapshot.bodies, snapshot.ledger.meta.model)
+    price.load(snapshot.ledger.rows())
     view = View(
-        ledger=moment.ledger,
+        ledger=snapshot.ledger,
         price=price,
-        budget=budget_of(moment.ledger),
-        words=lambda row: decode(moment.bodies.body(row)),
+        budget=budget_of(snapshot.ledger),
+        words=lambda row: decode(snapshot.bodies.body(row)),
     )
     lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
     answer = EpisodeList(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
                for line in lines],
     )  # fmt: skip
@@ -100,11 +100,11 @@ def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
     output.table(Table(columns, rows))
 
 
-def _context_lines(output: Output, board: Dashboard, answer: Context) -> Iterator[str]:
+def _context_lines(output: Output, dashboard: Dashboard, answer: Context) -> Iterator[str]:
     yield from output.facts(
         [
             ("session", f"{answer.session}/{answer.scope}"),
-            ("budget", budget_line(output, board)),
+            ("budget", budget_line(output, dashboard)),
             *((f"{each.name} at {each.percent} %", _ahead(output, each)) for each in answer.thresholds),
             *([("provider counted", answer.reported)] if answer.reported else []),
         ]

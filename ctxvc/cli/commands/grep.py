@@ -18,7 +18,7 @@ from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged
 from ctxvc.inspection import grep as searching
-from ctxvc.inspection.bodies import Held, Place, bodies, read
+from ctxvc.inspection.bodies import Place, StoredBody, bodies, read
 from ctxvc.store.log.stored_session import Writer
 
 #: Lines that `grep` lists unless more are asked for.
@@ -118,7 +118,7 @@ def _sessions(
         yield other, other.scopes()
 
 
-def _watched(found: Iterator[tuple[Held, bytes]], progress: Progress) -> Iterator[tuple[Held, bytes]]:
+def _watched(found: Iterator[tuple[StoredBody, bytes]], progress: Progress) -> Iterator[tuple[StoredBody, bytes]]:
     for held, body in found:
         yield held, body
         progress.add(len(body))

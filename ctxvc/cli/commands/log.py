@@ -13,7 +13,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, log_item
-from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted, encode, iso, safe
+from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, counted, encode, iso, safe
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -46,28 +46,30 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
     With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
     """
     with app.reading() as session:
-        moment = revisions.resolve(session.store, session, revision)
+        snapshot = revisions.resolve(session.store, session, revision)
         if graph:
-            app.output.lines(_graph(session, "" if revision == "HEAD" else moment.commit, number))
+            app.output.lines(_graph(session, "" if revision == "HEAD" else snapshot.commit, number))
             return
         every = revision == "HEAD"
-        tips = map(session.tip, session.scopes()) if every else [moment.commit]
+        tips = map(session.tip, session.scopes()) if every else [snapshot.commit]
         if usage:
             newest = reversed([*revisions.trace(session.store, tips)])
-            answer = _used(moment, "" if every else moment.scope, islice(_calls(session.store, newest), number))
+            answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(session.store, newest), number))
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
         if jsonl:
             made = deque(revisions.trace(session.store, tips), maxlen=number)
             app.output.lines(encode(item) for item in _items(session.store, made))
             return
-        items = _items(session.store, islice(revisions.history(session.store, moment.commit), number))
+        items = _items(session.store, islice(revisions.history(session.store, snapshot.commit), number))
         if app.output.json:
             listed = list(items)
-            app.output.value(Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed))
+            app.output.value(
+                Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=listed)
+            )
         else:
             app.output.lines(_log_lines(app.output, items))
-            _note_waiting(app.output, moment)
+            _note_waiting(app.output, snapshot)
 
 
 def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
@@ -82,12 +84,12 @@ def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
             )  # fmt: skip
 
 
-def _used(moment: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
+def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
     """The calls, and their sums."""
     items = list(calls)
     names = models.Usage._fields
     return Usage(
-        session=moment.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
+        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
         dollars=sum((item.dollars or 0.0 for item in items), 0.0),
         unpriced=sum(item.dollars is None for item in items),
         **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
@@ -130,7 +132,7 @@ def _log_lines(output: Output, items: Iterable[answers.LogItem]) -> Iterator[str
         yield "commit\tstep\ttime\tactor\tsubject"
     for item in items:
         cells = [
-            item.commit[:SHORT], output.cell(item.step), output.cell(Moment(item.time)), output.cell(item.actor),
+            item.commit[:SHORT], output.cell(item.step), output.cell(Timestamp(item.time)), output.cell(item.actor),
             output.cell(item.subject),
         ]  # fmt: skip
         if not output.terminal:
@@ -150,9 +152,9 @@ def _graph(session: Writer, commit: str, number: int | None) -> Iterator[str]:
     return (safe(line) for line in drawn.decode("utf-8", "replace").splitlines())
 
 
-def _note_waiting(output: Output, moment: Snapshot) -> None:
-    if moment.waiting:
-        output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
+def _note_waiting(output: Output, snapshot: Snapshot) -> None:
+    if snapshot.waiting:
+        output.note(f"{counted(snapshot.waiting, 'record')} of an open step not committed yet")
 
 
 class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):

@@ -20,7 +20,7 @@ from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
     from ctxvc.core.plan.plan import Rehearsal
-    from ctxvc.core.plan.timing import Moment
+    from ctxvc.core.plan.timing import CommitDecision
     from ctxvc.core.policy import Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
@@ -61,7 +61,7 @@ def plan(
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import Budget, check
     from ctxvc.policies import parse
-    from ctxvc.policies.run import proposed
+    from ctxvc.policies.run import ask_plan
     from ctxvc.session.session import Session
 
     with app.store() as store, store.writer(app.session) as writer:
@@ -74,7 +74,7 @@ def plan(
         view = unasked(session.view())
         if budget:
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
-        made = proposed(policy, view)
+        made = ask_plan(policy, view)
         tried = session.commit(made) if commit else rehearse(view, made)
         answer = _planned(session, policy, view, tried)
         if commit:
@@ -92,7 +92,7 @@ def plan(
 def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> Planned:
     from ctxvc.policies import spec
 
-    moment = _judged(policy, view, tried) if tried else None
+    decision = _judged(policy, view, tried) if tried else None
     left = session.left(tried)
     return Planned(
         session=session.name,
@@ -104,24 +104,24 @@ def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> 
         tokens_before=view.calibrated(tried.tokens_before),
         tokens_after=left,
         tokens_cut=view.calibrated(tried.tokens_after) - left,
-        now=moment.now if moment else False,
-        moment=moment.why if moment else "",
-        benefit=round(moment.benefit) if moment else 0,
-        cost=round(moment.cost) if moment else 0,
+        now=decision.now if decision else False,
+        moment=decision.why if decision else "",
+        benefit=round(decision.benefit) if decision else 0,
+        cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, tried),
         problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
     )
 
 
-def _judged(policy: Policy, view: View, tried: Rehearsal) -> Moment:
+def _judged(policy: Policy, view: View, tried: Rehearsal) -> CommitDecision:
     """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
     from ctxvc.core.plan.timing import reckon
-    from ctxvc.policies.run import judged
+    from ctxvc.policies.run import ask_timing
 
-    moment = judged(policy, view, tried)
-    if moment.benefit or moment.cost:
-        return moment
-    return reckon(view, tried, policy.timing).moment(moment.why or "no reason is given", now=moment.now)
+    decision = ask_timing(policy, view, tried)
+    if decision.benefit or decision.cost:
+        return decision
+    return reckon(view, tried, policy.timing).moment(decision.why or "no reason is given", now=decision.now)
 
 
 def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[PlannedAction]:

@@ -70,7 +70,7 @@ def _knobs(knobs: Mapping[str, str]) -> str:
 
 def _listed(kind: type[Policy]) -> PolicyItem:
     from ctxvc.policies import knobs
-    from ctxvc.policies.knobs import units, word
+    from ctxvc.policies.knobs import knob_units, word
 
     terms = kind().terms()
     return PolicyItem(
@@ -82,7 +82,7 @@ def _listed(kind: type[Policy]) -> PolicyItem:
         recovers=kind.recovers,
         tools=list(terms.tools),
         knobs={name: word(value) for name, value in knobs(kind).items()},
-        units=dict(units(kind)),
+        units=dict(knob_units(kind)),
     )
 
 

@@ -11,7 +11,7 @@ import click
 from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
-from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
+from ctxvc.cli.output import Cell, Output, Size, Timestamp, counted, safe, words_of
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
@@ -176,18 +176,18 @@ def _label(ledger: Ledger, member: str) -> str:
     return safe(inner.label if inner else row.label if row else "")
 
 
-def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
-    item = log_item(store, revision.entry(store, moment.commit))
-    after = revision.at(store, moment.commit)
+def _show_commit(output: Output, store: Store, snapshot: Snapshot) -> None:
+    item = log_item(store, revision.entry(store, snapshot.commit))
+    after = revision.at(store, snapshot.commit)
     before = revision.at(store, item.parents[0]) if item.parents else None
     changed = changes(store, before, after) if before else []
     if output.json:
-        output.value(ShownCommit(session=moment.session, scope=moment.scope, commit=item, items=changed))
+        output.value(ShownCommit(session=snapshot.session, scope=snapshot.scope, commit=item, items=changed))
         return
     facts: list[tuple[str, Cell]] = [
         ("commit", item.commit),
-        ("in", f"{moment.session}/{moment.scope}, step {item.step}"),
-        ("time", Moment(item.time)),
+        ("in", f"{snapshot.session}/{snapshot.scope}, step {item.step}"),
+        ("time", Timestamp(item.time)),
         ("actor", item.actor),
         *(("parent", parent) for parent in item.parents),
         ("subject", item.subject),
@@ -195,8 +195,8 @@ def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
     body = ["", *safe(item.body).split("\n")] if item.body else []
     trailers = list(output.facts(list(item.trailers.items())))
     output.lines([*output.facts(facts), *body, "", *trailers, "", *output.table_lines(change_table(changed))])
-    if moment.waiting:
-        output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
+    if snapshot.waiting:
+        output.note(f"{counted(snapshot.waiting, 'record')} of an open step not committed yet")
 
 
 class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):

@@ -70,7 +70,7 @@ def why(app: App, what: str) -> None:
 
 def _answer(store: Store, code: Code, what: str) -> Why:
     link = _link(store, code, what)
-    sought = origins.wanted(code.lines, code.time)
+    sought = origins.sought_lines(code.lines, code.time)
     if link:
         chosen = dict.fromkeys([code.file] if code.file else link.files, frozenset[str]())
         step = origins.linked(store, link, {**chosen, **sought.lines})

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What the ledger knows of a block. The order of the fields is the order of the keys on disk.
+    """The ledger's record of a block. The order of the fields is the order of the keys on disk.
 
     `msg` is the message the block came in, `parent` the block it answers (a result its call, anything else the block
     that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block leaves the
@@ -158,47 +158,45 @@ class Ledger:
     meta: Meta
     segments: Segments = field(default_factory=Segments)
     groups: Mapping[str, Group] = field(default_factory=dict)
-    #: What `derived` has worked out: (rule, identities of what it was given) → (what it was given, the result).
+    #: The results of `derived`: (rule, ids of its arguments) → (the arguments, the result).
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    #: What `held` gives, for this ledger and all that come of it.
-    _held: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
+    #: rule → its cache (`cache_of`), shared by this ledger and all derived from it.
+    _caches: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
         return chain.from_iterable(self.segments.values())
 
-    def derived(self, rule: Callable[..., T], *given: object) -> T:
-        """`rule(ledger, *given)`, worked out once: a ledger never changes. So nobody may change the result either.
+    def derived(self, rule: Callable[..., T], *arguments: object) -> T:
+        """`rule(ledger, *arguments)`, computed once, as a ledger never changes. Callers must not change the result.
 
-        `rule` is a pure function; what it is `given` is told apart by identity.
+        `rule` is a pure function; `arguments` are compared by identity.
         """
-        key = (rule, *map(id, given))
+        key = (rule, *map(id, arguments))
         if key not in self._derived:
-            self._derived[key] = given, rule(self, *given)  # `given` is held, so that no other gets its identity
+            # The arguments are held here, so that no other value gets their ids.
+            self._derived[key] = arguments, rule(self, *arguments)
         result: T = self._derived[key][1]
         return result
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
-        """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
-        known = self.held(rule)
+        """`rule` of the rows of each segment, in order; cached for segments that an earlier ledger has too."""
+        cache = self.cache_of(rule)
         for segment, rows in self.segments.items():
-            held = known.get(segment)
-            if held is None or held[0] is not rows:
-                held = known[segment] = rows, rule(rows)
-            yield held[1]
+            entry = cache.get(segment)
+            if entry is None or entry[0] is not rows:
+                entry = cache[segment] = rows, rule(rows)
+            yield entry[1]
 
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
         inside = zip(self.by_segment(_steps), self.segments.values(), strict=True)
         return [row for steps, rows in inside if step in steps for row in rows if row.step == step]
 
-    def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
-        """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
-
-        Whoever takes something from there sees to it that it holds for the ledger at hand.
-        """
-        return self._held.setdefault(rule, {})
+    def cache_of(self, rule: Callable[..., Any]) -> dict[Any, Any]:
+        """A cache for `rule`, shared by this ledger and all derived from it; callers check that an entry applies."""
+        return self._caches.setdefault(rule, {})
 
     def __len__(self) -> int:
         return self.segments.rows
@@ -251,13 +249,13 @@ class Ledger:
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
         """The ledger with each of `groups` added or replaced; a group without members goes."""
-        held = dict(self.groups)
+        changed_groups = dict(self.groups)
         for group in groups:
             if group.members:
-                held[group.id] = group
+                changed_groups[group.id] = group
             else:
-                held.pop(group.id, None)
-        return replace(self, groups=held)
+                changed_groups.pop(group.id, None)
+        return replace(self, groups=changed_groups)
 
     def with_meta(self, meta: Meta) -> Ledger:
         return replace(self, meta=meta)
@@ -271,16 +269,16 @@ def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
     """The blocks of a group, those of the groups in it included, in the order of the members."""
     blocks: list[str] = []
     seen = {name}
-    left = [iter(groups[name].members)] if name in groups else []
-    while left:
-        member = next(left[-1], "")
+    pending = [iter(groups[name].members)] if name in groups else []
+    while pending:
+        member = next(pending[-1], "")
         if not member:
-            left.pop()
+            pending.pop()
         elif member.startswith("B"):
             blocks.append(member)
         elif member in groups and member not in seen:
             seen.add(member)
-            left.append(iter(groups[member].members))
+            pending.append(iter(groups[member].members))
     return blocks
 
 

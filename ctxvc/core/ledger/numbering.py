@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Numbering:
-    """Where the numbers of a scope stand. `add` gives numbers out; nothing else does.
+    """The numbers of a scope so far. Only `add` gives new ones out.
 
     `calls` are the open calls of the current step: call id → (row id, tool). `replied` says whether the current step
     has its reply, `turn_replied` whether the turn has one. `opener` is the human block that opened the turn.
@@ -71,7 +71,7 @@ class Numbering:
         newest: list[Row] = []
         for row in ledger.backwards():
             if row.msg == counters.msg:
-                state._key = state._key or str(wire.notes(row.extra).get("key", ""))
+                state._key = state._key or str(wire.own_metadata(row.extra).get("key", ""))
             if row.turn < counters.turn and row.step < counters.step:
                 break
             newest.append(row)
@@ -170,7 +170,7 @@ class Numbering:
         self.opener = ""
 
     def _see(self, row: Row) -> None:
-        """What a row says of where its step and turn stand: the same for a new one and for one of a ledger."""
+        """Advance step and turn by a row; the same rule for a new row and for one of a ledger."""
         if row.turn == self.turn:
             self.turn_replied = self.turn_replied or row.role == "assistant"
             if not self.opener and speaks(row.kind, row.role, row.origin):
@@ -210,7 +210,7 @@ class Numbering:
                 tool = tool or call_tool
             extra = part.extra
             if message.key and not message.key.startswith(_UNNAMED) and not rows:
-                extra = {**extra, "ctxvc": {**wire.notes(extra), "key": message.key}}
+                extra = {**extra, "ctxvc": {**wire.own_metadata(extra), "key": message.key}}
             row = _row(part, block_id, parent, tool, extra, msg=self.msg, step=self.step, turn=self.turn)
             self._see(row)
             rows.append(row)

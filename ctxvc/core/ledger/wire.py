@@ -77,11 +77,11 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
     level = [value] if opened > DEEPEST else []
     for _ in range(DEEPEST + 1):
         inside: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                inside += [item for item in each.values() if isinstance(item, (dict, list))]
-            elif isinstance(each, list):
-                inside += [item for item in each if isinstance(item, (dict, list))]
+        for element in level:
+            if isinstance(element, dict):
+                inside += [item for item in element.values() if isinstance(item, (dict, list))]
+            elif isinstance(element, list):
+                inside += [item for item in element if isinstance(item, (dict, list))]
         if not inside:
             return False
         level = inside
@@ -97,10 +97,10 @@ def parsed(data: bytes, kind: type[T]) -> T | None:
     return value if isinstance(value, kind) else None
 
 
-def notes(extra: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What we noted ourselves in the `extra` of a part or row; notes of an unexpected type count as none."""
-    found = extra.get("ctxvc")
-    return found if isinstance(found, dict) else {}
+def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our own metadata in the `extra` of a part or row (`extra.ctxvc`); empty if it is not an object."""
+    metadata = extra.get("ctxvc")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def text_part(value: str, role: Role, origin: Origin, *, kind: Kind | None = None, **extra: Any) -> Part:
@@ -259,9 +259,9 @@ def _with(part: Part, extra: dict[str, Any]) -> Part:
     return msgspec.structs.replace(part, extra=extra) if extra else part
 
 
-def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
+def _rest(block: Mapping[str, Any], *own_keys: str) -> dict[str, Any]:
     # Keys that are ours mean nothing in what was received: a recording cannot mark its own blocks.
-    return {key: value for key, value in block.items() if key not in known and key not in FOREIGN}
+    return {key: value for key, value in block.items() if key not in own_keys and key not in FOREIGN}
 
 
 def arguments(body: bytes, ext: str) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def arguments(body: bytes, ext: str) -> dict[str, Any]:
 
 def items(body: bytes, extra: Mapping[str, Any]) -> list[Any] | None:
     """The items of a result of several parts, images by the names of their files; None where the body is its text."""
-    return parsed(body, list) if notes(extra).get("parts") is True else None
+    return parsed(body, list) if own_metadata(extra).get("parts") is True else None
 
 
 def block(
@@ -297,8 +297,8 @@ def block(
     if kind == "thinking" and ext != "json":
         return {"type": "thinking", "thinking": display.decode(body), **rest}
     if kind in ("image", "document") and ext != "json":
-        known = rest.pop("source", None)
-        source = {"type": "base64", **(known if isinstance(known, dict) else {}), "data": _base64(body)}
+        source_fields = rest.pop("source", None)
+        source = {"type": "base64", **(source_fields if isinstance(source_fields, dict) else {}), "data": _base64(body)}
         return {"type": kind, "source": source, **rest}
     if kind in ("thinking", "image", "document", "other"):
         value = parsed(body, dict)

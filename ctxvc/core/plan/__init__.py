@@ -1,4 +1,4 @@
-"""What changes the prompt: actions, plans and what became of them."""
+"""What changes the prompt: actions, plans and their outcome."""
 
 from ctxvc.core.plan.plan import Action, Plan, Problem, Rehearsal
 from ctxvc.core.view.view import Price, View

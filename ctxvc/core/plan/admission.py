@@ -1,4 +1,4 @@
-"""What may come in: large results and pastes are stored whole, and shown as far as there is room.
+"""Admission: large results and pastes are stored whole, and shown as far as there is room.
 
 VISTA (section 3) blocks what is over a threshold; here whatever fits as a preview is offloaded instead, and only what
 does not fit even so is blocked. Nothing is refused, nothing is run again.
@@ -36,53 +36,53 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 def admit(
     view: View,
     rows: Sequence[Row],
-    words: Mapping[str, str],
+    texts: Mapping[str, str],
     used: int,
     calls: Mapping[str, str],
     *,
-    told: Mapping[str, str] = {},
+    replacements: Mapping[str, str] = {},
     batch: int = 0,
 ) -> Admitted:
-    """How new `rows` come in, where the prompt costs `used` counted tokens without them.
+    """The states and stubs in which new `rows` come in, beside a prompt of `used` counted tokens.
 
-    `words` has the text of each result and of each text of a human, by block; `calls` what each result's call was.
+    `texts` has the text of each result and of each human text, by block; `calls` the arguments of each result's call.
     A result over the offload threshold is archived at once and shown with head and tail. If all together do not fit,
     the largest are offloaded, then blocked: shown with their size and their beginning, or with their size only.
-    Of a result in `told`, by block, that text is shown in the place of a preview. The results together cost at most
-    `batch` tokens, as far as previews of the largest do that (0: no such bound).
+    `replacements` has texts, by block, that are shown instead of a preview. Together the results cost at most `batch`
+    tokens, as far as previews of the largest achieve that (0: no such bound).
     """
     price = view.price
-    shown = {row.id: _paste(row, price) for row in rows}
+    incoming = {row.id: _paste(row, price) for row in rows}
     results = [
-        _Result(row, price.body(row), words[row.id], calls.get(row.id, ""), view)
+        _Result(row, price.body(row), texts[row.id], calls.get(row.id, ""), view)
         for row in rows
-        if row.kind == "tool_result" and row.id in words
+        if row.kind == "tool_result" and row.id in texts
     ]
     results.sort(key=lambda result: (-result.tokens, result.row.number))
     for result in results:
-        if result.row.id in told:
-            shown[result.row.id] = result.told(told[result.row.id])
+        if result.row.id in replacements:
+            incoming[result.row.id] = result.with_text(replacements[result.row.id])
         elif view.calibrated(result.tokens) > view.budget.offload:
-            shown[result.row.id] = result.offloaded()
-    together = sum(_cost(shown[result.row.id], price) for result in results) if batch else 0
+            incoming[result.row.id] = result.offloaded()
+    together = sum(_cost(incoming[result.row.id], price) for result in results) if batch else 0
     for result in results:
         if view.calibrated(together) <= batch:
             break
         smaller = result.offloaded()
-        if (saved := _cost(shown[result.row.id], price) - _cost(smaller, price)) > 0:
-            shown[result.row.id] = smaller
+        if (saved := _cost(incoming[result.row.id], price) - _cost(smaller, price)) > 0:
+            incoming[result.row.id] = smaller
             together -= saved
-    total = used + sum(_cost(row, price) for row in shown.values())
+    total = used + sum(_cost(row, price) for row in incoming.values())
     for shrink in (_Result.offloaded, _Result.blocked, _Result.unseen):
         for result in results:
             if view.calibrated(total) <= view.budget.guard:
                 break
-            saved = _cost(shown[result.row.id], price) - _cost(smaller := shrink(result), price)
+            saved = _cost(incoming[result.row.id], price) - _cost(smaller := shrink(result), price)
             if saved > 0:
-                shown[result.row.id] = smaller
+                incoming[result.row.id] = smaller
                 total -= saved
-    blocked = any(row.state == "blocked" for row in shown.values())
-    return Admitted(rows=tuple(shown[row.id] for row in rows), blocked=blocked)
+    blocked = any(row.state == "blocked" for row in incoming.values())
+    return Admitted(rows=tuple(incoming[row.id] for row in rows), blocked=blocked)
 
 
 def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:
@@ -110,9 +110,9 @@ def previewed(stub: str, value: str, view: View, tokens: int) -> str:
     What stands then costs less than the result and than the offload threshold.
     """
     for width in (LINE, LINE // 4):
-        shown = f"{stub}\n{preview(value, width)}"
-        if view.price.text(shown) < min(tokens, view.budget.offload):
-            return shown
+        with_preview = f"{stub}\n{preview(value, width)}"
+        if view.price.text(with_preview) < min(tokens, view.budget.offload):
+            return with_preview
     return stub
 
 
@@ -122,24 +122,24 @@ class _Result:
 
     row: Row
     tokens: int
-    words: str
+    text: str
     call: str
     view: View
 
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
-        cut = wire.notes(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
-        return self._as("archived", previewed(stub, self.words, self.view, self.tokens))
+        truncated = wire.own_metadata(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
+        return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
 
-    def told(self, text: str) -> Row:
+    def with_text(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
-        cut = wire.notes(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, cut=cut, way_back=self.view.handles)
+        truncated = wire.own_metadata(self.row.extra).get("cut") is True
+        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 
     def blocked(self) -> Row:
-        head = self.words[:BLOCKED]
+        head = self.text[:BLOCKED]
         beginning = stubs.guarded(head.rpartition("\n")[0] or head)
         return self._as("blocked", f"{self._blocked()}\n{beginning}")
 

@@ -1,4 +1,4 @@
-"""A ledger that is being rehearsed on: blocks and groups as they would stand, and what stands for them would cost.
+"""The ledger under rehearsal: blocks and groups as they would be, and the cost of their places in the prompt.
 
 Costs are those of `prompt.outline`, a block at a time, so that one change of many can be judged without the whole.
 """
@@ -21,16 +21,16 @@ from ctxvc.core.view.view import Price
 
 
 def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True) -> str:
-    """The stub of a group that has these blocks, of so many tokens (bytes are told where nobody counted).
+    """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    Where the group had a summary, that stays.
+    If the group had a summary, that stays.
     """
     rows = list(rows)
-    _, summarised, words = group.stub.partition("\n")
-    told = msgspec.structs.replace(group, label="") if summarised else group
+    _, summarised, summary = group.stub.partition("\n")
+    titled = msgspec.structs.replace(group, label="") if summarised else group
     size = sum(row.bytes for row in rows)
-    stub = stubs.group_stub(told, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows), way_back=way_back)
-    return f"{stub}\n{words}" if summarised else stub
+    stub = stubs.group_stub(titled, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows), way_back=way_back)
+    return f"{stub}\n{summary}" if summarised else stub
 
 
 def contents(rows: list[Row]) -> str:
@@ -61,7 +61,7 @@ def _places(ledger: Ledger) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Draft:
+class LedgerDraft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
 
     `results` gives a call's block the result that answers it, `calls` the reverse: who answers whom does not depend on
@@ -112,7 +112,7 @@ class Draft:
                 del self.groups[name]
 
     def changed(self) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
-        """What stands otherwise than in the ledger, in the order of the numbers; a group that went has no members."""
+        """The rows and groups that differ from the ledger, ordered by number; a removed group has no members."""
         first: dict[str, Row | Group | None] = {}
         for name, was in self._undo:
             first.setdefault(name, was)
@@ -140,7 +140,7 @@ class Draft:
             tokens=self.price.body(row),
             index=index,
             call=call,
-            cut=stubs.is_cut(row),
+            truncated=stubs.is_truncated(row),
             way_back=self.handles,
         )
 
@@ -191,18 +191,18 @@ class Draft:
             if row.group in self.groups:
                 leaving.setdefault(row.group, set()).add(block)
             self.put(msgspec.structs.replace(row, group=""))
-        done: set[str] = set()
+        emptied: set[str] = set()
         while leaving:
-            name = min(leaving, key=lambda each: (self.groups[each].level, group_number(each)))
-            gone, group = leaving.pop(name), self.groups[name]
-            done.add(name)
-            members = tuple(member for member in group.members if member not in gone)
+            name = min(leaving, key=lambda group_id: (self.groups[group_id].level, group_number(group_id)))
+            leavers, group = leaving.pop(name), self.groups[name]
+            emptied.add(name)
+            members = tuple(member for member in group.members if member not in leavers)
             group = msgspec.structs.replace(group, members=members)
             self.put_group(group)
             if members and group.stub:
                 inside = self.inside(name)
                 self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside)))
-            if group.group in self.groups and group.group not in done:
+            if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
 
     @staticmethod
@@ -216,7 +216,7 @@ class Draft:
     # --- costs
 
     def reach(self, blocks: Iterable[str]) -> Reach:
-        """What a change of these blocks may change the cost of: they, the other halves of their pairs, their groups."""
+        """Everything whose cost a change of these blocks may affect: they, their pairs' other halves, their groups."""
         halves = list(dict.fromkeys(half for block in blocks for half in self.pair(block)))
         groups = {name for half in halves if (name := self.around(self.rows[half]))}
         return Reach(halves, sorted(groups))
@@ -233,8 +233,8 @@ class Draft:
                 total += self._alone(row)
         return total + sum(map(self._together, groups))
 
-    def shown(self, unit: str) -> int:
-        """The tokens of what stands in the place of a block or group itself; 0 where it is in a group."""
+    def cost_in_place(self, unit: str) -> int:
+        """The tokens in the place of a block or group itself; 0 if it is inside a group."""
         if unit in self.groups:
             return self._together(unit) if outermost(self.groups, unit) == unit else 0
         return 0 if self.around(self.rows[unit]) else self._alone(self.rows[unit])
@@ -245,7 +245,7 @@ class Draft:
         return [block, other] if other else [block]
 
     def _alone(self, row: Row) -> int:
-        """What a block costs that is in no group."""
+        """The cost of a block that is in no group."""
         if is_cut(row, self.ledger.meta):
             return 0
         if row.present:
@@ -255,7 +255,7 @@ class Draft:
         return self._answer(row)
 
     def _together(self, name: str) -> int:
-        """What an outermost group costs: its stub, and the words in the place of each result that a call waits for."""
+        """The cost of an outermost group: its stub, and a short answer for each result that a call waits for."""
         group = self.groups[name]
         absent = [row for row in self.inside(name) if not row.present and not is_cut(row, self.ledger.meta)]
         heads = [row for row in absent if row.state != "pruned"] if group.stub else []
@@ -265,6 +265,6 @@ class Draft:
         return others + (self.price.text(group.stub) if head else 0)
 
     def _answer(self, row: Row) -> int:
-        """What an absent block without a stub in its place costs: nothing, unless a call in the prompt waits for it."""
+        """The cost of an absent block without a stub: nothing, unless a call in the prompt waits for it."""
         call = self.calls.get(row.id)
         return self.price.text(stubs.absent(row)) if call and self.rows[call].present else 0

@@ -16,8 +16,8 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import protected
-from ctxvc.core.plan.rehearse import rehearse, until
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
+from ctxvc.core.view.view import View
 
 ACTOR = "guard"
 #: The share of the effective budget that is left where there is enough to take away.
@@ -25,56 +25,56 @@ LOW_WATER = 0.9
 
 
 def guard(view: View, spare: int = 0) -> Rehearsal | None:
-    """What brings the prompt below the guard, tried already; None where it is below. It may not be enough.
+    """A rehearsed plan that brings the prompt below the guard, as far as possible; None if it is below already.
 
     `spare` tokens are kept free beside it, for what is about to be added.
     """
     target = view.budget.guard - spare
-    if view.calibrated(_total(view, view.ledger)) <= target:
+    if view.used <= target:
         return None
     low = min(target, int(view.budget.effective * LOW_WATER))
-    tried: Rehearsal | None = None
-    kept = protected(view.ledger)
+    rehearsal: Rehearsal | None = None
+    protect = protected(view.ledger)
     newest = _newest_results(view.ledger)
-    results, steps = _results(view, kept), tuple(_steps(view, kept))
+    results, steps = _results(view, protect), tuple(_steps(view, protect))
     single = (Action(verb="archive", targets=(block,)) for step in steps for block in step.targets)
     for actions, spared in (
-        (results, kept),
-        ((*results, *steps), kept),
-        ((*results, *steps, *_results(view, kept - newest, only=newest), *single), kept - newest),
+        (results, protect),
+        ((*results, *steps), protect),
+        ((*results, *steps, *_results(view, protect - newest, only=newest), *single), protect - newest),
     ):
-        tried = _enough(view, actions, low, spared)
-        if view.calibrated(tried.tokens_after) <= target:
-            return tried
-    return tried
+        rehearsal = _enough(view, actions, low, spared)
+        if view.calibrated(rehearsal.tokens_after) <= target:
+            return rehearsal
+    return rehearsal
 
 
-def _enough(view: View, actions: tuple[Action, ...], target: int, kept: frozenset[str]) -> Rehearsal:
+def _enough(view: View, actions: tuple[Action, ...], target: int, protect: frozenset[str]) -> Rehearsal:
     """The shortest beginning of `actions` that reaches the target without roll-up; all of them if none does."""
     plan = Plan(actions=actions, actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True)
-    needed, _ = until(view, plan, target, protect=kept)
-    return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=kept, roll_up=True)
+    needed, _ = fewest_actions(view, plan, target, protect=protect)
+    return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=protect, roll_up=True)
 
 
-def _results(view: View, kept: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:
+def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:
     """Archives of tool results that stand whole, largest first."""
-    held = [
+    results = [
         row
         for row in view.ledger.rows()
         if row.kind == "tool_result"
         and row.state in ("visible", "masked")
-        and row.id not in kept
+        and row.id not in protect
         and (only is None or row.id in only)
     ]
-    held.sort(key=lambda row: (-view.price.body(row), row.number))
-    return tuple(Action(verb="archive", targets=(row.id,)) for row in held)
+    results.sort(key=lambda row: (-view.price.body(row), row.number))
+    return tuple(Action(verb="archive", targets=(row.id,)) for row in results)
 
 
-def _steps(view: View, kept: frozenset[str]) -> Iterator[Action]:
+def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:
     """Archives of what is left of old steps, oldest first: all between two texts of humans is one group."""
     run: list[str] = []
     for row in view.ledger.rows():
-        if is_human(row.role, row.origin) or row.id in kept or row.state == "pinned" or row.kind == "note":
+        if is_human(row.role, row.origin) or row.id in protect or row.state == "pinned" or row.kind == "note":
             if run:
                 yield Action(verb="archive", targets=tuple(run))
             run = []
@@ -96,7 +96,3 @@ def _newest_results(ledger: Ledger) -> frozenset[str]:
         elif row.kind == "tool_result":
             results.append(row.id)
     return frozenset(results)
-
-
-def _total(view: View, ledger: Ledger) -> int:
-    return view.overhead + measure(ledger, view.price)

@@ -11,9 +11,11 @@ from ctxvc.core.ledger.block import Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 
 #: Why a target of a plan was left out.
-Why = Literal[
+RefusalReason = Literal[
     "unknown", "open", "pinned", "human", "gone", "no saving", "protected", "level", "stale", "no room", "not allowed"
 ]
+#: The former name of `RefusalReason`, kept for one version.
+Why = RefusalReason
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,10 +34,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What somebody wants done and why. `actor` is one of agent, planner, policy:NAME, guard, user.
+    """Actions, with their actor and reason. `actor` is one of agent, planner, policy:NAME, guard, user.
 
     `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `asked`
-    tells that a model was asked for it, whatever came of that, and `cost` what it took, in tokens.
+    says that a model was asked for it, whatever came of that, and `cost` is the price of that, in tokens.
     """
 
     actions: tuple[Action, ...]
@@ -51,7 +53,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A target that was left out, and why: a word for programs, a sentence for people and models."""
 
     target: str
-    why: Why
+    why: RefusalReason
     text: str
 
 

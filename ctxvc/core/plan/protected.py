@@ -1,4 +1,4 @@
-"""What nobody but a person removes: what the model works on now, what it was asked, and what it was told to obey."""
+"""Blocks that only a person removes: the current work, the request behind it, and instruction files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[
 
 
 def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
-    held = (*_latest_step(ledger), *_asked(ledger), *_instructions(ledger, tuple(names)))
-    return frozenset(row.id for row in held)
+    rows = (*_latest_step(ledger), *_human_requests(ledger), *_instructions(ledger, tuple(names)))
+    return frozenset(row.id for row in rows)
 
 
 def _latest_step(ledger: Ledger) -> list[Row]:
@@ -35,7 +35,7 @@ def _latest_reply(rows: tuple[Row, ...]) -> int | None:
     return max((row.step for row in rows if row.role == "assistant"), default=None)
 
 
-def _asked(ledger: Ledger) -> list[Row]:
+def _human_requests(ledger: Ledger) -> list[Row]:
     human = list(chain.from_iterable(ledger.by_segment(_human)))
     newest = max((row.turn for row in human), default=0)
     return [row for row in human if row.turn == newest or row.msg == human[0].msg]
@@ -56,32 +56,32 @@ def _instructions(ledger: Ledger, names: tuple[str, ...]) -> Iterator[Row]:
         else:
             yield row
     latest: dict[str, Row] = {}
-    named = _named(names)
+    names_file = _name_search(names)
     for row in ledger.rows() if calls else ():
         if row.call in calls and row.kind == "tool_use":
             latest[row.call] = row
-        elif row.call in latest and row.kind == "tool_result" and named(latest[row.call].label):
+        elif row.call in latest and row.kind == "tool_result" and names_file(latest[row.call].label):
             yield row
 
 
 @cache
 def _naming(names: tuple[str, ...]) -> Callable[[tuple[Row, ...]], list[Row]]:
     """Which rows name such a file: calls, and what the client put in."""
-    named = _named(names)
+    names_file = _name_search(names)
 
     def naming(rows: tuple[Row, ...]) -> list[Row]:
-        return [row for row in rows if row.kind != "tool_result" and named(_told(row))]
+        return [row for row in rows if row.kind != "tool_result" and names_file(_naming_text(row))]
 
     return naming
 
 
 @cache
-def _named(names: tuple[str, ...]) -> Callable[[str], object]:
+def _name_search(names: tuple[str, ...]) -> Callable[[str], object]:
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-]|\.\w)", re.IGNORECASE).search
 
 
-def _told(row: Row) -> str:
-    """Where the name of an instruction file would stand."""
+def _naming_text(row: Row) -> str:
+    """The text that may name an instruction file."""
     if row.kind == "tool_use":
         return row.label
-    return f"{row.label} {wire.notes(row.extra).get('file', '')}" if row.origin == "client" else ""
+    return f"{row.label} {wire.own_metadata(row.extra).get('file', '')}" if row.origin == "client" else ""

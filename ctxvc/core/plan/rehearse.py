@@ -1,31 +1,31 @@
-"""The engine: a plan is tried on a copy, what is not allowed is left out with a reason, and the whole is measured anew.
+"""Rehearsal: a plan is tried on a copy, refused targets are left out with a reason, and the result is measured.
 
-What is done is done to rows and groups alone: no body is read, none is changed.
+Only rows and groups change: no body is read, none is changed.
 """
 
 from __future__ import annotations
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.plan import protected, rollup
-from ctxvc.core.plan.draft import Draft
+from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.verbs import Trial
+from ctxvc.core.plan.verbs import Rehearser
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.view import View, measure
 
 
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
-    """The plan as it would go: what is allowed of it, done, and what of it is not, with the reason.
+    """Try `plan` on a copy: apply what is allowed, list what is refused and why.
 
-    `protect` are the blocks that only a person removes, by default `protection.protected`. With `roll_up`, stubs that
+    `protect` are the blocks that only a person removes, by default `protected.protected`. With `roll_up`, stubs that
     cost too much afterwards are gathered into groups (`rollup`), as a part of the same change.
     """
     price = view.price
     before = measure(view.ledger, price)
-    draft = Draft(view.ledger, price, view.next_group, view.handles)
+    draft = LedgerDraft(view.ledger, price, view.next_group, view.handles)
     protect = protected.protected(view.ledger) if protect is None else protect
-    trial = Trial(view, plan, draft, protect, total=before)
-    done = [left for action in plan.actions if (left := trial.act(action)).targets]
+    rehearser = Rehearser(view, plan, draft, protect, total=before)
+    actions = [applied for action in plan.actions if (applied := rehearser.act(action)).targets]
     rows, groups = draft.changed()
     after = view.ledger.with_rows(rows).with_groups(groups)
     rolled: tuple[Group, ...] = ()
@@ -39,32 +39,32 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
         after=after,
         rows=rows,
         groups=groups,
-        done=tuple(done),
-        problems=tuple(trial.problems),
+        done=tuple(actions),
+        problems=tuple(rehearser.problems),
         tokens_before=view.overhead + before,
         tokens_after=view.overhead + measure(after, price),
         rolled=tuple(group.id for group in rolled),
     )
 
 
-def until(
+def fewest_actions(
     view: View, plan: Plan, target: int, *, protect: frozenset[str] | None = None
 ) -> tuple[tuple[Action, ...], int]:
-    """As many of the plan's first actions as bring the prompt to `target` tokens, and what it costs then.
+    """The shortest prefix of the plan that reaches `target` tokens, and the prompt's cost after it.
 
-    The tokens are as the provider counts them, overhead included. Targets that are not allowed are left out, and with
-    them actions of which nothing is left; all the others stay where the target is not reached.
+    Tokens are as the provider counts them, overhead included. Refused targets are left out, and actions without any
+    target left; if the target is not reached, all other actions are returned.
     """
-    draft = Draft(view.ledger, view.price, view.next_group, view.handles)
+    draft = LedgerDraft(view.ledger, view.price, view.next_group, view.handles)
     protect = protected.protected(view.ledger) if protect is None else protect
-    trial = Trial(view, plan, draft, protect, total=measure(view.ledger, view.price))
-    done: list[Action] = []
+    rehearser = Rehearser(view, plan, draft, protect, total=measure(view.ledger, view.price))
+    actions: list[Action] = []
     for action in plan.actions:
-        if view.calibrated(view.overhead + trial.total) <= target:
+        if view.calibrated(view.overhead + rehearser.total) <= target:
             break
-        if (left := trial.act(action)).targets:
-            done.append(left)
-    return tuple(done), view.calibrated(view.overhead + trial.total)
+        if (applied := rehearser.act(action)).targets:
+            actions.append(applied)
+    return tuple(actions), view.calibrated(view.overhead + rehearser.total)
 
 
 def ancestor(ledger: Ledger, row: Row) -> Row | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import protected
-from ctxvc.core.plan.draft import Draft, contents, header
+from ctxvc.core.plan.draft import LedgerDraft, contents, header
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
@@ -27,14 +27,14 @@ def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[
 
     None where they cost no more than 10 %. Each new group costs less than what it replaces.
     """
-    draft = Draft(ledger, view.price, view.next_group, view.handles)
+    draft = LedgerDraft(ledger, view.price, view.next_group, view.handles)
     gather(view, draft, outline(ledger), actor=actor, protect=protected.protected(ledger))
     return draft.changed()
 
 
 def gather(
     view: View,
-    draft: Draft,
+    draft: LedgerDraft,
     slots: Iterable[Slot],
     *,
     actor: str,
@@ -52,7 +52,7 @@ def gather(
         if slot.show == "text" and slot.text and counts:
             stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
     total, hundredth = sum(stubs.values()), view.budget.effective / 100
-    made: list[Group] = []
+    groups: list[Group] = []
     if view.calibrated(total) <= MOST * hundredth:
         return ()
     steps: dict[int, list[Row]] = {}
@@ -61,23 +61,23 @@ def gather(
     for run in _runs(draft, steps, protect):
         rows = [row for step in run for row in step.rows]
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=contents(rows)), rows, 0))
-        taken: list[Row] = []
+        leaving: list[Row] = []
         freed = 0
         for part in _beginnings(draft, [step.rows for step in run]):
-            taken += part
+            leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
             if view.calibrated(total - freed + likely) <= LEAST * hundredth:
                 break
-        group = _group(draft, taken, actor) if freed else None
+        group = _group(draft, leaving, actor) if freed else None
         if group:
-            made.append(group)
+            groups.append(group)
             total += view.price.text(group.stub) - freed
         if view.calibrated(total) <= LEAST * hundredth:
             break
-    return tuple(made)
+    return tuple(groups)
 
 
-def _group(draft: Draft, rows: Sequence[Row], actor: str) -> Group | None:
+def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
     """The rows as a new group; None, and nothing changed, where that saves nothing."""
     units = dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
     if len(units) < 2:
@@ -93,7 +93,7 @@ def _group(draft: Draft, rows: Sequence[Row], actor: str) -> Group | None:
 
 
 def _member(row: Row) -> bool:
-    """What is deleted or pruned has left already; dashboards leave with the next cut."""
+    """Whether the row joins a group: deleted and pruned rows have left already, dashboards leave with the next cut."""
     return row.state not in ("deleted", "pruned") and row.kind != "dashboard"
 
 
@@ -107,7 +107,7 @@ class _Step(NamedTuple):
     ends: bool
 
 
-def _runs(draft: Draft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
+def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     fit = {step.number: step for number in sorted(steps) if (step := _fit(draft, number, steps[number], stay))}
@@ -129,7 +129,7 @@ def _runs(draft: Draft, steps: Mapping[int, list[Row]], stay: frozenset[str]) ->
         fit = {number: step for number, step in fit.items() if number not in split}
 
 
-def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
+def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
     """The step, where it is nothing but calls, words and stubs of results; None where something in it stays."""
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
@@ -139,8 +139,8 @@ def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _S
         return None
     body = rows[before[-1] + 1 if before else 0 : behind[0] if behind else len(rows)]
     results = [row for row in body if row.kind == "tool_result"]
-    shown = any(row.present and row.kind != "dashboard" for row in body)
-    if any(row.present and not _small(draft, row) for row in results) or (shown and not results):
+    in_prompt = any(row.present and row.kind != "dashboard" for row in body)
+    if any(row.present and not _small(draft, row) for row in results) or (in_prompt and not results):
         return None
     if any(row.kind == "tool_use" and row.id not in draft.results for row in body):
         return None
@@ -150,7 +150,7 @@ def _fit(draft: Draft, number: int, rows: list[Row], stay: frozenset[str]) -> _S
     return _Step(number, body, begins=bool(before), ends=bool(behind))
 
 
-def _small(draft: Draft, result: Row) -> bool:
+def _small(draft: LedgerDraft, result: Row) -> bool:
     """Whether a result is still there only because its stub would cost as much: it goes with its neighbours."""
     return result.state == "visible" and draft.price.body(result) <= draft.price.text(draft.stub(result))
 
@@ -159,10 +159,10 @@ def _stays(row: Row) -> bool:
     return row.kind == "note" or row.state == "pinned" or is_human(row.role, row.origin)
 
 
-def _beginnings(draft: Draft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
+def _beginnings(draft: LedgerDraft, run: Sequence[list[Row]]) -> Iterator[list[Row]]:
     """The rows of a run in parts of whole steps, none of which shares a group with another."""
     names = [{name for row in rows if (name := draft.around(row))} for rows in run]
-    last = {name: at for at, some in enumerate(names) for name in some}
+    last = {name: at for at, of_part in enumerate(names) for name in of_part}
     part: list[Row] = []
     reach = 0
     for at, rows in enumerate(run):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
-from ctxvc.core.plan.plan import Problem, Why
+from ctxvc.core.plan.plan import Problem, RefusalReason
 from ctxvc.core.prompt.stub import escaped
 
 _GAP = re.compile(r"[\s,;]+")
@@ -26,53 +26,60 @@ _WIDTH = 24
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What words ask for: single ids in the order they were given, ranges of numbers, and what is no id."""
+class _Selectors:
+    """A parsed selection: single ids in the order given, ranges of numbers, and whatever is not an id."""
 
     single: list[tuple[str, str]] = field(default_factory=list)  # id, the beginning of its checksum
     ranges: list[tuple[str, int, int]] = field(default_factory=list)  # letter, first, last
     bad: list[str] = field(default_factory=list)
 
 
-def expand(words: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """The blocks and then the groups that `words` name, each once, in the order of their numbers, and what was wrong.
+def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """The blocks, then the groups that `selection` names, each once, in the order of their numbers; and the problems.
 
     Ids stand alone (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must be theirs), or as a range (`B5-B9`, also
     with `:`, `–` or `to`, in either direction), which names those that exist. A call's id stands for its block, as in
     `of_calls`. All problems together are of less than 400 characters, whatever was written.
     """
-    asked = _parsed(words if isinstance(words, str) else " ".join(words), ledger)
+    selectors = _parsed(selection if isinstance(selection, str) else " ".join(selection), ledger)
     numbers = {
         "B": [row.number for row in ledger.rows()],
         "G": sorted(int(name[1:]) for name in ledger.groups),
     }
-    found: set[str] = set()
+    names: set[str] = set()
     missing: list[str] = []
     other: list[str] = []
-    for name, checksum in dict.fromkeys(asked.single):
+    for name, checksum in dict.fromkeys(selectors.single):
         actual = _checksum(name, ledger) if checksum else ""
         if not _exists(name, ledger):
             missing.append(name)
         elif not actual.startswith(checksum):
             other.append(f"{name}@{checksum}")
         else:
-            found.add(name)
-    for letter, first, last in _merged(asked.ranges):
-        held = numbers[letter]
-        found.update(f"{letter}{number}" for number in held[bisect_left(held, first) : bisect_right(held, last)])
-    for letter, first, last in asked.ranges:
-        held = numbers[letter]
-        if not held or first < held[0] or last > held[-1] or bisect_left(held, first) == bisect_right(held, last):
+            names.add(name)
+    for letter, first, last in _merged(selectors.ranges):
+        existing = numbers[letter]
+        names.update(
+            f"{letter}{number}" for number in existing[bisect_left(existing, first) : bisect_right(existing, last)]
+        )
+    for letter, first, last in selectors.ranges:
+        existing = numbers[letter]
+        if (
+            not existing
+            or first < existing[0]
+            or last > existing[-1]
+            or bisect_left(existing, first) == bisect_right(existing, last)
+        ):
             missing.append(f"{letter}{first}-{letter}{last}")
     problems = [
-        *_problem("unknown", asked.bad, "not an id: ", "; write B3, B5-B9 or G2"),
+        *_problem("unknown", selectors.bad, "not an id: ", "; write B3, B5-B9 or G2"),
         *_problem("unknown", missing, "not here, or not all of it: ", ""),
         *_problem("stale", other, "another checksum now: ", ""),
     ]
-    if not (asked.single or asked.ranges or asked.bad):
+    if not (selectors.single or selectors.ranges or selectors.bad):
         problems.append(Problem(target="", why="unknown", text="no id is given; write B3, B5-B9 or G2"))
-    found -= {name.partition("@")[0] for name in other}
-    order = sorted(found, key=lambda name: (name[0], int(name[1:])))
+    names -= {name.partition("@")[0] for name in other}
+    order = sorted(names, key=lambda name: (name[0], int(name[1:])))
     return tuple(order), tuple(problems)
 
 
@@ -87,32 +94,32 @@ def _of_calls(ledger: Ledger) -> dict[str, Row]:
     for row in ledger.rows():
         if row.call and row.kind == "tool_use":
             calls[row.call] = row
-        elif row.call and row.kind == "tool_result" and wire.notes(row.extra).get("interrupted") is not True:
+        elif row.call and row.kind == "tool_result" and wire.own_metadata(row.extra).get("interrupted") is not True:
             results[row.call] = row
     return calls | results
 
 
-def _parsed(words: str, ledger: Ledger) -> _Asked:
-    asked = _Asked()
-    atoms = [atom for word in _GAP.split(words) if word for atom in _atoms(word, ledger)]
+def _parsed(selection: str, ledger: Ledger) -> _Selectors:
+    selectors = _Selectors()
+    atoms = [atom for word in _GAP.split(selection) if word for atom in _atoms(word, ledger)]
     at = 0
     while at < len(atoms):
         first = _ID.fullmatch(atoms[at])
         if first and at + 2 < len(atoms) and _joins(atoms[at + 1]) and (last := _last(first[1], atoms[at + 2])):
             low, high = sorted((int(first[2]), int(last[0])))
-            asked.ranges.append((first[1].upper(), low, high))
+            selectors.ranges.append((first[1].upper(), low, high))
             # The ends are named themselves: one that has a checksum must have that one.
             for number, checksum in ((first[2], first[3]), last):
                 if checksum:
-                    asked.single.append((f"{first[1].upper()}{number}", checksum.lower()))
+                    selectors.single.append((f"{first[1].upper()}{number}", checksum.lower()))
             at += 3
         elif first:
-            asked.single.append((f"{first[1].upper()}{first[2]}", (first[3] or "").lower()))
+            selectors.single.append((f"{first[1].upper()}{first[2]}", (first[3] or "").lower()))
             at += 1
         else:
-            asked.bad.append(atoms[at])
+            selectors.bad.append(atoms[at])
             at += 1
-    return asked
+    return selectors
 
 
 def _atoms(word: str, ledger: Ledger) -> list[str]:
@@ -132,22 +139,22 @@ def _last(letter: str, atom: str) -> tuple[str, str] | None:
     """Number and checksum of a range's second end: of the same letter, or a bare number."""
     if _NUMBER.fullmatch(atom):
         return atom, ""
-    found = _ID.fullmatch(atom)
-    return (found[2], found[3] or "") if found and found[1].upper() == letter.upper() else None
+    match = _ID.fullmatch(atom)
+    return (match[2], match[3] or "") if match and match[1].upper() == letter.upper() else None
 
 
 def _merged(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
     """The same ranges without overlaps, so that many of them cost no more than one."""
-    held: tuple[str, int, int] | None = None
+    current: tuple[str, int, int] | None = None
     for letter, first, last in sorted(ranges):
-        if held and held[0] == letter and first <= held[2] + 1:
-            held = letter, held[1], max(held[2], last)
+        if current and current[0] == letter and first <= current[2] + 1:
+            current = letter, current[1], max(current[2], last)
             continue
-        if held:
-            yield held
-        held = letter, first, last
-    if held:
-        yield held
+        if current:
+            yield current
+        current = letter, first, last
+    if current:
+        yield current
 
 
 def _exists(name: str, ledger: Ledger) -> bool:
@@ -161,12 +168,12 @@ def _checksum(name: str, ledger: Ledger) -> str:
     return digest(rows) if name.startswith("G") else "".join(row.sha256 for row in rows)
 
 
-def _problem(why: Why, names: list[str], before: str, after: str) -> Iterator[Problem]:
+def _problem(why: RefusalReason, names: list[str], before: str, after: str) -> Iterator[Problem]:
     """One problem for all of `names`; none where there are none."""
     if names:
-        shown = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])
+        listed = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        yield Problem(target=escaped(names[0], _WIDTH), why=why, text=f"{before}{shown}{more}{after}")
+        yield Problem(target=escaped(names[0], _WIDTH), why=why, text=f"{before}{listed}{more}{after}")
 
 
 def ranges(names: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""When a soft edit is made true: now, or at a moment when it costs less (Self-GC, section "Cache-aware commit")."""
+"""When a soft edit is committed: now, or later when it costs less (Self-GC, section "Cache-aware commit")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.core.view.view import View, cost_of
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the moment of a commit is judged by. Prices are multiples of that of a fresh input token.
+    """The criteria for committing a plan now. Prices are multiples of that of a fresh input token.
 
     A plan that takes away more than `share` of the prompt is committed at once. `lifetime` is how long the provider
     keeps a cached prefix, in seconds; `calls` how many more calls the prompt is expected to be sent with (0: as many as
@@ -31,10 +31,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 USUAL = Timing()
 
 
-class Moment(msgspec.Struct, frozen=True):
-    """Whether a plan is committed now, and why. What that saves and what it costs are in fresh input tokens.
+class CommitDecision(msgspec.Struct, frozen=True):
+    """Whether a plan is committed now, and why. `benefit` and `cost` are in fresh input tokens.
 
-    `cost` is that of the broken cache and of the planning; `benefit` is what is left of the savings behind it.
+    `cost` is that of the broken cache and of the planning; `benefit` is what remains of the savings after it.
     """
 
     now: bool
@@ -43,8 +43,12 @@ class Moment(msgspec.Struct, frozen=True):
     cost: float = 0.0
 
 
+#: The former name of `CommitDecision`, kept for one version.
+Moment = CommitDecision
+
+
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit now would save and cost, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
+    """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 
     The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
     cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
@@ -70,51 +74,51 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
         return self.saved - self.cost
 
     @property
-    def words(self) -> str:
+    def account(self) -> str:
         return (
             f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
             f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
             f"the planning took {self.planning:,}"
         )
 
-    def moment(self, ground: str, *, now: bool = True) -> Moment:
+    def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
         """Now, or not yet, on this ground; the reckoning is told with it."""
-        return Moment(now, f"{ground}; {self.words}", self.benefit, self.cost)
+        return CommitDecision(now, f"{ground}; {self.account}", self.benefit, self.cost)
 
 
-def reckon(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Reckoning:
-    """What it would save and cost to commit the rehearsed plan now."""
+def reckon(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> Reckoning:
+    """The savings and the cost of committing the rehearsed plan now."""
     price = view.calibration[0] / 1000
     calls = timing.calls or calls_a_turn(view.ledger)
     cold = view.idle > timing.lifetime
-    freed = tried.freed * price
+    freed = rehearsal.freed * price
     saved = freed * timing.read_price * calls
     if cold:
         saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
-    rewritten = 0.0 if cold or not tried else behind_first_edit(view, tried) * price
+    rewritten = 0.0 if cold or not rehearsal else behind_first_edit(view, rehearsal) * price
     return Reckoning(
-        share=tried.freed / max(1, tried.tokens_before),
+        share=rehearsal.freed / max(1, rehearsal.tokens_before),
         leaving=freed,
         calls=calls,
         saved=saved,
         rewritten=rewritten,
         broken=rewritten * (timing.write_price - timing.read_price),
-        planning=tried.plan.cost,
+        planning=rehearsal.plan.cost,
         cold=cold,
     )
 
 
-def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
+def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDecision:
     """Whether the rehearsed plan is committed now, or waits.
 
     At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
     come save more than the broken cache and the planning cost.
     """
-    if not tried:
-        return Moment(False, "nothing of the plan is left to do")
-    reckoned = reckon(view, tried, timing)
+    if not rehearsal:
+        return CommitDecision(False, "nothing of the plan is left to do")
+    reckoned = reckon(view, rehearsal, timing)
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
-    if tried.plan.pressure:
+    if rehearsal.plan.pressure:
         return reckoned.moment(f"the hard budget is at stake; {leaves}")
     if reckoned.share > timing.share:
         return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
@@ -126,7 +130,7 @@ def moment(view: View, tried: Rehearsal, timing: Timing = USUAL) -> Moment:
 
 
 def calls_a_turn(ledger: Ledger) -> float:
-    """How many replies a turn has had, on average; at least 1."""
+    """The average number of replies in a turn; at least 1."""
     steps: set[int] = set()
     turns: set[int] = set()
     for row in ledger.rows():
@@ -136,15 +140,15 @@ def calls_a_turn(ledger: Ledger) -> float:
     return len(steps) / len(turns) if turns else 1.0
 
 
-def committed(tried: Rehearsal) -> Ledger:
+def committed(rehearsal: Rehearsal) -> Ledger:
     """The ledger once the plan is committed: with the cut that comes along."""
-    meta = msgspec.structs.replace(tried.after.meta, cuts=cut.before_reply(tried.after))
-    return tried.after.with_meta(meta)
+    meta = msgspec.structs.replace(rehearsal.after.meta, cuts=cut.before_reply(rehearsal.after))
+    return rehearsal.after.with_meta(meta)
 
 
-def behind_first_edit(view: View, tried: Rehearsal) -> int:
+def behind_first_edit(view: View, rehearsal: Rehearsal) -> int:
     """The tokens of the new prompt that no cache of the old one has: from the first edit on, the cut's included."""
-    now = outline(committed(tried))
+    now = outline(committed(rehearsal))
     at = _first_difference(outline(view.ledger), now)
     return sum(cost_of(slot, view.price) for slot in now[at:])
 
@@ -157,5 +161,5 @@ def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:
 
 
 def _sent(slot: Slot) -> tuple[str, ...]:
-    """What of a slot decides its bytes: a row may change in ways that nobody is sent."""
+    """The parts of a slot that decide its bytes: a row may change in ways that are never sent."""
     return (slot.row.id, slot.show, slot.role, slot.kind, slot.text, slot.call)

@@ -24,13 +24,13 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
     rows: dict[str, Row] = {}
     problems: list[Problem] = []
     for was, then in _touched(before, after):
-        held = now.get(then.id)
-        if held is None:
+        current = now.get(then.id)
+        if current is None:
             problems.append(_stale(then.id, "it is not here any more"))
-        elif not _same(held, then):
-            problems.append(_stale(then.id, f"it was changed again since, and is {held.state} now"))
+        elif not _same(current, then):
+            problems.append(_stale(then.id, f"it was changed again since, and is {current.state} now"))
         else:
-            rows[then.id] = _like(held, was)
+            rows[then.id] = _like(current, was)
     _add_halves(after, now, rows)
     groups = dict(now.groups)
     for name in sorted(before.groups.keys() | after.groups.keys(), key=_number):
@@ -43,11 +43,11 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
             groups[name] = was_group
     groups = _consistent(before, now, rows, groups)
     changed = [row for row in rows.values() if row != now[row.id]]
-    gone = [msgspec.structs.replace(now.groups[name], members=()) for name in now.groups.keys() - groups.keys()]
+    emptied = [msgspec.structs.replace(now.groups[name], members=()) for name in now.groups.keys() - groups.keys()]
     new = [group for name, group in groups.items() if group != now.groups.get(name)]
     return (
         tuple(sorted(changed, key=lambda row: row.number)),
-        tuple(sorted([*gone, *new], key=lambda group: _number(group.id))),
+        tuple(sorted([*emptied, *new], key=lambda group: _number(group.id))),
         tuple(problems),
     )
 
@@ -70,11 +70,11 @@ def _like(row: Row, was: Row) -> Row:
     )
 
 
-def _same(held: Row, then: Row) -> bool:
+def _same(current: Row, then: Row) -> bool:
     """Whether nothing has happened to the row since, or no more than that it went into a group."""
-    if then.group or not held.group:
-        return _like(held, then) == held
-    return _like(held, then) == msgspec.structs.replace(held, group="", level=then.level)
+    if then.group or not current.group:
+        return _like(current, then) == current
+    return _like(current, then) == msgspec.structs.replace(current, group="", level=then.level)
 
 
 def _add_halves(after: Ledger, now: Ledger, rows: dict[str, Row]) -> None:
@@ -93,50 +93,55 @@ def _add_halves(after: Ledger, now: Ledger, rows: dict[str, Row]) -> None:
 
 def _consistent(before: Ledger, now: Ledger, rows: Mapping[str, Row], groups: Mapping[str, Group]) -> dict[str, Group]:
     """The groups with the members that say they are in them, each with a stub that is true of it."""
-    held = dict(groups)
+    restored = dict(groups)
     for name in [*(row.group for row in rows.values()), *(group.group for group in groups.values())]:
-        while name not in held and name in before.groups:  # it has gone since, and is needed again
-            held[name] = before.groups[name]
-            name = held[name].group  # noqa: PLW2901
+        while name not in restored and name in before.groups:  # it has gone since, and is needed again
+            restored[name] = before.groups[name]
+            name = restored[name].group  # noqa: PLW2901
     arriving: dict[str, list[str]] = {}
     for member, place in [
         *((row.id, row.group) for row in rows.values()),
-        *((name, held[name].group) for name in held),
+        *((name, restored[name].group) for name in restored),
     ]:
         arriving.setdefault(place, []).append(member)
 
     def is_in(member: str, name: str) -> bool:
         if member[0] == "G":
-            return member in held and held[member].group == name
+            return member in restored and restored[member].group == name
         row = rows.get(member) or now.get(member)
         return row is not None and row.group == name
 
     while True:
-        for name, group in held.items():
-            known = now.groups[name].members if name in now.groups else ()
-            members = dict.fromkeys([*group.members, *known, *sorted(arriving.get(name, ()), key=_number)])
-            kept = tuple(member for member in members if is_in(member, name))
-            held[name] = msgspec.structs.replace(group, members=kept)
-        empty = [name for name, group in held.items() if not group.members]
+        for name, group in restored.items():
+            current_members = now.groups[name].members if name in now.groups else ()
+            members = dict.fromkeys([*group.members, *current_members, *sorted(arriving.get(name, ()), key=_number)])
+            members_inside = tuple(member for member in members if is_in(member, name))
+            restored[name] = msgspec.structs.replace(group, members=members_inside)
+        empty = [name for name, group in restored.items() if not group.members]
         if not empty:
             break
         for name in empty:
-            del held[name]
+            del restored[name]
     touched: set[str] = set()
-    for name, group in held.items():
+    for name, group in restored.items():
         inner = name if group != now.groups.get(name) else ""
-        while inner in held and inner not in touched:
+        while inner in restored and inner not in touched:
             touched.add(inner)
-            inner = held[inner].group
-    return {name: _told(held[name], held, before, now, rows) if name in touched else held[name] for name in held}
+            inner = restored[inner].group
+    return {
+        name: _with_true_stub(restored[name], restored, before, now, rows) if name in touched else restored[name]
+        for name in restored
+    }
 
 
-def _told(group: Group, groups: Mapping[str, Group], before: Ledger, now: Ledger, rows: Mapping[str, Row]) -> Group:
+def _with_true_stub(
+    group: Group, groups: Mapping[str, Group], before: Ledger, now: Ledger, rows: Mapping[str, Row]
+) -> Group:
     """The group with the stub that it had when it had these blocks, else with a new one."""
     blocks = blocks_of(groups, group.id)
-    for known in (before.groups, now.groups):
-        if group.id in known and blocks_of(known, group.id) == blocks:
-            return msgspec.structs.replace(group, stub=known[group.id].stub)
+    for earlier in (before.groups, now.groups):
+        if group.id in earlier and blocks_of(earlier, group.id) == blocks:
+            return msgspec.structs.replace(group, stub=earlier[group.id].stub)
     inside = [rows.get(block) or now[block] for block in blocks]
     return msgspec.structs.replace(group, stub=header(group, inside, None)) if group.stub else group
 

@@ -1,6 +1,6 @@
 """One plan, tried on a draft: which of its targets each verb may touch, and what the verb does to them.
 
-Who may do what in which state is told by `core.actions` and by `Trial._refusal` (docs/laws.md).
+`core.ledger.block` and `Rehearser._refusal` decide who may do what in which state (docs/laws.md).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ctxvc.core.ledger.block import Verb, group_number
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
-from ctxvc.core.plan.draft import Draft
-from ctxvc.core.plan.plan import Action, Plan, Problem, Why
+from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.view.view import View
 
 
 @dataclass(slots=True)
-class Trial:
-    """Tries the actions of a plan, one after the other. `total` is what the messages cost by now."""
+class Rehearser:
+    """Tries the actions of a plan one after the other. `total` is the cost of the messages so far."""
 
     view: View
     plan: Plan
-    draft: Draft
+    draft: LedgerDraft
     protect: frozenset[str]
     total: int
     problems: list[Problem] = field(default_factory=list)
@@ -40,33 +40,33 @@ class Trial:
         self._bound = _bound(self.view.ledger)
 
     def act(self, action: Action) -> Action:
-        """Does what is allowed of the action; the action with the targets that were left."""
-        targets = list(self._known(action))
+        """Apply the action where it is allowed; returns it with the targets that were."""
+        targets = list(self._resolved(action))
         match action.verb:
             case "archive":
-                done = self._gather(action, self._lowest(action, self._units(action, targets)))
+                applied = self._gather(action, self._lowest(action, self._leavable(action, targets)))
             case "summarise" if not action.index.strip():
-                done = self._none(action, targets, "a summary is needed")
+                applied = self._none(action, targets, "a summary is needed")
             case "summarise":
-                done = self._gather(action, [unit for unit, _ in self._units(action, targets)])
+                applied = self._gather(action, [unit for unit, _ in self._leavable(action, targets)])
             case "mask":
-                done = [target for target in targets if self._mask(action, target)]
+                applied = [target for target in targets if self._mask(action, target)]
             case "prune":
-                done = self._prune(action, targets)
+                applied = self._prune(action, targets)
             case "delete" if not action.index.strip():
-                done = self._none(action, targets, "a reason is needed")
+                applied = self._none(action, targets, "a reason is needed")
             case "delete":
-                done = [target for target in targets if self._delete(action, target)]
+                applied = [target for target in targets if self._delete(action, target)]
             case "restore":
-                done = self._restore(action, targets)
+                applied = self._restore(action, targets)
             case "pin" | "unpin":
-                done = [target for target in targets if self._mark(action, target)]
-        return msgspec.structs.replace(action, targets=tuple(done))
+                applied = [target for target in targets if self._mark(action, target)]
+        return msgspec.structs.replace(action, targets=tuple(applied))
 
     # --- which targets
 
-    def _known(self, action: Action) -> Iterator[str]:
-        """The targets that are there, each once, and are what the one who planned took them for."""
+    def _resolved(self, action: Action) -> Iterator[str]:
+        """The targets that exist, each once, with the checksums that the planner expected."""
         for target in dict.fromkeys(action.targets):
             if target in self.draft.rows:
                 checksum = self.draft.rows[target].sha256
@@ -83,7 +83,7 @@ class Trial:
             else:
                 self._drop(action, target, "stale", f"its checksum is {checksum[:6]}")
 
-    def _units(self, action: Action, targets: list[str]) -> list[tuple[str, int]]:
+    def _leavable(self, action: Action, targets: list[str]) -> list[tuple[str, int]]:
         """The targets that may leave, or leave again, with their levels. What is in another target counts once."""
         units: list[tuple[str, int]] = []
         for target in targets:
@@ -98,7 +98,7 @@ class Trial:
             elif group:
                 units.append((target, group.level))
             elif row and self._allowed(action, row):
-                units.append((target, Draft.level(row)))
+                units.append((target, LedgerDraft.level(row)))
         return units
 
     def _enclosing(self, name: str) -> Iterator[str]:
@@ -110,10 +110,10 @@ class Trial:
             name = self.draft.groups[name].group
 
     def _is_news(self, action: Action, unit: str) -> bool:
-        """Whether the index text says something that the stub does not say yet."""
-        held: Row | Group = self.draft.groups[unit] if unit in self.draft.groups else self.draft.rows[unit]
-        told = action.index if action.verb == "summarise" else stubs.escaped(action.index, stubs.INDEX)
-        return bool(action.index.strip()) and told not in held.stub
+        """Whether the index text adds something to the stub."""
+        stubbed: Row | Group = self.draft.groups[unit] if unit in self.draft.groups else self.draft.rows[unit]
+        index = action.index if action.verb == "summarise" else stubs.escaped(action.index, stubs.INDEX)
+        return bool(action.index.strip()) and index not in stubbed.stub
 
     def _lowest(self, action: Action, units: list[tuple[str, int]]) -> list[str]:
         """The units of the lowest level listed."""
@@ -131,7 +131,7 @@ class Trial:
             self._drop(action, row.id, *refusal)
         return not refusal
 
-    def _refusal(self, verb: Verb, row: Row) -> tuple[Why, str] | None:
+    def _refusal(self, verb: Verb, row: Row) -> tuple[RefusalReason, str] | None:
         """Why the plan's actor may not take this block, or a part of it, out of the prompt; None where it may."""
         person = self.plan.actor == "user"
         if row.id in self._open:
@@ -156,7 +156,7 @@ class Trial:
             return []
         draft, (only, *others) = self.draft, units
         alone = draft.rows.get(only)
-        again = not others and (alone is None or Draft.level(alone) > 0)
+        again = not others and (alone is None or LedgerDraft.level(alone) > 0)
         if again and not self._is_news(action, only):
             self._drop(action, only, "gone", "it is archived already")
             return []
@@ -190,56 +190,58 @@ class Trial:
             first = next(iter(self._rows(target)))
             key = self.draft.around(first) or self.draft.calls.get(first.id, first.id)
             together.setdefault(key, []).append(target)
-        done: set[str] = set()
-        for some in together.values():
-            left = {target: [row for row in self._rows(target) if self._allowed(action, row)] for target in some}
-            rows = [row for target in some for row in left[target]]
-            kept = [target for target in some if left[target]]
-            if rows and self._saves(action, kept, [row.id for row in rows], lambda rows=rows: self._remove(rows)):  # type: ignore[misc]
-                done.update(kept)
-        return [target for target in targets if target in done]
+        pruned: set[str] = set()
+        for targets_together in together.values():
+            prunable = {
+                target: [row for row in self._rows(target) if self._allowed(action, row)] for target in targets_together
+            }
+            rows = [row for target in targets_together for row in prunable[target]]
+            remaining = [target for target in targets_together if prunable[target]]
+            if rows and self._saves(action, remaining, [row.id for row in rows], lambda rows=rows: self._remove(rows)):  # type: ignore[misc]
+                pruned.update(remaining)
+        return [target for target in targets if target in pruned]
 
     def _remove(self, rows: Iterable[Row]) -> None:
         """The blocks leave without a stub."""
         rows = list(rows)
         self.draft.take_out(row.id for row in rows)
         for row in rows:
-            pruned = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
-            self.draft.put(msgspec.structs.replace(pruned, removed_by=self.plan.actor))
+            pruned_row = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
+            self.draft.put(msgspec.structs.replace(pruned_row, removed_by=self.plan.actor))
 
     def _delete(self, action: Action, target: str) -> bool:
-        """A tombstone stands in the place of what is gone, where that is not more than stood there."""
+        """Delete the target's blocks; a tombstone takes their place if it is cheaper than what it replaces."""
         rows = [row for row in self._rows(target) if self._allowed(action, row)]
         if not rows:
             return False
         blocks = [row.id for row in rows]
         reach = self.draft.reach(blocks)
         before = self.draft.cost(reach)
-        shown = self.draft.shown(target)
+        cost_before = self.draft.cost_in_place(target)
         tombstone = stubs.tombstone(rows[0], action.index, way_back=self.view.handles)
         self.draft.take_out(blocks)
         for row in rows:
-            stub = tombstone if row is rows[0] and self.view.price.text(tombstone) < shown else ""
-            gone = msgspec.structs.replace(row, state="deleted", group="", level=0, stub=stub)
-            self.draft.put(msgspec.structs.replace(gone, removed_by=self.plan.actor))
+            stub = tombstone if row is rows[0] and self.view.price.text(tombstone) < cost_before else ""
+            deleted = msgspec.structs.replace(row, state="deleted", group="", level=0, stub=stub)
+            self.draft.put(msgspec.structs.replace(deleted, removed_by=self.plan.actor))
         self.total += self.draft.cost(reach) - before
         return True
 
     def _restore(self, action: Action, targets: list[str]) -> list[str]:
         """All of it where there is room for all, else one after the other, as long as there is room."""
         blocks = {target: self._to_restore(action, target) for target in targets}
-        wanted = [target for target in targets if blocks[target]]
-        if wanted and self._fits([block for target in wanted for block in blocks[target]]) is None:
-            return wanted
-        done: list[str] = []
-        for target in wanted:
+        restorable = [target for target in targets if blocks[target]]
+        if restorable and self._fits([block for target in restorable for block in blocks[target]]) is None:
+            return restorable
+        restored: list[str] = []
+        for target in restorable:
             needed = self._fits([block for block in blocks[target] if self.draft.rows[block].state != "visible"])
             if needed is None:
-                done.append(target)
+                restored.append(target)
             else:
                 budget = self.view.budget.effective
                 self._drop(action, target, "no room", f"the prompt would be {needed:,} tokens of {budget:,}")
-        return done
+        return restored
 
     def _to_restore(self, action: Action, target: str) -> list[str]:
         """The blocks that come back with a target: of a block also the other half of its pair."""
@@ -262,7 +264,7 @@ class Trial:
         return actions.after(row.state, "restore") is not None and (who is None or self.plan.actor in who)
 
     def _fits(self, blocks: list[str]) -> int | None:
-        """Puts the blocks back into the prompt; where that would be too much, does not, and says how much it is."""
+        """Put the blocks back into the prompt; if that exceeds the budget, undo it and return the tokens needed."""
         blocks = list(dict.fromkeys(blocks))
         reach, mark = self.draft.reach(blocks), self.draft.mark()
         before = self.draft.cost(reach)
@@ -291,7 +293,7 @@ class Trial:
     # --- help
 
     def _saves(self, action: Action, units: list[str], blocks: list[str], change: Callable[[], None]) -> bool:
-        """Makes the change where less stands afterwards than before, and says that it was not where not."""
+        """Make the change if it saves tokens; otherwise undo it and record a problem for each unit."""
         reach, mark, number = self.draft.reach(blocks), self.draft.mark(), self.draft.next_group
         before = self.draft.cost(reach)
         change()
@@ -319,12 +321,12 @@ class Trial:
             self._drop(action, target, "not allowed", reason)
         return []
 
-    def _drop(self, action: Action, target: str, why: Why, reason: str) -> None:
+    def _drop(self, action: Action, target: str, why: RefusalReason, reason: str) -> None:
         name = stubs.escaped(target, 40)
         self.problems.append(Problem(target=name, why=why, text=f"cannot {action.verb} {name}: {reason}"))
 
 
-def _open(draft: Draft) -> frozenset[str]:
+def _open(draft: LedgerDraft) -> frozenset[str]:
     """The blocks of the newest step, where one of its calls has no result yet."""
     newest = max(draft.ledger.by_segment(_newest_step), default=0)
     step = draft.ledger.of_step(newest)

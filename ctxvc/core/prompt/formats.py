@@ -190,16 +190,16 @@ def normalise_openai(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]
     - A call without arguments has empty ones; an id that is null is absent.
     - `cache_control`, which some gateways take, is absent from messages and their parts.
     """
-    said = [message for message in map(_normal_message, messages) if _says_something(message)]
+    kept_messages = [message for message in map(_normal_message, messages) if _says_something(message)]
     texts: list[str] = []
     count = 0
-    while count < len(said) and (found := _instructions(said[count])):
-        texts += found
+    while count < len(kept_messages) and (instructions := _instructions(kept_messages[count])):
+        texts += instructions
         count += 1
     if not count:
-        return said
+        return kept_messages
     content = texts[0] if len(texts) == 1 else [_text(value) for value in texts]
-    return [{"role": "system", "content": content}, *said[count:]]
+    return [{"role": "system", "content": content}, *kept_messages[count:]]
 
 
 def _normal_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def _instructions(message: dict[str, Any]) -> list[str]:
 
 def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
     """The message that a result becomes; it answers `call` by the id that the call is written with."""
-    notes, made = piece.extra.get("openai", {}), call.extra.get("openai", {})
+    notes, call_notes = piece.extra.get("openai", {}), call.extra.get("openai", {})
     content: Any = display.decode(piece.body)
     if notes.get("parsed"):
         content = wire.parse(piece.body)
@@ -255,8 +255,8 @@ def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
     elif piece.extra.get("ctxvc", {}).get("parts"):
         content = [_result_item(item, {}) for item in _block(piece)["content"] if _has_place(item)]
     own_id = notes.get("id", piece.call)
-    answered = {"role": notes.get("role", "tool"), "tool_call_id": own_id and made.get("id", piece.call)}
-    if made.get("field") == "function_call":
+    answered = {"role": notes.get("role", "tool"), "tool_call_id": own_id and call_notes.get("id", piece.call)}
+    if call_notes.get("field") == "function_call":
         answered = {"role": "function", "name": call.tool}
     return {**answered, "content": content, **notes.get("message", {})}
 

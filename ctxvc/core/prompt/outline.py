@@ -20,7 +20,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import CUT, is_cut
-from ctxvc.core.prompt.sanitise import Piece, Words, sendable
+from ctxvc.core.prompt.sanitise import OwnText, Piece, sendable
 
 __all__ = [
     "MASK_SHOWN",
@@ -62,14 +62,14 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bodies(msgspec.Struct, frozen=True):
-    """How bodies are read: `body(row)` and, for siblings, `file(row, suffix)`.
+    """Readers of bodies: `body(row)` and, for siblings, `file(row, suffix)`.
 
-    `made` is for whoever makes prompts of them: what stood in the newest, which the next mostly repeats.
+    `cache` keeps the parts of the newest prompt made from them, which the next mostly repeats (`request`).
     """
 
     body: Callable[[Row], bytes]
     file: Callable[[Row, str], bytes]
-    made: dict[str, Any] = msgspec.field(default_factory=dict)
+    cache: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def outline(ledger: Ledger) -> tuple[Slot, ...]:
@@ -91,18 +91,18 @@ class _Settled(msgspec.Struct, frozen=True):
 
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
     """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
-    held = ledger.held(_outline)
-    head: _Settled = held.get("settled") or _Settled(ledger)
+    cache = ledger.cache_of(_outline)
+    head: _Settled = cache.get("settled") or _Settled(ledger)
     rest = _behind(head, ledger)
     if rest is None:
         head, rest = _Settled(ledger), ledger
     slots = _whole(rest)
-    held["settled"] = _settled(head, ledger, rest, slots)
+    cache["settled"] = _settled(head, ledger, rest, slots)
     return (*head.slots, *slots)
 
 
 def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
-    """What is not settled; None where `head` does not stand in the ledger, or something behind reaches into it."""
+    """The unsettled rest; None if `head` is not part of the ledger, or something after it reaches into it."""
     was, segment = head.ledger, segment_of(head.end)
     if not head.end or ledger.groups != was.groups or ledger.meta.cuts != was.meta.cuts or _moves(ledger):
         return None
@@ -111,7 +111,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
         return None
     if any(ledger.segments.get(key) is not was.segments[key] for key in before):
         return None
-    here, there = ([row for row in each.segments.get(segment) if row.number < head.end] for each in (ledger, was))
+    here, there = ([row for row in side.segments.get(segment) if row.number < head.end] for side in (ledger, was))
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
     segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
@@ -121,7 +121,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
-    """What is settled of an outline: all before its newest reply, where that answers to something.
+    """The settled part of an outline: all before its newest reply, if that answers to something.
 
     Calls before that have their answers by then, or get them by an id that is known.
     """
@@ -140,31 +140,31 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
 
 def _whole(ledger: Ledger) -> tuple[Slot, ...]:
     places = _places(ledger)
-    shown = _shown(ledger, places)
+    visible = _visible_slots(ledger, places)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
-    asked_for = {slot.call for slot in shown.values() if slot.kind == "tool_use"}
+    asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
     results = results_of(paired)
     renamed = _renamed(paired)
-    answers = {result.id for call, result in results.items() if _stands(call, shown)}
+    answers = {result.id for call, result in results.items() if _stands(call, visible)}
     slots: list[Slot] = []
-    asked: list[Slot] = []  # calls of the assistant message in the making
+    open_calls: list[Slot] = []  # calls of the assistant message in the making
     for place in places:
         row = place.row
-        if asked and row.role != "assistant":
-            slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
-            asked = []
-        slot = shown.get(row.id)
+        if open_calls and row.role != "assistant":
+            slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
+            open_calls = []
+        slot = visible.get(row.id)
         if slot is None or row.id in answers:
             continue  # an answer is given right behind its call
         if slot.show != "text" and row.kind == "tool_use":
             if row.id in renamed:
                 slot = msgspec.structs.replace(slot, call=renamed[row.id])
-            asked.append(slot)
+            open_calls.append(slot)
         elif slot.show != "text" and row.kind == "tool_result":
             slot = _without_call(slot)
         slots.append(slot)
-    slots += [_answer(call, results.get(call.row.id), shown) for call in asked]
+    slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
     return tuple(slots)
 
 
@@ -216,19 +216,21 @@ def _alone(rows: tuple[Row, ...]) -> list[Slot]:
     Of a group's rows the first that no cut takes speaks for all. Of others, one in each run that ends a reply is kept.
     """
     places: list[Slot] = []
-    told: set[str] = set()
+    placed_groups: set[str] = set()
     for slot in _each_alone(rows):
         row = slot.row
-        silent = slot.show == "text" and (row.state == "pruned" or (row.group in told if row.group else not slot.text))
+        silent = slot.show == "text" and (
+            row.state == "pruned" or (row.group in placed_groups if row.group else not slot.text)
+        )
         if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
             places.append(slot)
         if slot.show == "text" and row.state != "pruned" and row.kind not in CUT:
-            told.add(row.group)
+            placed_groups.add(row.group)
     return places
 
 
 def _each_alone(rows: Iterable[Row]) -> list[Slot]:
-    """What each row shows as if there were no other, no group and no cut: an absent one its stub, or no text."""
+    """Each row's slot regardless of other rows, groups and cuts: of an absent one its stub, or no text."""
     return [
         Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
         if row.state in PRESENT
@@ -237,29 +239,29 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
     ]
 
 
-def _shown(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
+def _visible_slots(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
-    shown: dict[str, Slot] = {}
+    visible: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
     for slot in places:
-        row, told = slot.row, slot
+        row, own = slot.row, slot
         if row.kind in CUT and is_cut(row, ledger.meta):
             continue
         if slot.show == "text" and row.state != "pruned" and row.group:
             if row.group in silent:
                 continue
             if group := _outermost(ledger, row.group):
-                told = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
+                own = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
                 silent |= {group.id, row.group}
-        if told.show != "text" or told.text:
-            shown[row.id] = told
-    return shown
+        if own.show != "text" or own.text:
+            visible[row.id] = own
+    return visible
 
 
 def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
     """All calls and results that go by one of these ids, in order."""
-    some = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
-    return [row for row in chain.from_iterable(some) if row.call in calls]
+    segments = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
+    return [row for row in chain.from_iterable(segments) if row.call in calls]
 
 
 def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
@@ -282,13 +284,15 @@ def results_of(rows: Iterable[Row]) -> dict[str, Row]:
     An id that is used again belongs to the newer call from there on.
     """
     calls: dict[str, str] = {}
-    found: dict[str, Row] = {}
+    results: dict[str, Row] = {}
     for row in rows:
         if row.kind == "tool_use":
             calls[row.call] = row.id
-        elif row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in found and _interrupted(row)):
-            found[call] = row
-    return found
+        elif (
+            row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in results and _interrupted(row))
+        ):
+            results[call] = row
+    return results
 
 
 def _renamed(rows: Iterable[Row]) -> dict[str, str]:
@@ -305,23 +309,23 @@ def _renamed(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _interrupted(row: Row) -> bool:
-    return wire.notes(row.extra).get("interrupted") is True
+    return wire.own_metadata(row.extra).get("interrupted") is True
 
 
-def _stands(call: str, shown: Mapping[str, Slot]) -> bool:
-    return call in shown and shown[call].show != "text"
+def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
+    return call in visible and visible[call].show != "text"
 
 
-def _answer(call: Slot, result: Row | None, shown: Mapping[str, Slot]) -> Slot:
+def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot]) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
-    held = shown.get(result.id)
-    if held is None:
+    slot = visible.get(result.id)
+    if slot is None:
         return Slot(result, "text", "user", "tool_result", stub.absent(result), call.call)
-    if (held.role, held.kind, held.call) == ("user", "tool_result", call.call):
-        return held
-    return msgspec.structs.replace(held, role="user", kind="tool_result", call=call.call)
+    if (slot.role, slot.kind, slot.call) == ("user", "tool_result", call.call):
+        return slot
+    return msgspec.structs.replace(slot, role="user", kind="tool_result", call=call.call)
 
 
 def _without_call(slot: Slot) -> Slot:
@@ -335,11 +339,11 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         unknown = slot.kind == "tool_result" and not slot.text
         extra = {"ctxvc": {"interrupted": True}} if unknown else {}
         failed = unknown or (slot.kind == "tool_result" and row.error)
-        return _words(slot, slot.text, error=failed, extra=extra)
+        return _own_text(slot, slot.text, error=failed, extra=extra)
     body = bodies.body(row)
-    if slot.show == "mask" and (left := _masked(body, row)):
+    if slot.show == "mask" and (masked := _masked(body, row)):
         kind = slot.role if slot.kind in _WHOLE else slot.kind
-        return _words(msgspec.structs.replace(slot, kind=kind), left, error=row.error)
+        return _own_text(msgspec.structs.replace(slot, kind=kind), masked, error=row.error)
     whole = Piece(
         message=row.msg,
         role=slot.role,
@@ -357,12 +361,12 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
     return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
 
 
-def _words(slot: Slot, words: str, *, error: bool, extra: Mapping[str, Any] = {}) -> Words:
-    return Words(
+def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] = {}) -> OwnText:
+    return OwnText(
         message=slot.row.msg,
         role=slot.role,
         kind=slot.kind,
-        body=text.encode(words),
+        body=text.encode(value),
         call=slot.call,
         tool=slot.row.tool,
         error=error,
@@ -372,7 +376,7 @@ def _words(slot: Slot, words: str, *, error: bool, extra: Mapping[str, Any] = {}
 
 
 def _masked(body: bytes, row: Row) -> str:
-    """What a mask leaves of a body; empty where that is all of it."""
+    """The masked form of a body; empty if a mask would keep all of it."""
     if row.kind in ("image", "document") and row.ext != "json":
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
     value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt import stub
 from ctxvc.errors import PYTHON, BadInput, Phrase, Refused, render
 
-Unit = Literal["lines", "characters", "matches"]
+Measure = Literal["lines", "characters", "matches"]
 #: From one number to another, both counted from 1 and within; None is the end.
 Range = tuple[int, int | None]
 Count = Callable[[str], int]
@@ -49,7 +49,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0
     last: int = 0
     total: int = 0
-    unit: Unit = "lines"
+    unit: Measure = "lines"
     tokens: int
 
     @property
@@ -77,14 +77,14 @@ class NoRoom(Refused):
     """A reading may take fewer tokens than its heading alone."""
 
 
-def span(words: str) -> Range:
+def span(value: str) -> Range:
     """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
-    match = _RANGE.fullmatch(words)
+    match = _RANGE.fullmatch(value)
     if not match or not (match[1] or match[3]):
-        raise BadInput(f"{words[:40]!r} is no range", hint="as in 41:80, 41: or :80, counted from 1")
+        raise BadInput(f"{value[:40]!r} is no range", hint="as in 41:80, 41: or :80, counted from 1")
     first = int(match[1] or 1)
     last = int(match[3]) if match[3] else None if match[2] else first
-    return _checked((first, last), words)
+    return _checked((first, last), value)
 
 
 def readable(row: Row, body: bytes) -> str:
@@ -115,8 +115,8 @@ def recovered(
     address = address or row.id
     if row.kind in ("image", "document") and row.ext != "json":
         return _named_only(row, body, address, count)
-    words = readable(row, body)
-    reader = _Reader(row.handle, address, words, _remarks(row, body, words, address), most, count)
+    value = readable(row, body)
+    reader = _Reader(row.handle, address, value, _remarks(row, body, value, address), most, count)
     if grep is not None:
         if chars:
             raise BadInput("a pattern is searched for in lines, not in characters", hint=Phrase("grep-lines"))
@@ -129,7 +129,7 @@ def recovered(
 def members(
     group: Group, ledger: Ledger, *, tokens: Callable[[Row], int], most: int, count: Count, lines: Range | None = None
 ) -> Recovered:
-    """What is in a group, a line each: id, kind, tokens and index text; a group within it with the call that lists it.
+    """A group's members, a line each: id, kind, tokens and index text; of a group within it, the call that lists it.
 
     Raises: BadInput, Refused as `recovered` does.
     """
@@ -142,86 +142,90 @@ class _Reader(msgspec.Struct, frozen=True):
 
     handle: str
     address: str
-    words: str
+    text: str
     remarks: tuple[Phrase, ...]
     most: int
     count: Count
 
-    def lines(self, asked: Range | None) -> Recovered:
+    def lines(self, requested: Range | None) -> Recovered:
         """Whole lines, or characters of the first where it does not fit."""
         total = self._lines()
-        first, last = _within(asked, total, "line", self.handle)
+        first, last = _within(requested, total, "line", self.handle)
         start, stop = self._offset(first), self._offset(last + 1)
         end = self._reach(start, stop)
-        whole = end if end == stop else self.words.rfind("\n", start, end) + 1
+        whole = end if end == stop else self.text.rfind("\n", start, end) + 1
         if whole > start or start == stop:
-            return self._as_lines(first, start, whole, stop, asked)
-        return self._as_characters(start, end, stop, open=not asked or asked[1] is None)
+            return self._as_lines(first, start, whole, stop, requested)
+        return self._as_characters(start, end, stop, open=not requested or requested[1] is None)
 
-    def characters(self, asked: Range) -> Recovered:
+    def characters(self, requested: Range) -> Recovered:
         """Characters; where what is asked for is open, only whole lines once the line that it begins in is over."""
-        first, last = _within(asked, len(self.words), "character", self.handle)
+        first, last = _within(requested, len(self.text), "character", self.handle)
         start, stop = first - 1, last
         end = self._reach(start, stop)
-        if asked[1] is None and end < stop and (whole := self.words.rfind("\n", start, end) + 1) > start:
+        if requested[1] is None and end < stop and (whole := self.text.rfind("\n", start, end) + 1) > start:
             end = whole
-        return self._as_characters(start, end, stop, open=asked[1] is None)
+        return self._as_characters(start, end, stop, open=requested[1] is None)
 
-    def matches(self, pattern: patterns.Pattern, asked: Range | None) -> Recovered:
+    def matches(self, pattern: patterns.Pattern, requested: Range | None) -> Recovered:
         """The lines that match, each with its number, a long one in part. Raises: Slow."""
         total = self._lines()
-        first, last = _within(asked, total, "line", self.handle)
-        found = pattern.lines(self.words, self._offset(first), self._offset(last + 1))
-        left = room = self._room(quoted := _quoted(pattern.source))
-        shown: list[tuple[int, str]] = []  # line and what is shown of it; the last one is too much
-        while left >= 0 and (match := next(found, None)):
-            shown.append((match.line, f"{match.line}: {around(self.words, match)}\n"))
-            left -= self.count(shown[-1][1]) + 1
-        matching = len(shown) + sum(1 for _ in found)
-        most = len(shown) - (left < 0)
-        bound = asked[1] if asked and asked[1] is not None and asked[1] < total else ""
+        first, last = _within(requested, total, "line", self.handle)
+        matching_lines = pattern.lines(self.text, self._offset(first), self._offset(last + 1))
+        budget = room = self._room(quoted := _quoted(pattern.source))
+        quoted_lines: list[tuple[int, str]] = []  # line and what is shown of it; the last one is too much
+        while budget >= 0 and (match := next(matching_lines, None)):
+            quoted_lines.append((match.line, f"{match.line}: {around(self.text, match)}\n"))
+            budget -= self.count(quoted_lines[-1][1]) + 1
+        matching = len(quoted_lines) + sum(1 for _ in matching_lines)
+        most = len(quoted_lines) - (budget < 0)
+        bound = requested[1] if requested and requested[1] is not None and requested[1] < total else ""
         for fit in range(most, 0, -1) if matching else (0,):
             amount = f"{fit} of {matching} lines that match {quoted}, of {total} lines"
-            call = None if fit == matching else self._rest_of_matches(quoted, f"{shown[fit][0]}:{bound}")
-            held = self._part(amount, "".join(line for _, line in shown[:fit]), call)
-            if held.tokens <= self.most:
-                return msgspec.structs.replace(held, first=min(1, fit), last=fit, total=matching, unit="matches")
+            call = None if fit == matching else self._rest_of_matches(quoted, f"{quoted_lines[fit][0]}:{bound}")
+            recovered_part = self._part(amount, "".join(line for _, line in quoted_lines[:fit]), call)
+            if recovered_part.tokens <= self.most:
+                return msgspec.structs.replace(
+                    recovered_part, first=min(1, fit), last=fit, total=matching, unit="matches"
+                )
         raise self._no_room(self.most - room)
 
     # --- parts
 
-    def _as_lines(self, first: int, start: int, end: int, stop: int, asked: Range | None) -> Recovered:
+    def _as_lines(self, first: int, start: int, end: int, stop: int, requested: Range | None) -> Recovered:
         """The lines from `start` to `end`; fewer where the header takes more room than was thought."""
         total = self._lines()
         while True:
-            part = self.words[start:end]
+            part = self.text[start:end]
             last = first + part.count("\n") - (part.endswith("\n") or not part)
-            bound = asked[1] if asked and asked[1] is not None and asked[1] < total else None
+            bound = requested[1] if requested and requested[1] is not None and requested[1] < total else None
             call = None if end == stop else self._rest_of_lines(f"{last + 1}:{bound or ''}")
-            held = self._part(f"lines {first}-{last} of {total}" if part else "no text", part, call)
-            if held.tokens <= self.most:
-                return msgspec.structs.replace(held, first=first, last=last, total=total, unit="lines")
-            shorter = self.words.rfind("\n", start, end - 1) + 1
+            recovered_part = self._part(f"lines {first}-{last} of {total}" if part else "no text", part, call)
+            if recovered_part.tokens <= self.most:
+                return msgspec.structs.replace(recovered_part, first=first, last=last, total=total, unit="lines")
+            shorter = self.text.rfind("\n", start, end - 1) + 1
             if shorter <= start:
                 return self._as_characters(start, end, stop, open=bound is None)
             end = shorter
 
     def _as_characters(self, start: int, end: int, stop: int, *, open: bool) -> Recovered:
         """The characters from `start` to `end`. Once a line is over, the call for the rest asks for lines again."""
-        line = self.words.count("\n", 0, start) + 1
+        line = self.text.count("\n", 0, start) + 1
         while True:
-            part = self.words[start:end]
+            part = self.text[start:end]
             call = None if end == stop else self._rest_of_characters(f"{end + 1}:{'' if open else stop}")
             if call and open and part.endswith("\n"):
                 next_line = line + part.count("\n")
                 call = self._rest_of_lines(f"{next_line}:")
-            total = len(self.words)
-            held = self._part(f"characters {start + 1}-{end} of {total}, from line {line} on", part, call)
-            if held.tokens <= self.most:
-                return msgspec.structs.replace(held, first=start + 1, last=end, total=total, unit="characters")
-            end -= max(1, (end - start) * (held.tokens - self.most) // held.tokens)
+            total = len(self.text)
+            recovered_part = self._part(f"characters {start + 1}-{end} of {total}, from line {line} on", part, call)
+            if recovered_part.tokens <= self.most:
+                return msgspec.structs.replace(
+                    recovered_part, first=start + 1, last=end, total=total, unit="characters"
+                )
+            end -= max(1, (end - start) * (recovered_part.tokens - self.most) // recovered_part.tokens)
             if end <= start:
-                raise self._no_room(held.tokens)
+                raise self._no_room(recovered_part.tokens)
 
     def _part(self, amount: str, part: str, call: Phrase | None) -> Recovered:
         tokens = self.count(f"{self._header(amount, call)}\n{part}")
@@ -245,7 +249,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _room(self, pattern: str = "") -> int:
         """Tokens that are left for text beside the longest header there can be."""
-        size = len(self.words)
+        size = len(self.text)
         amount, end = f"characters {size}-{size} of {size}, from line {size} on", f"{size}:{size}"
         call = self._rest_of_matches(pattern, end) if pattern else self._rest_of_characters(end)
         return self.most - self.count(self._header(amount, call) + "\n")
@@ -262,7 +266,7 @@ class _Reader(msgspec.Struct, frozen=True):
         by_half = False
         while breaks - fits > (1 if fits == start else max(1, room // 10)):
             end = min(max(start + size, fits + 1), breaks - 1)
-            tokens = self.count(self.words[start:end])
+            tokens = self.count(self.text[start:end])
             if tokens <= room:
                 fits = end
                 if end == stop or tokens >= room * _FULL:
@@ -288,44 +292,44 @@ class _Reader(msgspec.Struct, frozen=True):
     # --- places
 
     def _lines(self) -> int:
-        return self.words.count("\n") + (self.words != "" and not self.words.endswith("\n"))
+        return self.text.count("\n") + (self.text != "" and not self.text.endswith("\n"))
 
     def _offset(self, line: int) -> int:
-        """Where a line begins; the end of the text for one behind the last."""
+        """The offset of a line; the end of the text for one after the last."""
         at, before, step = 0, 1, 1 << 16
-        while at + step < len(self.words) and before + (inside := self.words.count("\n", at, at + step)) < line:
+        while at + step < len(self.text) and before + (inside := self.text.count("\n", at, at + step)) < line:
             at, before = at + step, before + inside
         while before < line:
-            found = self.words.find("\n", at)
-            if found < 0:
-                return len(self.words)
-            at, before = found + 1, before + 1
+            newline = self.text.find("\n", at)
+            if newline < 0:
+                return len(self.text)
+            at, before = newline + 1, before + 1
         return at
 
 
 def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
-    """What is said of an image or a document."""
+    """The description of an image or a document."""
     what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
     remarks = (Phrase("file-image", address=address),)
     tokens = count(_heading(row.handle, what, remarks, None, PYTHON) + "\n")
     return Recovered(handle=row.handle, amount=what, remarks=remarks, content="", tokens=tokens)
 
 
-def _checked(asked: Range, words: str = "") -> Range:
-    first, last = asked
+def _checked(requested: Range, source: str = "") -> Range:
+    first, last = requested
     if first < 1 or (last is not None and last < first):
-        shown = words or f"{first}:{'' if last is None else last}"
-        raise BadInput(f"{shown} is no range: counted from 1, and not backwards", hint="as in 41:80, 41: or :80")
-    return asked
+        quoted = source or f"{first}:{'' if last is None else last}"
+        raise BadInput(f"{quoted} is no range: counted from 1, and not backwards", hint="as in 41:80, 41: or :80")
+    return requested
 
 
-def _within(asked: Range | None, total: int, what: str, handle: str) -> tuple[int, int]:
+def _within(requested: Range | None, total: int, unit: str, handle: str) -> tuple[int, int]:
     """The range that is asked for, closed. Raises: BadInput where it begins behind the end."""
-    if asked is None:
+    if requested is None:
         return 1, total
-    first, last = _checked(asked)
+    first, last = _checked(requested)
     if first > max(total, 1):
-        raise BadInput(f"{handle} has no {what} {first}: it has {total}", hint=f"ask for 1:{total}, or for all of it")
+        raise BadInput(f"{handle} has no {unit} {first}: it has {total}", hint=f"ask for 1:{total}, or for all of it")
     return first, total if last is None else min(last, total)
 
 
@@ -334,14 +338,14 @@ def _heading(handle: str, amount: str, remarks: Iterable[Phrase], call: Phrase |
     return f"[recovered {handle}: {'; '.join((amount, *(render(remark, table) for remark in remarks), *rest))}]"
 
 
-def _remarks(row: Row, body: bytes, words: str, address: str) -> tuple[Phrase, ...]:
-    """What a reader must know of the text, for the header."""
+def _remarks(row: Row, body: bytes, value: str, address: str) -> tuple[Phrase, ...]:
+    """Remarks for the header that a reader of the text needs."""
     remarks = []
     if row.files:
-        named = ", ".join(f"{address}-{suffix}" for suffix in row.files[:4])
+        siblings = ", ".join(f"{address}-{suffix}" for suffix in row.files[:4])
         more = f" and {len(row.files) - 4} more" if len(row.files) > 4 else ""
-        remarks.append(Phrase("file-parts", address=address, names=f"{named}{more}"))
-    if "\ufffd" in words and text.encode(words) != body and wire.items(body, row.extra) is None:
+        remarks.append(Phrase("file-parts", address=address, names=f"{siblings}{more}"))
+    if "\ufffd" in value and text.encode(value) != body and wire.items(body, row.extra) is None:
         remarks.append(Phrase("file-bytes", address=address))
     return tuple(remarks)
 
@@ -357,22 +361,22 @@ def _item(row: Row, item: object) -> str:
     return text.decode(wire.compact(item))
 
 
-def around(words: str, match: patterns.Match) -> str:
+def around(value: str, match: patterns.Match) -> str:
     """The line of a match, or what stands around the match in a long one."""
     if match.end - match.begin <= SHOWN:
-        return words[match.begin : match.end]
+        return value[match.begin : match.end]
     first = max(match.begin, min(match.start - SHOWN // 4, match.end - SHOWN))
     last = min(match.end, first + SHOWN)
     before, after = "…" if first > match.begin else "", "…" if last < match.end else ""
-    return f"{before}{words[first:last]}{after}"
+    return f"{before}{value[first:last]}{after}"
 
 
 def _quoted(source: str) -> str:
     """A pattern as one word of a call, on one line."""
     if re.fullmatch(r"[A-Za-z0-9_./:=,@%+-]+", source):
         return source
-    shown = "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in source)
-    return "'" + shown.replace("'", "'\\''") + "'"
+    printable = "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in source)
+    return "'" + printable.replace("'", "'\\''") + "'"
 
 
 def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
@@ -390,7 +394,7 @@ def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
 
 def _blocks(group: Group, ledger: Ledger) -> list[Row]:
     """The blocks in a group and in the groups within it, each once."""
-    found: dict[str, Row] = {}
+    blocks: dict[str, Row] = {}
     waiting, seen = [group.id], {group.id}
     while waiting:
         for member in ledger.groups[waiting.pop()].members:
@@ -399,8 +403,8 @@ def _blocks(group: Group, ledger: Ledger) -> list[Row]:
                     seen.add(member)
                     waiting.append(member)
             elif row := _row(member, ledger):
-                found[row.id] = row
-    return list(found.values())
+                blocks[row.id] = row
+    return list(blocks.values())
 
 
 def _row(member: str, ledger: Ledger) -> Row | None:

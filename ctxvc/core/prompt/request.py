@@ -1,4 +1,4 @@
-"""What the next call is sent: system, tools and messages of a scope, with cache breakpoints, and their hash."""
+"""The next request: system, tools and messages of a scope, with cache breakpoints, and their hash."""
 
 from __future__ import annotations
 
@@ -57,30 +57,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def body(self, *, marked: bool = False) -> dict[str, Any]:
         """`system`, `tools` and `messages` for a call, those that there are; `marked` with cache breakpoints."""
         body = {"system": self.system, "tools": list(self.tools), "messages": self.messages}
-        given = {name: value for name, value in body.items() if value or name == "messages"}
-        return _marked(given) if marked else given
+        present = {name: value for name, value in body.items() if value or name == "messages"}
+        return _marked(present) if marked else present
 
 
 def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
     """The request that stands in a ledger. The same ledger gives the same bytes.
 
-    What the request before it was made of is taken from `bodies.made`, where it stands in this one too.
+    What the request before it was made of is taken from `bodies.cache`, where it stands in this one too.
     """
     prompt = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
-    given = {name: _encodable(value) for name, value in prompt.items()}
-    newest: _Newest = bodies.made.setdefault("newest", _Newest())
+    encoded = {name: _encodable(value) for name, value in prompt.items()}
+    newest: _Newest = bodies.cache.setdefault("newest", _Newest())
     messages = _messages(newest, ledger, bodies)
     last = ledger.last()
     return Request(
         model=ledger.meta.model,
-        system=given["system"][0] if "system" in given else None,
-        tools=tuple(given["tools"][0]) if "tools" in given else (),
+        system=encoded["system"][0] if "system" in encoded else None,
+        tools=tuple(encoded["tools"][0]) if "tools" in encoded else (),
         # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
-        messages=[{"role": each.role, "content": list(map(_copied, each.content))} for each in messages],
+        messages=[{"role": message.role, "content": list(map(_copied, message.content))} for message in messages],
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
-        known=_digest(newest, messages, {name: written for name, (_, written) in given.items()}),
-        written=tuple([each.json for each in messages]),
+        known=_digest(newest, messages, {name: written for name, (_, written) in encoded.items()}),
+        written=tuple([message.json for message in messages]),
     )
 
 
@@ -96,38 +96,38 @@ class _Block(NamedTuple):
     flat: bool
 
 
-class _Said(NamedTuple):
+class _Rendered(NamedTuple):
     """A piece of the prompt and the blocks that it becomes."""
 
     piece: Piece
     blocks: list[_Block]
 
 
-class _Made(NamedTuple):
-    """What a slot becomes that stands alone; nothing where it says nothing."""
+class _RenderedSlot(NamedTuple):
+    """A slot and its rendering without regard to its neighbours; None if it renders to nothing."""
 
     slot: Slot
-    said: _Said | None
+    rendered: _Rendered | None
 
 
 @dataclass(slots=True)
 class _Newest:
     """The newest prompt that was made of some bodies, for the next, which mostly repeats it.
 
-    `messages` are known by the identities of what they say. `hashed` is the hash of the first `settled` of them.
+    `messages` are keyed by the identities of their pieces. `hashed` is the hash of the first `settled` of them.
     """
 
     slots: tuple[Slot, ...] = ()
-    made: list[_Made] = field(default_factory=list)
+    rendered_slots: list[_RenderedSlot] = field(default_factory=list)
     messages: dict[tuple[int, ...], _Message] = field(default_factory=dict)
     settled: list[_Message] = field(default_factory=list)
     hashed: Any = field(default_factory=lambda: hashlib.sha256(_BEGINNING))
 
 
 class _Message(NamedTuple):
-    """A message of the prompt: what it is made of, its content, and the whole as canonical JSON."""
+    """A message of the prompt: the rendered pieces, its content, and the whole as canonical JSON."""
 
-    said: list[_Said]
+    rendered: list[_Rendered]
     role: str
     content: list[_Block]
     json: bytes
@@ -137,41 +137,44 @@ def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]
     """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
     slots = outline(ledger)
     both = enumerate(map(is_not, slots, newest.slots))
-    same = next((at for at, other in both if other), min(len(slots), len(newest.slots)))
-    known = {(each.slot.row.id, each.slot.kind): each for each in newest.made[same:]}
-    made = newest.made[:same] + [_made(slot, known, bodies) for slot in slots[same:]]
+    common = next((at for at, differs in both if differs), min(len(slots), len(newest.slots)))
+    by_place = {(one.slot.row.id, one.slot.kind): one for one in newest.rendered_slots[common:]}
+    rendered_slots = newest.rendered_slots[:common] + [_render(slot, by_place, bodies) for slot in slots[common:]]
     messages: list[tuple[tuple[int, ...], _Message]] = []
-    for role, run in groupby(_together([each.said for each in made if each.said]), attrgetter("piece.role")):
-        some = list(run)
-        key = tuple(map(id, some))
-        messages.append((key, newest.messages.get(key) or _message(role, some)))
-    newest.slots, newest.made, newest.messages = slots, made, dict(messages)
+    for role, run in groupby(
+        _together([rendered_slot.rendered for rendered_slot in rendered_slots if rendered_slot.rendered]),
+        attrgetter("piece.role"),
+    ):
+        run_pieces = list(run)
+        key = tuple(map(id, run_pieces))
+        messages.append((key, newest.messages.get(key) or _message(role, run_pieces)))
+    newest.slots, newest.rendered_slots, newest.messages = slots, rendered_slots, dict(messages)
     return [message for _, message in messages]
 
 
-def _together(content: list[_Said]) -> list[_Said]:
-    """What is said as it is where each piece stands with the others, without what becomes no block."""
-    apart = [each.piece for each in content]
+def _together(content: list[_Rendered]) -> list[_Rendered]:
+    """Pieces adjusted to their neighbours; pieces that render to no block are dropped."""
+    apart = [rendered.piece for rendered in content]
     fit = together(apart)
     if len(fit) != len(apart) or any(map(is_not, fit, apart)):
-        known = {id(each.piece): each for each in content}
-        content = [known.get(id(piece)) or _Said(piece, list(_blocks(piece))) for piece in fit]
-    return [each for each in content if each.blocks]
+        by_piece = {id(rendered.piece): rendered for rendered in content}
+        content = [by_piece.get(id(piece)) or _Rendered(piece, list(_blocks(piece))) for piece in fit]
+    return [rendered for rendered in content if rendered.blocks]
 
 
-def _message(role: str, content: list[_Said]) -> _Message:
-    blocks = sorted(chain.from_iterable(each.blocks for each in content), key=attrgetter("later"))
+def _message(role: str, content: list[_Rendered]) -> _Message:
+    blocks = sorted(chain.from_iterable(rendered.blocks for rendered in content), key=attrgetter("later"))
     written = b'{"content":[%b],"role":%b}' % (b",".join([block.json for block in blocks]), _quoted(role))
     return _Message(content, role, blocks, written)
 
 
-def _made(slot: Slot, known: Mapping[tuple[str, str], _Made], bodies: Bodies) -> _Made:
-    held = known.get((slot.row.id, slot.kind))
-    if held and (held.slot is slot or held.slot == slot):
-        return held
+def _render(slot: Slot, by_place: Mapping[tuple[str, str], _RenderedSlot], bodies: Bodies) -> _RenderedSlot:
+    earlier = by_place.get((slot.row.id, slot.kind))
+    if earlier and (earlier.slot is slot or earlier.slot == slot):
+        return earlier
     (piece,) = pieces([slot], bodies)
     fit = None if _unsigned(piece) else alone(piece)
-    return _Made(slot, _Said(fit, list(_blocks(fit))) if fit else None)
+    return _RenderedSlot(slot, _Rendered(fit, list(_blocks(fit))) if fit else None)
 
 
 def _blocks(piece: Piece) -> Iterator[_Block]:
@@ -194,8 +197,8 @@ def _encodable(value: Any) -> tuple[Any, bytes]:
     written = canonical(value)
     if b"\\ud" not in written:
         return value, written
-    made = json.loads(_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
-    return made, canonical(made)
+    cleaned = json.loads(_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    return cleaned, canonical(cleaned)
 
 
 @cache
@@ -203,7 +206,7 @@ def _quoted(role: str) -> bytes:
     return canonical(role)
 
 
-def _digest(newest: _Newest, messages: Sequence[_Message], given: Mapping[str, bytes]) -> str:
+def _digest(newest: _Newest, messages: Sequence[_Message], fields: Mapping[str, bytes]) -> str:
     """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON.
 
     It goes on from the hash of what the prompt before had too.
@@ -215,7 +218,7 @@ def _digest(newest: _Newest, messages: Sequence[_Message], given: Mapping[str, b
     state.update(_listed(messages, len(settled), at))
     newest.settled, newest.hashed = list(messages[:at]), state.copy()
     state.update(_listed(messages, at, len(messages)))
-    others = [b',"%b":%b' % (name.encode(), given[name]) for name in ("system", "tools") if name in given]
+    others = [b',"%b":%b' % (name.encode(), fields[name]) for name in ("system", "tools") if name in fields]
     state.update(b"]%b}" % b"".join(others))
     digest: str = state.hexdigest()
     return digest
@@ -227,20 +230,20 @@ def _listed(messages: Sequence[_Message], start: int, end: int) -> bytes:
 
 
 def up_to(ledger: Ledger, last: str) -> Ledger:
-    """`ledger` without what came after block `last`: what a call was sent whose reply came next."""
+    """`ledger` up to block `last`: the ledger of the call whose reply came next."""
     end = int(last[1:]) if last else 0
     segments = {
-        key: kept
+        key: rows_kept
         for key, rows in ledger.segments.items()
-        if (kept := rows if rows[-1].number <= end else tuple(row for row in rows if row.number <= end))
+        if (rows_kept := rows if rows[-1].number <= end else tuple(row for row in rows if row.number <= end))
     }
     return Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
 
 
 def canonical(value: Any) -> bytes:
     """`value` as docs/format.md writes JSON that is hashed: sorted keys, no white space, UTF-8."""
-    words = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return words.encode("utf-8", "backslashreplace")  # which only lone surrogates need
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")  # which only lone surrogates need
 
 
 def _unsigned(piece: Piece) -> bool:
@@ -262,8 +265,8 @@ def _marked(body: dict[str, Any]) -> dict[str, Any]:
         marked["system"] = [*body["system"][:-1], {**body["system"][-1], "cache_control": _MARK}]
     elif body.get("tools"):
         marked["tools"] = [*body["tools"][:-1], {**body["tools"][-1], "cache_control": _MARK}]
-    asked = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    for at in asked[-(BREAKPOINTS - 1) :]:
+    user_places = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in user_places[-(BREAKPOINTS - 1) :]:
         content = messages[at]["content"]
         if content and content[-1]["type"] not in _UNMARKABLE:
             messages[at] = {**messages[at], "content": [*content[:-1], {**content[-1], "cache_control": _MARK}]}

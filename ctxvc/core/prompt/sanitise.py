@@ -58,7 +58,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     block: str = ""
 
 
-class Words(Piece, frozen=True, kw_only=True):
+class OwnText(Piece, frozen=True, kw_only=True):
     """A text of ours in a body's place: a stub, what a mask leaves, a word on what is missing."""
 
 
@@ -92,7 +92,7 @@ def together(content: Iterable[Piece]) -> list[Piece]:
     """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
     fit = _with_ids(_with_whole_pairs(list(content)))
     if fit and fit[0].role != "user":
-        beginning = Words(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
+        beginning = OwnText(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
         return [beginning, *fit]
     return fit
 
@@ -101,19 +101,19 @@ def together(content: Iterable[Piece]) -> list[Piece]:
 
 
 def _guarded(piece: Piece) -> Piece:
-    if isinstance(piece, Words) or piece.role == "assistant" or piece.kind == "dashboard":
+    if isinstance(piece, OwnText) or piece.role == "assistant" or piece.kind == "dashboard":
         return piece
-    if piece.kind == "note" and {"to", "left"} & wire.notes(piece.extra).keys():
+    if piece.kind == "note" and {"to", "left"} & wire.own_metadata(piece.extra).keys():
         # We began it, with `[→ ` or `[← `; the rest is somebody's words.
-        words = display.decode(piece.body)
-        return msgspec.structs.replace(piece, body=display.encode(words[:1] + stub.guarded(words[1:])))
+        text = display.decode(piece.body)
+        return msgspec.structs.replace(piece, body=display.encode(text[:1] + stub.guarded(text[1:])))
     if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
-        words = display.decode(piece.body)
-        guarded = stub.guarded(words)
-        return piece if guarded == words else msgspec.structs.replace(piece, body=display.encode(guarded))
-    value = wire.parsed(piece.body, object) if piece.ext == "json" else None
-    guarded_value = _guarded_value(value)
-    return piece if guarded_value == value else msgspec.structs.replace(piece, body=wire.compact(guarded_value))
+        text = display.decode(piece.body)
+        guarded = stub.guarded(text)
+        return piece if guarded == text else msgspec.structs.replace(piece, body=display.encode(guarded))
+    parsed = wire.parsed(piece.body, object) if piece.ext == "json" else None
+    guarded_value = _guarded_value(parsed)
+    return piece if guarded_value == parsed else msgspec.structs.replace(piece, body=wire.compact(guarded_value))
 
 
 def _guarded_value(value: Any) -> Any:
@@ -145,7 +145,7 @@ def _fit(piece: Piece) -> Piece:
         case "thinking":
             return piece if piece.role == "assistant" else _as_text(piece)
         case "document" if piece.role == "assistant":
-            return _words(piece, f"[a document of {display.human_bytes(len(piece.body))}]", kind="assistant")
+            return _own_text(piece, f"[a document of {display.human_bytes(len(piece.body))}]", kind="assistant")
         case "image" | "document":
             value = _value(piece)
             return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
@@ -166,8 +166,8 @@ def _fit_result(piece: Piece) -> Piece:
         return piece
     if not piece.error:
         return msgspec.structs.replace(piece, body=b"", ext="txt", extra=_without(piece.extra, "ctxvc"), files={})
-    interrupted = wire.notes(piece.extra).get("interrupted") is True
-    return _words(piece, stub.INTERRUPTED if interrupted else stub.FAILED, kind="tool_result")
+    interrupted = wire.own_metadata(piece.extra).get("interrupted") is True
+    return _own_text(piece, stub.INTERRUPTED if interrupted else stub.FAILED, kind="tool_result")
 
 
 def _fit_item(item: Any) -> Any:
@@ -204,12 +204,12 @@ def _as_text(piece: Piece) -> Piece:
     return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
 
 
-def _words(piece: Piece, words: str, *, kind: str) -> Words:
-    return Words(
+def _own_text(piece: Piece, value: str, *, kind: str) -> OwnText:
+    return OwnText(
         message=piece.message,
         role=piece.role,
         kind=kind,
-        body=display.encode(words),
+        body=display.encode(value),
         call=piece.call,
         tool=piece.tool,
         error=piece.error,
@@ -256,7 +256,7 @@ def _with_ids(content: list[Piece]) -> list[Piece]:
     """`content` with call ids that the API takes; one that it takes already stays."""
     ids: dict[str, str] = {}
     taken: set[str] = set()
-    for piece in [each for each in content if each.kind == "tool_use"]:
+    for piece in [candidate for candidate in content if candidate.kind == "tool_use"]:
         if piece.call not in ids:
             name = piece.call
             if not _CALL_ID.fullmatch(name):

@@ -54,31 +54,31 @@ def stub(
     tokens: int | None = None,
     index: str = "",
     call: str = "",
-    cut: bool = False,
+    truncated: bool = False,
     way_back: bool = True,
 ) -> str:
     """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
 
-    `tokens` is the size where somebody counted (else bytes are given), `call` the arguments of a result's call, `cut`
-    says that the recorded output was cut by the tool or the host. Without `way_back` it names no way to get it back,
-    and no checksum either.
+    `tokens` is the size, if counted (else bytes are given), `call` the arguments of a result's call, `truncated` says
+    that the tool or the host truncated the output before it was recorded. Without `way_back` it names no way to get it
+    back, and no checksum either.
     """
     size = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(row.bytes)
-    what = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
-    words = [f"archived {_name(row, way_back=way_back)}: {what}, {size}"]
+    description = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
+    parts = [f"archived {_name(row, way_back=way_back)}: {description}, {size}"]
     if call:
-        words.append(f"arguments {escaped(call, ARGUMENTS)}")
-    if cut:
-        words.append("the recorded output was cut")
+        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
+    if truncated:
+        parts.append("the recorded output was cut")
     if index or row.label:
-        words.append(escaped(index or row.label, INDEX))
+        parts.append(escaped(index or row.label, INDEX))
     if way_back:
-        words.append(f"recover {row.id}")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"recover {row.id}")
+    return f"[{'; '.join(parts)}]"
 
 
 def index(row: Row) -> str:
-    """What a block's own stub says besides what it was and its size; empty where it has none, or shows more below."""
+    """The index text of a block's own stub; empty if it has none, or shows more below."""
     for name, tail in ((row.handle, f"; recover {row.id}]"), (row.id, "]")):
         head = f"[archived {name}: "
         if row.stub.startswith(head) and row.stub.endswith(tail):
@@ -87,19 +87,19 @@ def index(row: Row) -> str:
 
 
 def arguments(call: Row | None) -> str:
-    """What the label of a call says of its arguments; empty where there is no such call."""
+    """The arguments in the label of a call; empty if there is no such call."""
     if call is None or call.kind != "tool_use":
         return ""
     return call.label.removeprefix(display.one_line(f"{call.tool}:", 60)).strip()
 
 
-def is_cut(row: Row) -> bool:
-    """Whether the output of a tool was cut before it was recorded."""
-    return bool(wire.notes(row.extra).get("cut"))
+def is_truncated(row: Row) -> bool:
+    """Whether the output of a tool was truncated before it was recorded."""
+    return bool(wire.own_metadata(row.extra).get("cut"))
 
 
 def absent(result: Row) -> str:
-    """What answers a call whose result is not in the prompt and has no stub of its own there."""
+    """The answer to a call whose result is not in the prompt and has no stub of its own there."""
     where = f" in {result.group}" if result.group else ""
     return f"[{result.state} {result.id}{where}]"
 
@@ -109,9 +109,9 @@ def tombstone(row: Row, reason: str, *, way_back: bool = True) -> str:
     return f"[deleted {_name(row, way_back=way_back)}: {escaped(reason, INDEX)}]"
 
 
-def summary(header: str, words: str) -> str:
+def summary(header: str, text: str) -> str:
     """The stub of a summarised group: its header, then the summary. It may have lines, but it cannot forge."""
-    return f"{header}\n{guarded(display.visible_controls(words))}"
+    return f"{header}\n{guarded(display.visible_controls(text))}"
 
 
 def is_summary(stub: str) -> bool:
@@ -133,21 +133,21 @@ def group_stub(
     amount = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(size)
     many = f"{blocks} block{'' if blocks == 1 else 's'}"
     name = f"{group.id}@{digest[:6]}" if way_back else group.id
-    words = [f"archived {name}: {many}, {amount}, level {group.level}"]
+    parts = [f"archived {name}: {many}, {amount}, level {group.level}"]
     if index or group.label:
-        words.append(escaped(index or group.label, INDEX))
+        parts.append(escaped(index or group.label, INDEX))
     if way_back:
-        words.append(f"recover {group.id}")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"recover {group.id}")
+    return f"[{'; '.join(parts)}]"
 
 
 def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
-    """What stands for a result that does not fit: it has run, it is stored whole, and how to get at it."""
-    name, what = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
-    words = [f"blocked {name}: {what}, {tokens:,} tokens, does not fit"]
+    """The stub of a result that does not fit: it has run, it is stored whole, and how to get at it."""
+    name, description = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
+    parts = [f"blocked {name}: {description}, {tokens:,} tokens, does not fit"]
     if call:
-        words.append(f"arguments {escaped(call, ARGUMENTS)}")
-    words.append("stored whole, do not run it again")
+        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
+    parts.append("stored whole, do not run it again")
     if way_back:
-        words.append(f"once there is room, recover {row.id} in parts")
-    return f"[{'; '.join(words)}]"
+        parts.append(f"once there is room, recover {row.id} in parts")
+    return f"[{'; '.join(parts)}]"

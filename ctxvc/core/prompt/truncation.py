@@ -1,4 +1,4 @@
-"""Outputs that were cut before the model saw them: where the whole is, and the words of a hook that cut one.
+"""Outputs truncated before the model saw them: the file with the whole, and the notice of a hook that truncated one.
 
 The body of such a block is what the model saw. The whole is a file beside it.
 """
@@ -26,8 +26,8 @@ _WORDS = re.compile(
 _CALL = re.compile(r"(?![BbGg][0-9])[A-Za-z0-9_-]{1,100}")
 
 
-class Cut(NamedTuple):
-    """The text number `number` of those in a call's output that were cut: its size, and how its SHA-256 begins."""
+class Truncation(NamedTuple):
+    """The truncated text number `number` in a call's output: its size, and the beginning of its SHA-256."""
 
     call: str
     number: int
@@ -41,18 +41,18 @@ class Cut(NamedTuple):
 
     @property
     def address(self) -> str:
-        """What is asked for to recover it: the first of a call by the call's id, others by that and their file."""
+        """The address that recovers it: of the first of a call the call's id, of others that and their file."""
         return self.call if self.number == 1 else self.file
 
 
 def whole(row: Row) -> str:
-    """The file beside a block's body that has all of what the model saw cut; empty where there is none."""
-    named = wire.notes(row.extra).get("whole")
-    return named if isinstance(named, str) and named in row.files else ""
+    """The file beside a block's body that has the truncated output whole; empty if there is none."""
+    suffix = wire.own_metadata(row.extra).get("whole")
+    return suffix if isinstance(suffix, str) and suffix in row.files else ""
 
 
-def can_be_cut(call: str) -> bool:
-    """Whether what is cut of a call's output can be asked for by the call's id."""
+def is_addressable(call: str) -> bool:
+    """Whether a truncated output of this call can be addressed by the call's id."""
     return _CALL.fullmatch(call) is not None
 
 
@@ -61,20 +61,20 @@ def suffix(number: int) -> str:
     return f"{number}.txt"
 
 
-def words(cut: Cut, left_out: int, characters: int, path: str) -> str:
-    """What stands where `left_out` of so many characters were taken out, for a model: how it gets at the whole."""
+def notice(truncation: Truncation, left_out: int, characters: int, path: str) -> str:
+    """The notice, for a model, in the place of `left_out` of so many characters: how to get at the whole."""
     return (
-        f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {cut.address} for the whole "
-        f"({cut.bytes:,} bytes, sha256 {cut.sha256[:_DIGITS]}): the tool recover with this address, or "
-        f"`ctxvc recover {cut.address}`, or read {path}]"
+        f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {truncation.address} for the whole "
+        f"({truncation.bytes:,} bytes, sha256 {truncation.sha256[:_DIGITS]}): the tool recover with this address, or "
+        f"`ctxvc recover {truncation.address}`, or read {path}]"
     )
 
 
-def cuts(body: bytes, call: str) -> Iterator[Cut]:
-    """The cuts in a call's output that its words tell of. A recording is untrusted: of no other call, each once."""
+def truncations(body: bytes, call: str) -> Iterator[Truncation]:
+    """The truncations that notices in a call's output name. A recording is untrusted: of this call alone, each once."""
     seen: set[int] = set()
     for match in _WORDS.finditer(body):
         number = int(match[2] or 1)
         if match[1] == call.encode("utf-8", "surrogatepass") and number not in seen:
             seen.add(number)
-            yield Cut(call, number, int(match[3].replace(b",", b"") or -1), match[4].decode("ascii"))
+            yield Truncation(call, number, int(match[3].replace(b",", b"") or -1), match[4].decode("ascii"))

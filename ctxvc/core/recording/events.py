@@ -1,4 +1,4 @@
-"""What an importer tells of a recording, in file order, and what a recorder makes of it.
+"""The events of a recording, as an importer yields them, in file order.
 
 Every event is a function of the file up to its own end and never of what follows, so that a file imported while it
 grows and the finished file give the same history. `end` is the byte offset (of the unpacked file) after the last line
@@ -72,7 +72,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows goes on from the message with the key `after` (empty: from before the first): a rewind."""
+    """A rewind: what follows continues from the message with the key `after` (empty: from before the first)."""
 
     after: str
     end: int

@@ -89,7 +89,7 @@ class Gatherer:
     def feed(self, event: Said | Closed | Compacted | Forked) -> Iterator[Unit]:
         match event:
             case Said():
-                yield from self._said(event)
+                yield from self._message_added(event)
             case Closed():
                 open_step = self._at(event.scope)
                 if open_step.reply and not open_step.calls:
@@ -99,9 +99,9 @@ class Gatherer:
                 yield from self._close(scope)
                 yield from self._close(scope)  # what came in meanwhile, without a reply
                 # Of a message with results, the rest stands elsewhere, under its own key.
-                kept = event.kept.union(self._key_of.get(key, key) for key in event.kept)
+                kept_keys = event.kept.union(self._key_of.get(key, key) for key in event.kept)
                 before = self._key_of.get(event.before, event.before)
-                event = msgspec.structs.replace(event, kept=kept, before=before)
+                event = msgspec.structs.replace(event, kept=kept_keys, before=before)
                 yield self._numbered(Compaction(scope=scope, event=event, end=event.end))
                 for message in event.summary:
                     self._places.setdefault(message.key, (scope, self.number, False))
@@ -115,7 +115,7 @@ class Gatherer:
                 yield from self._close(scope)
 
     def rest(self) -> int:
-        """How many messages wait for their step's end."""
+        """The number of messages waiting for their step's end."""
         return sum(
             len(step.incoming) + len(step.reply) + len(step.later) + len(step.early) for step in self._open.values()
         )
@@ -123,7 +123,7 @@ class Gatherer:
     def _at(self, scope: str) -> _Open:
         return self._open.setdefault(scope or self.current, _Open())
 
-    def _said(self, event: Said) -> Iterator[Unit]:
+    def _message_added(self, event: Said) -> Iterator[Unit]:
         scope, message = event.scope or self.current, event.message
         if event.scope and event.scope not in self._opened:
             self._opened[event.scope] = (self.current, event.task)

@@ -94,7 +94,7 @@ class Search:
     # --- views: what the bytes say once they are decoded
 
     def _edits(self, data: bytes) -> Iterator[Edit]:
-        """What has to be replaced of the first encoding in which something is; in order, and apart."""
+        """The replacements in the first encoding that contains a text; in order, without overlaps."""
         yield from _first(self._encodings(data, _DEPTH["json"], _DEPTH["url"]))
 
     def _encodings(self, data: bytes, json: int, url: int) -> Iterator[Iterable[Edit]]:
@@ -130,7 +130,7 @@ class Search:
         return _differing(data, view, _first(self._encodings(view.data, json, url)))
 
     def _hits(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Where the texts stand in decoded data, the longest where two begin alike; with their marks."""
+        """The places of the texts in decoded data, the longest if two begin alike; with their marks."""
         assert self._pattern is not None
         at = 0
         while match := self._pattern.search(data, at):
@@ -211,7 +211,7 @@ class Search:
 
 
 class View:
-    """What bytes say, and where each byte of it comes from."""
+    """Decoded bytes, with the source position of each."""
 
     def __init__(self, data: bytes, escapes: list[tuple[int, int, int, int]]) -> None:
         """`escapes` are offset and size of a piece that was decoded, here and in the source; the rest is as it was."""
@@ -238,7 +238,7 @@ class View:
         return Edit(self._before(edit.start), self._behind(edit.end), edit.data)
 
     def _before(self, offset: int) -> int:
-        """Where in the source that begins which is shown at an offset."""
+        """The start in the source of the decoded byte at an offset."""
         at = bisect_right(self._starts, offset)
         if not at:
             return offset
@@ -246,7 +246,7 @@ class View:
         return there if offset < here + size else offset - here - size + there + length
 
     def _behind(self, offset: int) -> int:
-        """Where in the source that ends which is shown before an offset."""
+        """The end in the source of the decoded byte before an offset."""
         at = bisect_right(self._starts, offset - 1)
         if not at:
             return offset
@@ -274,7 +274,7 @@ def beginnings(text: bytes) -> list[bytes]:
 
 
 def _decoded(characters: bytes, phase: int) -> bytes:
-    """What Base64 says whose first character is the one at `phase` in its group; what is not there is zero."""
+    """Decoded Base64 whose first character is at `phase` in its group; missing characters count as zero."""
     size = phase + len(characters)
     return binascii.a2b_base64(b"A" * phase + characters + b"A" * (-size % 4))
 
@@ -337,7 +337,7 @@ def _differing(data: bytes, view: View, edits: Iterable[Edit]) -> list[Edit]:
 
 
 def _place(run: list[tuple[int, int]], offset: int) -> int:
-    """Where a character of a run stands in the data."""
+    """The position in the data of a character of a run."""
     for start, end in run:
         if offset < end - start:
             return start + offset

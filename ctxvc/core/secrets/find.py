@@ -1,4 +1,4 @@
-"""Where the rules find secrets in a text.
+"""The search for secrets in a text, by the rules.
 
 Ordinary text costs little: what has no long run of a token's characters, no address and no telling word is let go after
 one look.
@@ -21,8 +21,8 @@ Place = tuple[int, int, str]
 
 
 def places(data: bytes) -> list[Place]:
-    """Where secrets stand in a text, the more certain kinds first. One may overlap another."""
-    return [*_tokens(data), *_addresses(data), *_by_their_words(data), *_named(data)]
+    """The places of secrets in a text, the more certain kinds first. They may overlap."""
+    return [*_tokens(data), *_addresses(data), *_by_their_words(data), *_secret_by_name(data)]
 
 
 def _classes(kinds: Mapping[str, str], other: str) -> bytes:
@@ -101,15 +101,15 @@ def _tokens(data: bytes) -> list[Place]:
                 starts.append(start)
                 ends.append(end)
             runs_of.setdefault(number, array("q")).append(len(starts) - 1)
-    found: list[tuple[int, int, Place]] = []
+    matches: list[tuple[int, int, Place]] = []
     for number, runs in runs_of.items():
         for run, place in _around(rules.TOKENS[number], data, plain, [(starts[at], ends[at], at) for at in runs]):
-            found.append((run, number, place))
-    return [place for _, _, place in sorted(found)]
+            matches.append((run, number, place))
+    return [place for _, _, place in sorted(matches)]
 
 
 def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, Place]]:
-    """Where a rule finds something around some runs (start, end, number), with the number of the first that it is near.
+    """The matches of a rule around some runs (start, end, number), each with the number of the first run near it.
 
     What stands around several of them is looked at once.
     """
@@ -127,7 +127,7 @@ def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, in
 
 
 def _runs(plain: bytes) -> Iterator[tuple[int, int]]:
-    """Where long runs of letters, digits and `_-~` stand. By translation: ten times as fast as a pattern."""
+    """The places of long runs of letters, digits and `_-~`. By translation: ten times as fast as a pattern."""
     start = plain.find(_LONG)
     while start >= 0:
         end = plain.find(b" ", start)
@@ -187,7 +187,7 @@ def _private_keys(data: bytes) -> Iterator[Place]:
             yield start, at, "private-key"
 
 
-def _named(data: bytes) -> Iterator[Place]:
+def _secret_by_name(data: bytes) -> Iterator[Place]:
     """Values that are secret by their name."""
     # Where a value is given to something, and soon has a digit: a name and a look at it come after that.
     headers: list[tuple[int, int]] | None = None
@@ -254,7 +254,7 @@ def _cookie(data: bytes, at: int, headers: list[tuple[int, int]]) -> Iterator[Pl
 
 def _value(name: bytes, value: bytes, start: int) -> Iterator[Place]:
     value = value.rstrip(b".")
-    if kind := rules.named(name, value):
+    if kind := rules.kind_by_name(name, value):
         yield start, start + len(value), kind
 
 

@@ -62,7 +62,7 @@ Scan = Callable[[bytes], Sequence[Finding]]
 
 
 class Criteria(NamedTuple):
-    """What counts as a secret: what the rules find and `scan` besides, but for what is allowed, whatever it looks like.
+    """What counts as a secret: findings of the rules and of `scan`, except values that are allowed.
 
     `allowed` has the SHA-256 of each, in hexadecimal.
     """
@@ -84,31 +84,35 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
     """
     from ctxvc.core.secrets.find import places
 
-    found = [Finding(*place) for place in places(data)]
+    candidates = [Finding(*place) for place in places(data)]
     besides = criteria.scan(data) if criteria.scan else ()
-    if not found and not besides:
+    if not candidates and not besides:
         return []
     marks, allowed = _Spans(), _Spans()
     for match in MARK.finditer(data):
         marks.add(*match.span())
-    kept: list[Finding] = []
+    findings: list[Finding] = []
     covered = bytearray(len(data))  # where a finding is kept: one look, however many there are
-    for each in found:
-        if marks.hold(each) or allowed.hold(each):
+    for finding in candidates:
+        if marks.hold(finding) or allowed.hold(finding):
             continue
-        if criteria.allow(data[each.start : each.end]):
-            allowed.add(each.start, each.end)
-        elif covered.find(1, each.start, each.end) < 0:
-            kept.append(each)
-            covered[each.start : each.end] = b"\1" * (each.end - each.start)
-    kept.sort()
-    for each in besides:
+        if criteria.allow(data[finding.start : finding.end]):
+            allowed.add(finding.start, finding.end)
+        elif covered.find(1, finding.start, finding.end) < 0:
+            findings.append(finding)
+            covered[finding.start : finding.end] = b"\1" * (finding.end - finding.start)
+    findings.sort()
+    for finding in besides:
         # A scanner knows nothing of marks: what it finds around one is the mark.
-        if not criteria.allow(data[each.start : each.end]) and not marks.meet(each) and not allowed.meet(each):
-            where = _overlapped(kept, each)
-            all_of = [*kept[where], each]
-            kept[where] = [Finding(min(all_of).start, max(one.end for one in all_of), all_of[0].kind)]
-    return kept
+        if (
+            not criteria.allow(data[finding.start : finding.end])
+            and not marks.meet(finding)
+            and not allowed.meet(finding)
+        ):
+            where = _overlapped(findings, finding)
+            all_of = [*findings[where], finding]
+            findings[where] = [Finding(min(all_of).start, max(one.end for one in all_of), all_of[0].kind)]
+    return findings
 
 
 class _Spans:
@@ -141,11 +145,11 @@ def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b
     `name` is what the text is the value of, as in a JSON object. Raises: as `criteria.scan`.
     """
     for _ in range(_ROUNDS):
-        found = _find_value(data, name, criteria)
-        if not found:
+        findings = _find_value(data, name, criteria)
+        if not findings:
             break
         pieces, at = [], 0
-        for start, end, kind in found:
+        for start, end, kind in findings:
             pieces += [data[at:start], mark(kind, data[start:end], mac)]
             at = end
         data = b"".join((*pieces, data[at:]))
@@ -153,7 +157,7 @@ def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b
 
 
 def mark(kind: str, secret: bytes, mac: Mac) -> bytes:
-    """What stands in the place of a secret."""
+    """The mark that replaces a secret."""
     return f"[REDACTED:{kind}:{mac(secret)}]".encode("ascii")
 
 
@@ -243,7 +247,7 @@ class Redactor:
         )
 
     def event(self, event: Event) -> Event:
-        """What an importer tells, redacted."""
+        """An importer's event, redacted."""
         match event:
             case Said():
                 message = self.message(event.message)
@@ -258,9 +262,9 @@ class Redactor:
         return event
 
     def opened(self, event: Opened) -> Opened:
-        words = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}
+        texts = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}
         system, tools = self.value(event.system), self.value(event.tools)
-        return msgspec.structs.replace(event, system=system, tools=tools, model=self.name(event.model), **words)
+        return msgspec.structs.replace(event, system=system, tools=tools, model=self.name(event.model), **texts)
 
     def warned(self, event: Warned) -> Warned:
         return msgspec.structs.replace(event, text=self.text(event.text))
@@ -273,14 +277,14 @@ class Redactor:
 def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple[str, bytes]]:
     """Kind and bytes of each secret in a body, in order. Raises: as `criteria.scan`."""
     if ext == "json" and _has_some(data, criteria):
-        held: list[tuple[str, bytes]] = []
+        collected: list[tuple[str, bytes]] = []
 
         def look(value: bytes, name: bytes) -> bytes:
-            held.extend((kind, value[start:end]) for start, end, kind in _find_value(value, name, criteria))
+            collected.extend((kind, value[start:end]) for start, end, kind in _find_value(value, name, criteria))
             return value
 
         strings(data, look)
-        yield from held
+        yield from collected
     elif ext in TEXTS and ext != "json":
         yield from ((kind, data[start:end]) for start, end, kind in find(data, criteria))
 
@@ -299,7 +303,7 @@ def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
         colon = data[slice(*match.span(1))] if match[1] else b""
         closed = covered.endswith(b'"', start + 1, end - len(colon))
         inside = data[start + 1 : end - len(colon) - closed]
-        value = _said(inside)
+        value = _string_value(inside)
         # A name counts for the string right behind it, and not for those of an object or list that it names.
         name = b"" if data[behind:start].strip() else key
         pieces.append(data[behind:start])
@@ -317,21 +321,21 @@ def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:
     listed = wire.parsed(body, list)
     for item in listed or ():
         match item:
-            case {"source": {"data": {"sha256": str(digest)} as named}} if digest in files:
-                named.update(bytes=len(files[digest]), sha256=hashlib.sha256(files[digest]).hexdigest())
+            case {"source": {"data": {"sha256": str(digest)} as kind_by_name}} if digest in files:
+                kind_by_name.update(bytes=len(files[digest]), sha256=hashlib.sha256(files[digest]).hexdigest())
     return body if listed is None else wire.compact(listed)
 
 
 # --- looking
 
 
-def _overlapped(kept: list[Finding], new: Finding) -> slice:
-    """Where those that overlap a new one stand among findings that are in order and apart; else where it belongs."""
-    first = bisect(kept, new)
-    if first and kept[first - 1].end > new.start:
+def _overlapped(findings: list[Finding], new: Finding) -> slice:
+    """The slice of ordered, disjoint findings that a new one overlaps; an empty slice at its place if none."""
+    first = bisect(findings, new)
+    if first and findings[first - 1].end > new.start:
         first -= 1
     last = first
-    while last < len(kept) and kept[last].start < new.end:
+    while last < len(findings) and findings[last].start < new.end:
         last += 1
     return slice(first, last)
 
@@ -340,9 +344,9 @@ def _find_value(value: bytes, name: bytes, criteria: Criteria) -> list[Finding]:
     """The secrets in the value of a name; an empty one is none. By its name alone all of it may be one."""
     if not name:
         return find(value, criteria)
-    from ctxvc.core.secrets.rules import named
+    from ctxvc.core.secrets.rules import kind_by_name
 
-    kind = named(name, value)
+    kind = kind_by_name(name, value)
     if kind and not MARK.search(value) and not criteria.allow(value) and not find(value):
         return [Finding(0, len(value), kind)]
     return find(value, criteria._replace(scan=criteria.scan and _behind(name, criteria.scan)))
@@ -353,11 +357,12 @@ def _behind(name: bytes, scan: Scan) -> Scan:
     before = b'"%s": "' % name
 
     def scanned(value: bytes) -> list[Finding]:
-        found = scan(before + value + b'"')
+        findings = scan(before + value + b'"')
         inside = (
-            Finding(max(0, start - len(before)), min(len(value), end - len(before)), kind) for start, end, kind in found
+            Finding(max(0, start - len(before)), min(len(value), end - len(before)), kind)
+            for start, end, kind in findings
         )
-        return [each for each in inside if each.start < each.end]
+        return [finding for finding in inside if finding.start < finding.end]
 
     return scanned
 
@@ -367,8 +372,8 @@ def _behind(name: bytes, scan: Scan) -> Scan:
 
 def _has_some(data: bytes, criteria: Criteria) -> bool:
     """Whether a secret may be in JSON, allowed or not: a quick look at all of it."""
-    said = plain(data)
-    return bool(find(said) or (criteria.scan and criteria.scan(said)))
+    unescaped = plain(data)
+    return bool(find(unescaped) or (criteria.scan and criteria.scan(unescaped)))
 
 
 def plain(data: bytes) -> bytes:
@@ -383,8 +388,8 @@ def plain(data: bytes) -> bytes:
     return data
 
 
-def _said(inside: bytes) -> bytes:
-    """What a JSON string says, as UTF-8; what is no JSON string says what it is."""
+def _string_value(inside: bytes) -> bytes:
+    """The value of a JSON string, as UTF-8; the bytes themselves if they are no JSON string."""
     if b"\\" not in inside:
         return inside
     try:

@@ -1,4 +1,4 @@
-"""What a secret looks like: one rule a kind, and what tells a random value from a word, a name or a placeholder.
+"""The looks of secrets: one rule a kind, and tests that separate random values from words, names and placeholders.
 
 All patterns are over bytes and match ASCII only, so that cutting a match out of valid UTF-8 leaves valid UTF-8.
 """
@@ -319,7 +319,7 @@ _NO_SECRET_NAME = re.compile(
 )
 
 
-def named(name: bytes, value: bytes) -> str:
+def kind_by_name(name: bytes, value: bytes) -> str:
     """The kind of secret that a value is by its name and its looks; empty for none."""
     plain = re.sub(rb"[_.-]", b"", name).lower()
     if _PASSWORD_NAME.search(plain):

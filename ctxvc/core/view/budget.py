@@ -17,7 +17,7 @@ HUMAN_PASTE = 50_000
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where what happens, as shares of the effective budget; `offload_most` is in tokens.
+    """The thresholds, as shares of the effective budget; `offload_most` and `episodes_most` are in tokens.
 
     A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
     on, all is summarised from `summarise` on, and nothing above `guard` is sent.
@@ -32,7 +32,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """`window` is all that the model takes, `reserve` what is kept free for its reply; both in tokens."""
+    """`window` is the most that the model takes, `reserve` the part kept free for its reply; both in tokens."""
 
     window: int = DEFAULT_WINDOW
     reserve: int = 0
@@ -40,7 +40,7 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> int:
-        """What a prompt may cost at most: the hard budget."""
+        """The most that a prompt may cost: the hard budget."""
         return self.window - self.reserve
 
     @property
@@ -67,17 +67,17 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def kept_results(self) -> int:
-        """How many of the newest tool results clearing leaves, where nobody says otherwise (layered, layer 2)."""
+        """The number of newest tool results that clearing leaves by default (layered, layer 2)."""
         return 6 if self.window >= SMALL else 3
 
     @property
-    def board_cap(self) -> int:
-        """What all dashboards that are kept in the prompt together may cost, as the provider counts."""
+    def dashboard_cap(self) -> int:
+        """The most that all dashboards kept in the prompt may cost together, as the provider counts."""
         return max(self.effective // 50, 512)
 
 
 def check(budget: Budget) -> Budget:
-    """`budget` itself. Raises: BadInput where its thresholds are in no order that makes sense."""
+    """`budget` itself. Raises: BadInput if its thresholds are out of order."""
     ladder = budget.ladder
     if budget.effective <= 0:
         raise BadInput(

@@ -1,6 +1,6 @@
-"""The view: what would be sent now and what it costs; and the dashboard, the view as a table.
+"""The dashboard: the view as a table.
 
-`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`core.boards`).
+`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`dashboard_text`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN = attrgetter("shown")
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of a block: its body, and what stands for it in the prompt now."""
+    """Tokens of a block: of its body, and of its place in the prompt now."""
 
     body: int
     shown: int
@@ -61,7 +61,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
-    """Budget and lines. `window` is what the prompt may cost at most: the effective budget.
+    """Budget and lines. `limit` is the most that the prompt may cost: the effective budget.
 
     `overhead` is system prompt, tools and protocol, `dashboards` what was put for the model to see and is still in the
     prompt, `conversation` all the rest of the messages, which the lines stand for. The three are what the provider
@@ -70,7 +70,7 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     scope: str
-    window: int
+    limit: int
     overhead: int
     conversation: int
     lines: tuple[Line, ...]
@@ -85,14 +85,19 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
         return self.overhead + self.conversation + self.dashboards
 
     @property
+    def window(self) -> int:
+        """The former name of `limit`, kept for one version."""
+        return self.limit
+
+    @property
     def percent(self) -> int:
-        """Of the window, floored, at most 100."""
-        return min(100, self.used * 100 // self.window) if self.window > 0 else 100
+        """Of the limit, floored, at most 100."""
+        return min(100, self.used * 100 // self.limit) if self.limit > 0 else 100
 
     @property
     def cells(self) -> int:
-        """Of the bar's 20 cells, those that are full."""
-        return min(BAR, self.used * BAR // self.window) if self.window > 0 else BAR
+        """Full cells of the bar's 20."""
+        return min(BAR, self.used * BAR // self.limit) if self.limit > 0 else BAR
 
     @property
     def bar(self) -> str:
@@ -102,7 +107,7 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
 def dashboard(
     ledger: Ledger,
     costs: Mapping[str, Cost],
-    window: int,
+    limit: int,
     overhead: int = 0,
     *,
     calibration: tuple[int, int] = (1000, 0),
@@ -115,37 +120,37 @@ def dashboard(
     """
     lines = tuple(_lines(ledger, costs, every=every))
     conversation = sum(map(_SHOWN, lines))
-    told = sum(costs[row.id].shown for row in protocol(ledger))
-    sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation - told
+    protocol_tokens = sum(costs[row.id].shown for row in protocol(ledger))
+    sent = sum(costs[row.id].shown for row in ledger.rows()) - conversation - protocol_tokens
     return msgspec.structs.replace(
-        totals(ledger, conversation, sent, window, overhead + told, calibration=calibration), lines=lines
+        totals(ledger, conversation, sent, limit, overhead + protocol_tokens, calibration=calibration), lines=lines
     )
 
 
 def protocol(ledger: Ledger) -> tuple[Row, ...]:
-    """The rows that tell the model of its context tools, as long as they stand in the prompt."""
-    return tuple(chain.from_iterable(ledger.by_segment(_told)))
+    """The rows that explain its context tools to the model, while they are in the prompt."""
+    return tuple(chain.from_iterable(ledger.by_segment(_protocol_rows)))
 
 
-def _told(rows: tuple[Row, ...]) -> list[Row]:
+def _protocol_rows(rows: tuple[Row, ...]) -> list[Row]:
     return [row for row in rows if row.present and is_protocol(row)]
 
 
 def is_protocol(row: Row) -> bool:
-    """Whether the harness put it in, to tell the model of its context tools."""
-    return wire.notes(row.extra).get(PROTOCOL) is True
+    """Whether the harness put the row in to explain the context tools to the model."""
+    return wire.own_metadata(row.extra).get(PROTOCOL) is True
 
 
 def totals(
     ledger: Ledger,
     conversation: int,
     sent: int,
-    window: int,
+    limit: int,
     overhead: int = 0,
     *,
     calibration: tuple[int, int] = (1000, 0),
 ) -> Dashboard:
-    """A dashboard without lines. `sent` is what dashboards cost that were sent, `conversation` the other messages."""
+    """A dashboard without lines. `sent` are the tokens of sent dashboards, `conversation` those of other messages."""
     meta = ledger.meta
     counted = overhead + conversation + sent
     a, b = calibration
@@ -154,7 +159,7 @@ def totals(
     return Dashboard(
         session=meta.session,
         scope=meta.scope,
-        window=window,
+        limit=limit,
         overhead=max(0, total - conversation - sent),
         conversation=conversation,
         lines=(),
@@ -167,7 +172,7 @@ def totals(
 
 
 def outer_groups(ledger: Ledger) -> dict[str, str]:
-    """group → the group around it that nothing is around: the one that has a line."""
+    """group → the outermost group around it: the one that has a line."""
     return {name: outermost(ledger.groups, name) for name in ledger.groups}
 
 
@@ -272,7 +277,7 @@ def _group(ledger: Ledger, name: str, rows: Sequence[Row], costs: Mapping[str, C
 
 
 def _range(run: Sequence[Line]) -> list[Line]:
-    """One line for all of `run`; what is no more than one line stays it."""
+    """One line for all of `run`; a single line stays as it is."""
     if len(run) < 2:
         return list(run)
     kinds = Counter(line.type for line in run)
@@ -306,5 +311,5 @@ def _amount(blocks: int, kinds: Counter[str]) -> str:
 
 
 def _tally(counts: Counter[str]) -> str:
-    """`16 archived, 8 visible`: the most first, of as many in the order in which they came."""
+    """`16 archived, 8 visible`: the most frequent first, equals in order of appearance."""
     return ", ".join(f"{count} {name}" for name, count in counts.most_common())

@@ -2,7 +2,7 @@
 
 Three forms: **full**, with a row for each block, group or range; **changes**, with the rows that are new or stand
 otherwise; and a **line** with the bar alone. Each begins with `[dashboard`, which nothing recorded can begin with in a
-prompt (`stubs.guarded`), and holds recorded words only where they can neither end a line nor begin one.
+prompt (`stub.guarded`), and holds recorded words only where they can neither end a line nor begin one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Count = Callable[[str], int]
 COLUMNS = "ID ~tokens→now age type level parent status(by) reads label"
 #: Notes that a full dashboard shows.
 NOTES = 5
-#: Tokens that a line may cost, and that there must be for a board of changes to be worth its header.
+#: Tokens that a line may cost, and that there must be for a dashboard of changes to be worth its header.
 LINE = 40
 CHANGES = 128
-#: Percent of the budget by which usage must have grown for a line between two boards.
+#: Percent of the budget by which usage must have grown for a line between two dashboards.
 GROWTH = 5
 
 # What `_row` begins with for a group.
@@ -41,11 +41,11 @@ _ROW = 24
 _TRIES = 5
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What the model was last shown: the form, the percentage, and the ledger whose rows it has been told.
+class LastShown(msgspec.Struct, frozen=True):
+    """The dashboard that the model saw last: its form, the percentage, and the ledger whose rows it listed.
 
-    `ledger` is None where nobody knows it any more, as after a session was opened again. `reminded` says that it was
-    told to note what it learned, and has not yet.
+    `ledger` is None if no longer known, as after a session was opened again. `reminded` says that the agent was
+    reminded to note what it learned, and has not done so yet.
     """
 
     kind: Kind
@@ -54,25 +54,27 @@ class Shown(msgspec.Struct, frozen=True):
     reminded: bool = False
 
 
-def shown_after(shown: Shown | None, kind: Kind, ledger: Ledger, board: Dashboard, *, reminded: bool = False) -> Shown:
-    """What is shown once a board of this kind was put. A line tells of no row."""
-    told = ledger if kind != "line" else shown.ledger if shown else None
-    return Shown(kind, board.percent, told, reminded)
+def shown_after(
+    last: LastShown | None, kind: Kind, ledger: Ledger, dashboard: Dashboard, *, reminded: bool = False
+) -> LastShown:
+    """The state after a dashboard of this kind was added. A line lists no row, so the ledger listed before it stays."""
+    listed_ledger = ledger if kind != "line" else last.ledger if last else None
+    return LastShown(kind, dashboard.percent, listed_ledger, reminded)
 
 
-def crossed(shown: Shown | None, board: Dashboard, thresholds: Sequence[int]) -> int:
-    """The highest of `thresholds` (percents) that usage crossed on the way up since it was shown; 0 where none."""
-    before = shown.percent if shown else 0
-    return max((each for each in thresholds if before < each <= board.percent), default=0)
+def crossed(last: LastShown | None, dashboard: Dashboard, thresholds: Sequence[int]) -> int:
+    """The highest of `thresholds` (percents) that usage has crossed upwards since the last dashboard; 0 if none."""
+    before = last.percent if last else 0
+    return max((threshold for threshold in thresholds if before < threshold <= dashboard.percent), default=0)
 
 
 # --- when
 
 
-def due(
-    shown: Shown | None,
+def next_form(
+    last: LastShown | None,
     ledger: Ledger,
-    board: Dashboard,
+    dashboard: Dashboard,
     thresholds: Sequence[int],
     kept_tokens: int,
     cap: int,
@@ -81,97 +83,101 @@ def due(
     committed: bool,
     unnoted: bool = False,
 ) -> Due:
-    """Which board comes next. `shown` is what was put since the last cut, None where nothing was.
+    """The form of the dashboard that comes next. `last` is the one since the last cut, None if there was none.
 
-    Full at a turn's start, and after a committed plan, a switch of scope, on the way up across one of `thresholds`
-    (percents) or where much is `unnoted` (once), if the rows are not told yet; where they are, only changes. At any
-    other step a line, if usage grew enough. `cut` where it might not fit: `kept_tokens` are those of the boards since
-    the last cut, `cap` is what they may cost together. Then a cut is made, and a full board follows it.
+    Full at the start of a turn. Full as well after a committed plan, a switch of scope, an upward crossing of one of
+    `thresholds` (percents), or (once) if much is `unnoted`; only changes if the rows were listed already. At any other
+    step a line, if usage grew enough. `cut` if it might not fit: `kept_tokens` are those of the dashboards since the
+    last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full dashboard follows.
     """
-    nudged = bool(crossed(shown, board, thresholds)) or (unnoted and not (shown and shown.reminded))
-    wanted = _wanted(shown, ledger, board, turn_began=turn_began, changed=committed or nudged)
-    if wanted == "none":
+    nudged = bool(crossed(last, dashboard, thresholds)) or (unnoted and not (last and last.reminded))
+    form = _form(last, ledger, dashboard, turn_began=turn_began, changed=committed or nudged)
+    if form == "none":
         return "none"
-    need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[wanted]
-    return wanted if kept_tokens + need <= cap else "cut"
+    need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[form]
+    return form if kept_tokens + need <= cap else "cut"
 
 
 def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
-    """The tokens as we count them that all boards which are kept may cost together, where the provider counts so."""
-    return budget.board_cap * 1000 // max(1, calibration[0])
+    """`Budget.dashboard_cap` in tokens as we count them."""
+    return budget.dashboard_cap * 1000 // max(1, calibration[0])
 
 
 def room(kind: Kind, kept_tokens: int, cap: int) -> int:
-    """The tokens that a board of this kind may cost where boards of `kept_tokens` are kept."""
-    most = {"full": cap // 2, "changes": cap // 4, "line": LINE}[kind]
-    return max(0, min(most, cap - kept_tokens))
+    """The most tokens that a dashboard of this kind may cost beside kept dashboards of `kept_tokens`."""
+    share = {"full": cap // 2, "changes": cap // 4, "line": LINE}[kind]
+    return max(0, min(share, cap - kept_tokens))
 
 
-def _wanted(
-    shown: Shown | None,
+def _form(
+    last: LastShown | None,
     ledger: Ledger,
-    board: Dashboard,
+    dashboard: Dashboard,
     *,
     turn_began: bool,
     changed: bool,
 ) -> Literal["full", "changes", "line", "none"]:
-    if turn_began or shown is None:
+    if turn_began or last is None:
         return "full"
     if changed:
-        told = shown.ledger is not None and shown.ledger.meta.scope == ledger.meta.scope
-        return "changes" if told else "full"
-    return "line" if board.percent - shown.percent >= GROWTH else "none"
+        is_listed = last.ledger is not None and last.ledger.meta.scope == ledger.meta.scope
+        return "changes" if is_listed else "full"
+    return "line" if dashboard.percent - last.percent >= GROWTH else "none"
 
 
 # --- what
 
 
-def board_text(board: Dashboard, notes: Sequence[str], older: int, *, cap: int, count: Count, nudge: str = "") -> str:
+def full_text(
+    dashboard: Dashboard, notes: Sequence[str], older: int, *, cap: int, count: Count, nudge: str = ""
+) -> str:
     """The full dashboard in at most `cap` tokens by `count`.
 
-    `nudge` is what its header reminds of (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older`
-    how many there are before them. Where not all fits, old small neighbours share a row, then all but fewer and fewer,
-    then the notes go, then all but the header; empty where not even a line fits.
+    `nudge` is the header's reminder (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older`
+    the number of those before them. If not all fits, old small neighbours share a row, then all but fewer and fewer,
+    then the notes go, then all but the header; empty if not even a line fits.
     """
-    told = list(_notes(notes, older, cap))
-    fitted = _fitted(board, nudge, told, board.lines, frozenset(), cap, count)
-    if not fitted and told:
-        fitted = _fitted(board, nudge, [], board.lines, frozenset(), cap, count)
-    return fitted or _totals(board, "", nudge, cap, count)
+    note_lines = list(_notes(notes, older, cap))
+    fitted = _fitted(dashboard, nudge, note_lines, dashboard.lines, frozenset(), cap, count)
+    if not fitted and note_lines:
+        fitted = _fitted(dashboard, nudge, [], dashboard.lines, frozenset(), cap, count)
+    return fitted or _totals(dashboard, "", nudge, cap, count)
 
 
-def changes_text(before: Ledger, after: Ledger, board: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
-    """Header and rows of what is new in `after`, or stands otherwise than in `before`, in at most `cap` tokens.
+def changes_text(
+    before: Ledger, after: Ledger, dashboard: Dashboard, *, cap: int, count: Count, nudge: str = ""
+) -> str:
+    """Header and rows of all that is new in `after` or differs from `before`, in at most `cap` tokens.
 
-    `board` is that of `after`. Folded and bounded as `board_text`.
+    `dashboard` is that of `after`. Folded and bounded like `full_text`.
     """
     names = _changed(before, after)
-    places = [at for at, line in enumerate(board.lines) if line.id in names]
-    gaps = frozenset(number for number, (left, right) in enumerate(pairwise(places), 1) if right > left + 1)
-    lines = [board.lines[at] for at in places]
+    places = [at for at, line in enumerate(dashboard.lines) if line.id in names]
+    gaps = frozenset(number for number, (earlier, later) in enumerate(pairwise(places), 1) if later > earlier + 1)
+    lines = [dashboard.lines[at] for at in places]
     blocks = sum(line.blocks for line in lines)
-    what = f"changed: {blocks} block{'' if blocks == 1 else 's'}"
-    told = _joined(what, nudge)
-    return _fitted(board, told, [], lines, gaps, cap, count) or _totals(board, what, nudge, cap, count)
+    amount = f"changed: {blocks} block{'' if blocks == 1 else 's'}"
+    reminder = _joined(amount, nudge)
+    return _fitted(dashboard, reminder, [], lines, gaps, cap, count) or _totals(dashboard, amount, nudge, cap, count)
 
 
-def status_text(board: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
-    """The totals alone, on one line of at most `cap` tokens; empty where it does not fit."""
-    return _totals(board, "", nudge, cap, count)
+def status_text(dashboard: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
+    """The totals alone, on one line of at most `cap` tokens; empty if it does not fit."""
+    return _totals(dashboard, "", nudge, cap, count)
 
 
-def line_text(board: Dashboard, nudge: str = "") -> str:
+def line_text(dashboard: Dashboard, nudge: str = "") -> str:
     """One line with the bar."""
-    return f"[dashboard {_joined(_usage(board), nudge)}]"
+    return f"[dashboard {_joined(_usage(dashboard), nudge)}]"
 
 
-def groups_named(words: str) -> set[str]:
+def groups_named(text: str) -> set[str]:
     """The groups that have a row in the text of a dashboard."""
-    return set(_GROUP_ROW.findall(words))
+    return set(_GROUP_ROW.findall(text))
 
 
 def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str], int]:
-    """The newest notes of a scope, the newest last, and how many there are before them."""
+    """The newest notes of a scope, the newest last, and the number of older ones."""
     rows = [row for row in ledger.rows() if row.kind == "note" and row.state not in ("pruned", "deleted")]
     return [display.decode(body(row)) for row in rows[-NOTES:]], max(0, len(rows) - NOTES)
 
@@ -179,33 +185,33 @@ def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str
 # --- text
 
 
-def _usage(board: Dashboard) -> str:
+def _usage(dashboard: Dashboard) -> str:
     # Not the blocks of the bar that people see: those cost a token each.
-    bar = "#" * board.cells + "." * (BAR - board.cells)
-    return f"{bar} {board.percent} %, {board.used:,} / {board.window:,} tokens"
+    bar = "#" * dashboard.cells + "." * (BAR - dashboard.cells)
+    return f"{bar} {dashboard.percent} %, {dashboard.used:,} / {dashboard.limit:,} tokens"
 
 
-def _header(board: Dashboard, what: str, own: int) -> str:
-    """The first line of a board that costs `own` tokens."""
-    a, b = board.calibration
-    whole = msgspec.structs.replace(board, dashboards=board.dashboards + own * a // 1000)
-    words = [
-        f"[dashboard {_word(board.session)}/{_word(board.scope)}, step {board.step}: {_usage(whole)}",
+def _header(dashboard: Dashboard, remark: str, own: int) -> str:
+    """The first line of a dashboard that costs `own` tokens."""
+    a, b = dashboard.calibration
+    whole = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own * a // 1000)
+    parts = [
+        f"[dashboard {_word(dashboard.session)}/{_word(dashboard.scope)}, step {dashboard.step}: {_usage(whole)}",
         f"overhead {whole.overhead:,}, conversation {whole.conversation:,}, dashboard {whole.dashboards:,}",
     ]
     if (a, b) != (1000, 0):
-        words.append(f"1 token below is {a / 1000:.2f} here")
-    if what:
-        words.append(what)
-    return "; ".join(words) + "]"
+        parts.append(f"1 token below is {a / 1000:.2f} here")
+    if remark:
+        parts.append(remark)
+    return "; ".join(parts) + "]"
 
 
 def _notes(notes: Sequence[str], older: int, cap: int) -> Iterator[str]:
-    shown = notes[-NOTES:]
-    older += len(notes) - len(shown)
-    if shown:
+    newest = notes[-NOTES:]
+    older += len(notes) - len(newest)
+    if newest:
         yield f"notes (+{older} older):" if older else "notes:"
-        yield from (f"- {stub.escaped(note, max(40, min(200, cap // 20)))}" for note in shown)
+        yield from (f"- {stub.escaped(note, max(40, min(200, cap // 20)))}" for note in newest)
 
 
 def _row(line: Line, width: int) -> str:
@@ -224,7 +230,7 @@ def _word(value: str) -> str:
 
 
 def _changed(before: Ledger, after: Ledger) -> set[str]:
-    """The lines of `after` that tell of what is new in it or stands otherwise: blocks, and outermost groups."""
+    """The lines of `after` for blocks and outermost groups that are new or differ from `before`."""
     around = outer_groups(after)
     names = {around[name] for name, group in after.groups.items() if before.groups.get(name) != group}
     for segment in after.segments.changed_since(before.segments):
@@ -242,24 +248,24 @@ def _standing(row: Row) -> tuple[str, str, str, int]:
 
 
 def _fitted(
-    board: Dashboard,
-    what: str,
+    dashboard: Dashboard,
+    remark: str,
     above: Sequence[str],
     lines: Sequence[Line],
     gaps: frozenset[int],
     cap: int,
     count: Count,
 ) -> str:
-    """Header, `above`, and about as many single rows as fit into `cap` tokens; empty where nothing does."""
+    """Header, `above`, and about as many single rows as fit into `cap` tokens; empty if nothing does."""
     width = max(16, min(60, cap // 25))
     best, fits, too_many = "", -1, len(lines) + 1
     single = min(len(lines), cap // _ROW)
     for attempt in range(_TRIES):
         rows = folded(lines, single - single // 3, single // 3, gaps=gaps)
         below = [*above, *([COLUMNS] if rows else []), *(_row(line, width) for line in rows)]
-        words, cost = _settled(board, what, below, cap, count)
+        text, cost = _settled(dashboard, remark, below, cap, count)
         if cost <= cap:
-            best, fits = words, single
+            best, fits = text, single
             if cost * 100 >= cap * 85:
                 break
         else:
@@ -271,29 +277,29 @@ def _fitted(
     return best
 
 
-def _settled(board: Dashboard, what: str, below: Sequence[str], cap: int, count: Count) -> tuple[str, int]:
-    """The text whose header tells what it costs itself, and what that is.
+def _settled(dashboard: Dashboard, remark: str, below: Sequence[str], cap: int, count: Count) -> tuple[str, int]:
+    """The text, whose header states its own token count, and that count.
 
-    A number may change the count of the text that it is in. Where that goes round in a circle, the header is a token
-    or two off.
+    A number may change the count of the text that it is in. If that goes round in a circle, the header is off by a
+    token or two.
     """
     own = cap
     for _ in range(4):
-        words = "\n".join([_header(board, what, own), *below])
-        cost = count(words)
+        text = "\n".join([_header(dashboard, remark, own), *below])
+        cost = count(text)
         if cost == own or cost > cap:
             break
         own = cost
-    return words, cost
+    return text, cost
 
 
-def _totals(board: Dashboard, what: str, nudge: str, cap: int, count: Count) -> str:
-    """The header alone, or a line, with the nudge where that fits; empty where nothing would."""
-    words, cost = _settled(board, _joined(what, nudge), [], cap, count)
+def _totals(dashboard: Dashboard, remark: str, nudge: str, cap: int, count: Count) -> str:
+    """The header alone, or a line, with the nudge if it fits; empty if nothing does."""
+    text, cost = _settled(dashboard, _joined(remark, nudge), [], cap, count)
     if cost <= cap:
-        return words
-    return next((line for line in (line_text(board, nudge), line_text(board)) if count(line) <= cap), "")
+        return text
+    return next((line for line in (line_text(dashboard, nudge), line_text(dashboard)) if count(line) <= cap), "")
 
 
-def _joined(*words: str) -> str:
-    return "; ".join(filter(None, words))
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))

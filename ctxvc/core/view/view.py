@@ -1,4 +1,4 @@
-"""What a policy sees: the ledger, the prompt and what it costs."""
+"""The view, as a policy sees it: the ledger, the prompt and its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxvc.core.view.dashboard import Cost
 
 
 class _Summed(NamedTuple):
-    """An outline that was measured: before each slot, and behind the last, what all before it cost."""
+    """A measured outline. `sums` has the cost of all slots before each slot, and last that of all of them."""
 
     price: Price
     slots: tuple[Slot, ...]
@@ -28,12 +28,12 @@ def measure(ledger: Ledger, price: Price) -> int:
 
 
 def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
-    """What each block costs: its body, and what stands for it in the prompt now."""
+    """The cost of each block: of its body, and of its place in the prompt now."""
     return ledger.derived(_costs, price)
 
 
 def dashboards(ledger: Ledger, price: Price) -> int:
-    """What of it the dashboards cost that were sent, but for those that left in a group."""
+    """Tokens of the sent dashboards, except those archived in a group."""
     return sum(
         cost_of(slot, price)
         for slot in outline(ledger)
@@ -42,23 +42,29 @@ def dashboards(ledger: Ledger, price: Price) -> int:
 
 
 def _measure(ledger: Ledger, price: Price) -> int:
-    """The sum over the outline. It goes on from where an outline that was measured before begins to differ."""
-    slots, known = outline(ledger), ledger.held(_measure)
-    held: _Summed | None = known.get("newest")
-    if held is None or held.price is not price:
-        held = _Summed(price, (), [0])
-    both = enumerate(map(is_not, slots, held.slots))
-    same = next((at for at, other in both if other), min(len(slots), len(held.slots)))
-    new = accumulate((cost_of(slot, price) for slot in slots[same:]), initial=held.sums[same])
-    known["newest"] = made = _Summed(price, slots, [*held.sums[:same], *new])
-    return made.sums[-1]
+    """The sum over the outline; only what follows the first difference from the last measured one is counted anew."""
+    slots, cache = outline(ledger), ledger.cache_of(_measure)
+    earlier: _Summed | None = cache.get("newest")
+    if earlier is None or earlier.price is not price:
+        earlier = _Summed(price, (), [0])
+    both = enumerate(map(is_not, slots, earlier.slots))
+    common = next((at for at, differs in both if differs), min(len(slots), len(earlier.slots)))
+    new = accumulate((cost_of(slot, price) for slot in slots[common:]), initial=earlier.sums[common])
+    cache["newest"] = summed = _Summed(price, slots, [*earlier.sums[:common], *new])
+    return summed.sums[-1]
+
+
+def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:
+    """block → the tokens in its place in the prompt, if there are any."""
+    tokens: dict[str, int] = {}
+    for slot in outline(ledger):
+        tokens[slot.row.id] = tokens.get(slot.row.id, 0) + cost_of(slot, price)
+    return tokens
 
 
 def _costs(ledger: Ledger, price: Price) -> dict[str, Cost]:
-    shown: dict[str, int] = {}
-    for slot in outline(ledger):
-        shown[slot.row.id] = shown.get(slot.row.id, 0) + cost_of(slot, price)
-    return {row.id: Cost(body=price.body(row), shown=shown.get(row.id, 0)) for row in ledger.rows()}
+    in_prompt = costs_in_prompt(ledger, price)
+    return {row.id: Cost(body=price.body(row), shown=in_prompt.get(row.id, 0)) for row in ledger.rows()}
 
 
 def cost_of(slot: Slot, price: Price) -> int:
@@ -69,15 +75,15 @@ def cost_of(slot: Slot, price: Price) -> int:
 
 
 class Price(Protocol):
-    """What things cost in tokens. Pure: the same block always costs the same."""
+    """Prices in tokens. Pure: the same block always costs the same."""
 
     def body(self, row: Row) -> int:
         """The whole body, with the images beside it."""
 
     def mask(self, row: Row) -> int:
-        """What a mask leaves of it."""
+        """The block's mask."""
 
-    def text(self, words: str) -> int:
+    def text(self, text: str) -> int:
         """A text of ours: a stub, a note, a dashboard."""
 
 
@@ -87,10 +93,10 @@ def _unread(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What would be sent now and what it costs.
+    """The prompt that would be sent now, and its cost.
 
-    `overhead` is what system prompt and tools cost, `next_group` the number that a new group of this session gets,
-    `idle` the seconds since the last call (0 where nobody knows). `calibration` is (a, b) in thousandths and tokens:
+    `overhead` are the tokens of system prompt and tools, `next_group` the number for a new group of this session,
+    `idle` the seconds since the last call (0 if unknown). `calibration` is (a, b) in thousandths and tokens:
     the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
     Without `handles`, stubs do not say how to get back what they stand for.
     """
@@ -104,6 +110,16 @@ class View:
     calibration: tuple[int, int] = (1000, 0)
     words: Callable[[Row], str] = _unread
     handles: bool = True
+
+    @property
+    def counted(self) -> int:
+        """The tokens of the whole prompt as we count them, overhead included."""
+        return self.overhead + measure(self.ledger, self.price)
+
+    @property
+    def used(self) -> int:
+        """The tokens of the whole prompt as the provider would count them."""
+        return self.calibrated(self.counted)
 
     def calibrated(self, tokens: int) -> int:
         """Counted tokens as the provider would count them."""

@@ -15,12 +15,12 @@ import msgspec
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.prompt import truncation
-from ctxvc.core.prompt.truncation import Cut
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.core.recording.events import Event, Said
 from ctxvc.importers.file import LONGEST
 
 #: What a hook has kept of a cut; None where nothing of that name and checksum is there.
-Kept = Callable[[Cut], bytes | None]
+Kept = Callable[[Truncation], bytes | None]
 
 #: How a result begins that the host cut, how it names the file that has all, and how far in it does so.
 _CUT = b"<persisted-output>"
@@ -33,14 +33,16 @@ _FIRST = truncation.suffix(1)
 def with_whole(events: Iterable[Event], transcript: Path, kept: Kept) -> Iterator[Event]:
     """The events; each result that was cut has the whole beside it, where the host or a hook keeps it still."""
     for event in events:
-        if isinstance(event, Said) and any(map(_is_cut, event.message.parts)):
-            parts = tuple(_whole(part, transcript, kept) if _is_cut(part) else part for part in event.message.parts)
+        if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
+            parts = tuple(
+                _whole(part, transcript, kept) if _is_truncated(part) else part for part in event.message.parts
+            )
             yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
         else:
             yield event
 
 
-def _is_cut(part: Part) -> bool:
+def _is_truncated(part: Part) -> bool:
     """Whether a part is a result that says of itself that it was cut, truly or not."""
     return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
 
@@ -53,13 +55,13 @@ def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
         files = {_FIRST: by_host}
     if not files:
         return part
-    noted = {**wire.notes(part.extra), "cut": True, **({"whole": _FIRST} if _FIRST in files else {})}
+    noted = {**wire.own_metadata(part.extra), "cut": True, **({"whole": _FIRST} if _FIRST in files else {})}
     return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
 
 
 def _of_hook(body: bytes, call: str, kept: Kept) -> Mapping[str, bytes]:
     """The texts of a call's output that a hook cut, by the names that they have as files."""
-    found = ((truncation.suffix(cut.number), kept(cut)) for cut in truncation.cuts(body, call))
+    found = ((truncation.suffix(one.number), kept(one)) for one in truncation.truncations(body, call))
     return {name: data for name, data in found if data is not None}
 
 

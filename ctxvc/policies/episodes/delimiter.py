@@ -82,91 +82,91 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.episode is None
 
 
-def answers(calls: Iterable[Mapping[str, object]], known: Mapping[str, Declared]) -> list[Verdict]:
+def answers(calls: Iterable[Mapping[str, object]], episodes: Mapping[str, Declared]) -> list[Verdict]:
     """The verdicts on the arguments of the calls of one reply, in order: each sees what those before it did.
 
-    `known` are the episodes so far by name, in the order in which they began.
+    `episodes` are the episodes so far by name, in the order in which they began.
     """
-    told = dict(known)
+    marked = dict(episodes)
     verdicts: list[Verdict] = []
     for arguments in calls:
-        verdict = judge(arguments, told)
+        verdict = judge(arguments, marked)
         if verdict.episode:
-            told[verdict.episode.name] = verdict.episode
+            marked[verdict.episode.name] = verdict.episode
         verdicts.append(verdict)
     return verdicts
 
 
-def judge(arguments: Mapping[str, object], known: dict[str, Declared]) -> Verdict:
+def judge(arguments: Mapping[str, object], episodes: dict[str, Declared]) -> Verdict:
     """The verdict on one call."""
-    newest = next(reversed(known.values()), None)
+    newest = next(reversed(episodes.values()), None)
     active = newest if newest and not newest.closed else None
     match arguments.get("action"):
         case "start":
-            return _start(arguments, active, known)
+            return _start(arguments, active, episodes)
         case "end":
             return _end(arguments, active)
     return Verdict(text='action must be "start" or "end"')
 
 
-def _start(arguments: Mapping[str, object], active: Declared | None, known: dict[str, Declared]) -> Verdict:
-    name = _words(arguments.get("name"))
-    kind: Type | None = _TYPES.get(_words(arguments.get("type")))
+def _start(arguments: Mapping[str, object], active: Declared | None, episodes: dict[str, Declared]) -> Verdict:
+    name = _stripped(arguments.get("name"))
+    kind: Type | None = _TYPES.get(_stripped(arguments.get("type")))
     if active:
-        return Verdict(text=f"{_told(active.name)} is still active; end it first: {_ending(active)}")
+        return Verdict(text=f"{_shown_name(active.name)} is still active; end it first: {_ending(active)}")
     if not name:
         return Verdict(text='a start needs a name, as in {"action": "start", "name": "find-parser", "type": "expl"}')
     if kind is None:
         return Verdict(text='a start needs a type: "expl" to read and search, "act" to write and run')
-    if name in known:
-        return Verdict(text=f"the name {_told(name)} was used before in this scope; take another")
+    if name in episodes:
+        return Verdict(text=f"the name {_shown_name(name)} was used before in this scope; take another")
     if kind == "expl":
         ignored = "; an expl has no dependencies, those given are ignored" if arguments.get("dependencies") else ""
-        return Verdict(text=f"started expl {_told(name)}{ignored}", episode=Declared(name=name, type="expl"))
+        return Verdict(text=f"started expl {_shown_name(name)}{ignored}", episode=Declared(name=name, type="expl"))
     dependencies = _names(arguments.get("dependencies"))
-    refusal = _refusal(name, dependencies, known)
+    refusal = _refusal(name, dependencies, episodes)
     if refusal or dependencies is None:
         return Verdict(text=refusal)
     return Verdict(
-        text=f"started act {_told(name)}, which depends on {_listed(dependencies)}",
+        text=f"started act {_shown_name(name)}, which depends on {_listed(dependencies)}",
         episode=Declared(name=name, type="act", dependencies=dependencies),
     )
 
 
-def _refusal(name: str, dependencies: tuple[str, ...] | None, known: Mapping[str, Declared]) -> str:
-    """What is wrong with the dependencies of an act; empty where nothing is.
+def _refusal(name: str, dependencies: tuple[str, ...] | None, episodes: Mapping[str, Declared]) -> str:
+    """The fault in the dependencies of an act; empty if there is none.
 
     None of those that are known is active any more: while one is, nothing can start.
     """
     if dependencies is None:
         return 'dependencies must be a list of names, as in ["find-parser"]'
     if not dependencies:
-        return f"an act needs dependencies: the names of the ended expl episodes that it builds on; {_choice(known)}"
+        return f"an act needs dependencies: the names of the ended expl episodes that it builds on; {_choice(episodes)}"
     for dependency in dependencies:
         if dependency == name:
-            return f"{_told(name)} cannot depend on itself; {_choice(known)}"
-        if dependency not in known:
-            return f"there is no episode {_told(dependency)} in this scope; {_choice(known)}"
-        if known[dependency].type != "expl":
-            return f"{_told(dependency)} is an act, and an act depends on expl episodes only; {_choice(known)}"
+            return f"{_shown_name(name)} cannot depend on itself; {_choice(episodes)}"
+        if dependency not in episodes:
+            return f"there is no episode {_shown_name(dependency)} in this scope; {_choice(episodes)}"
+        if episodes[dependency].type != "expl":
+            return f"{_shown_name(dependency)} is an act, and an act depends on expl episodes only; {_choice(episodes)}"
     return ""
 
 
 def _end(arguments: Mapping[str, object], active: Declared | None) -> Verdict:
     if active is None:
         return Verdict(text='no episode is active; start one with {"action": "start", "name": ..., "type": ...}')
-    given = arguments.get("description")
-    description = _words(given)
-    if active.type == "act" and (description or not (given is None or isinstance(given, str))):
+    value = arguments.get("description")
+    description = _stripped(value)
+    if active.type == "act" and (description or not (value is None or isinstance(value, str))):
         return Verdict(
-            text=f'the end of an act takes no description; end {_told(active.name)} with {{"action": "end"}}'
+            text=f'the end of an act takes no description; end {_shown_name(active.name)} with {{"action": "end"}}'
         )
     if active.type == "expl" and not description:
         return Verdict(
-            text=f"the end of {_told(active.name)} needs a description of what was learned: {_ending(active)}"
+            text=f"the end of {_shown_name(active.name)} needs a description of what was learned: {_ending(active)}"
         )
     ended = msgspec.structs.replace(active, description=description, closed=True)
-    return Verdict(text=f"ended {active.type} {_told(active.name)}", episode=ended)
+    return Verdict(text=f"ended {active.type} {_shown_name(active.name)}", episode=ended)
 
 
 def _ending(episode: Declared) -> str:
@@ -176,9 +176,9 @@ def _ending(episode: Declared) -> str:
     return '{"action": "end", "description": "what was learned"}'
 
 
-def _choice(known: Mapping[str, Declared]) -> str:
-    """What an act can depend on."""
-    closed = [each.name for each in known.values() if each.type == "expl"]
+def _choice(episodes: Mapping[str, Declared]) -> str:
+    """The episodes that an act can depend on, in words."""
+    closed = [episode.name for episode in episodes.values() if episode.type == "expl"]
     if not closed:
         return "there is none yet: start and end an expl first"
     return f"there {'is' if len(closed) == 1 else 'are'} {_listed(closed[::-1])}"
@@ -187,15 +187,15 @@ def _choice(known: Mapping[str, Declared]) -> str:
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(map(_told, names[:_LISTED])) + more
+    return ", ".join(map(_shown_name, names[:_LISTED])) + more
 
 
-def _told(name: str) -> str:
+def _shown_name(name: str) -> str:
     """A name as an answer shows it: what a model wrote cannot break the line."""
     return text.one_line(name, _NAME) or repr(name)
 
 
-def _words(value: object) -> str:
+def _stripped(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
@@ -205,4 +205,4 @@ def _names(value: object) -> tuple[str, ...] | None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         return None
-    return tuple(dict.fromkeys(name for item in value if (name := _words(item))))
+    return tuple(dict.fromkeys(name for item in value if (name := _stripped(item))))

@@ -69,30 +69,30 @@ _PARTS = 16
 _ALIKE = 64
 
 #: What a call is for, None where it tells nothing, and the files that it names.
-_Told = tuple[Type | None, tuple[str, ...]]
+_Purpose = tuple[Type | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Where files were last looked at: path → episode; and the paths by what they end with."""
+    """The last look at each file: path → episode; and the paths by their endings."""
 
-    held: dict[str, str] = field(default_factory=dict)
+    looked_at: dict[str, str] = field(default_factory=dict)
     ending: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def add(self, paths: Iterable[str], episode: str) -> None:
         for path in paths:
-            if path not in self.held:
+            if path not in self.looked_at:
                 for end in _ends(path):
                     alike = self.ending.setdefault(end, {})
                     alike[path] = None
                     if len(alike) > _ALIKE:
                         del alike[next(iter(alike))]
-            self.held[path] = episode
+            self.looked_at[path] = episode
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The episodes that looked at one of these; a path that is told from another folder is the same one."""
         same = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
-        return tuple(dict.fromkeys(self.held[path] for path in same if path in self.held))
+        return tuple(dict.fromkeys(self.looked_at[path] for path in same if path in self.looked_at))
 
 
 @dataclass(slots=True)
@@ -112,21 +112,23 @@ class _Making:
             reading.add(self.files, self.span.name)
 
 
-def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
+def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
     """The graph as the calls suggest it. An episode has at most `most` steps; the newest is active.
 
     What comes before the first reply that reads, searches, writes or runs is the prologue.
     """
     rows = list(ledger.rows())
-    told: dict[tuple[str, ...], _Told] = ledger.held(_told)
-    asked = frozenset(chain.from_iterable(ledger.by_segment(_asked)))
+    purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
+    human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
-        kind, files = _what(step, words, told)
+        kind, files = _what(step, text_of, purposes)
         if making and (
-            number_of_step in asked or (kind and kind != making.span.type) or number_of_step - making.began >= most
+            number_of_step in human_steps
+            or (kind and kind != making.span.type)
+            or number_of_step - making.began >= most
         ):
             making.end(last, reading)
             making = None
@@ -147,36 +149,36 @@ def derived(ledger: Ledger, words: Words, *, most: int = IMPLICIT, tools: Tools 
     return graph(ledger, rows, places, implicit=most, tools=tools)
 
 
-def _asked(rows: tuple[Row, ...]) -> list[int]:
+def _human_steps(rows: tuple[Row, ...]) -> list[int]:
     """The steps in which a human speaks."""
     return [row.step for row in rows if speaks(row.kind, row.role, row.origin)]
 
 
 def _what(
-    step: Iterable[Row], words: Words, known: dict[tuple[str, ...], _Told]
+    step: Iterable[Row], text_of: Words, purposes: dict[tuple[str, ...], _Purpose]
 ) -> tuple[Type | None, dict[str, None]]:
-    """What the calls of a step are for, and the files that they name; None where they tell nothing.
+    """The purpose of a step's calls, and the files that they name; None if they have none.
 
-    `known` is what calls told before, which what they are called with decides: each is read once.
+    `purposes` caches earlier calls by tool and arguments, so that each is read once.
     """
     kinds: set[Type] = set()
     files: dict[str, None] = {}
     for row in step:
         if row.kind == "tool_use":
             key = row.tool, row.sha256, row.ext
-            kind, named = known.get(key) or known.setdefault(key, _told(row, words))
+            kind, paths = purposes.get(key) or purposes.setdefault(key, _purpose(row, text_of))
             if kind:
                 kinds.add(kind)
-                files.update(dict.fromkeys(named))
+                files.update(dict.fromkeys(paths))
     return ("act" if "act" in kinds else "expl" if kinds else None), files
 
 
-def _told(call: Row, words: Words) -> _Told:
-    """What a call is for, and the files that it names."""
+def _purpose(call: Row, text_of: Words) -> _Purpose:
+    """The purpose of a call, and the files that it names."""
     tool = plain(call.tool)
     if tool in _NEITHER:
         return None, ()
-    arguments = wire.arguments(display.encode(words(call)), call.ext)
+    arguments = wire.arguments(display.encode(text_of(call)), call.ext)
     kind = _kind(tool, arguments)
     files = (path.rstrip("/") for path in _files(arguments)) if kind else ()
     return kind, tuple(filter(None, files))
@@ -239,13 +241,13 @@ def _files(arguments: Mapping[str, object]) -> Iterator[str]:
 
 
 def _paths(command: str) -> Iterator[str]:
-    """What is like a path in a command."""
+    """The words of a command that look like paths."""
     for word in _WORD.findall(command):
         if "/" in word or "." in word:
             yield from filter(None, _PATH.findall(word))
 
 
 def _ends(path: str) -> list[str]:
-    """What the path is from the folders above it, the longest first; not the path itself."""
+    """The path relative to each folder above it, the longest first; not the path itself."""
     parts = path.rsplit("/", _PARTS)
     return ["/".join(parts[at:]) for at in range(1, len(parts))]

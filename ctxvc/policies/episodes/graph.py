@@ -158,16 +158,16 @@ def is_mark(row: Row) -> bool:
     return plain(row.tool).removeprefix("context_") == TOOL
 
 
-def known(ledger: Ledger, words: Words) -> dict[str, Declared]:
+def declared_episodes(ledger: Ledger, text_of: Words) -> dict[str, Declared]:
     """The episodes that the calls of a scope have told so far, by name, as `delimiter.judge` wants them."""
-    return {mark.name: mark for _, mark in _accepted(list(ledger.rows()), words)}
+    return {mark.name: mark for _, mark in _accepted(list(ledger.rows()), text_of)}
 
 
-def declared(ledger: Ledger, words: Words, *, implicit: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
+def declared(ledger: Ledger, text_of: Words, *, implicit: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
     """The graph of a scope as the model's calls told it; one episode after the other of at most `implicit` steps where
     there was no such call."""
     rows = list(ledger.rows())
-    marks = dict(_accepted(rows, words))
+    marks = dict(_accepted(rows, text_of))
     answered = {result.id: call for call, result in results_of(rows).items()}
     places: dict[str, Span | None] = {}
     current: Span | None = None
@@ -210,12 +210,12 @@ def graph(
             spans.append(span)
             outside = None
         span.rows.append(row)
-    stays = kept(ledger, rows)
+    stays = staying(ledger, rows)
     level = leaving(rows, tools)
     return Graph(prologue=tuple(prologue), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
 
 
-def kept(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
+def staying(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
     """The blocks that never leave with an episode, with the other halves of their pairs: what a human or the system
     said, what is pinned or protected for good, notes and dashboards. The latest step stays only while it is that."""
     protected, latest = protection.protected(ledger), latest_step(ledger)
@@ -273,44 +273,44 @@ def lines(ledger: Ledger, graph: Graph, price: Price) -> list[Line]:
     ]
 
 
-def _accepted(rows: list[Row], words: Words) -> Iterator[tuple[str, Declared]]:
+def _accepted(rows: list[Row], text_of: Words) -> Iterator[tuple[str, Declared]]:
     """The calls that count, as (block, the episode as it is then): answered without an error, and well made."""
-    told: dict[str, Declared] = {}
+    marks: dict[str, Declared] = {}
     calls = [row for row in rows if is_mark(row)]
     results = results_of(rows) if calls else {}
     for row in calls:
         if row.id in results and not results[row.id].error:
-            mark = judge(wire.arguments(display.encode(words(row)), row.ext), told).episode
+            mark = judge(wire.arguments(display.encode(text_of(row)), row.ext), marks).episode
             if mark:
-                told[mark.name] = mark
+                marks[mark.name] = mark
                 yield row.id, mark
 
 
 def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) -> Episode:
     rows = span.rows
-    left = [row for row in rows if row.present and row.id not in stays and not is_cut(row, ledger.meta)]
-    gone = {level(row, span.type) for row in rows if not row.present}
-    lowest = min((level(row, span.type) for row in left), default=WHOLE + 1)
+    leavable = [row for row in rows if row.present and row.id not in stays and not is_cut(row, ledger.meta)]
+    absent_levels = {level(row, span.type) for row in rows if not row.present}
+    lowest = min((level(row, span.type) for row in leavable), default=WHOLE + 1)
     first, last = rows[0].step, rows[-1].step
     name = span.name or (f"step {first}" if first == last else f"steps {first}-{last}")
     return Episode(
         name=name,
         type=span.type,
         made=span.made,
-        state=_state(span.ended is None, bool(left), bool(gone)),
-        level=lowest - 1 if any(one < lowest for one in gone) else 0,
+        state=_state(span.ended is None, bool(leavable), bool(absent_levels)),
+        level=lowest - 1 if any(one < lowest for one in absent_levels) else 0,
         dependencies=span.dependencies,
         description=span.description,
         began=rows[0].step,
         ended=span.ended,
         blocks=tuple(row.id for row in rows),
-        left=tuple(row.id for row in left),
+        left=tuple(row.id for row in leavable),
     )
 
 
-def _state(active: bool, left: bool, gone: bool) -> State:
+def _state(active: bool, some_stay: bool, some_left: bool) -> State:
     if active:
         return "active"
-    if not gone:
+    if not some_left:
         return "closed"
-    return "evicted in part" if left else "evicted"
+    return "evicted in part" if some_stay else "evicted"

@@ -13,11 +13,12 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.timing import Moment
+from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import cost_in_prompt
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -85,20 +86,20 @@ class Episodes(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return Terms() if self.derive else Terms(tools=("delimiter",), protocol=PROTOCOL)
 
-    def moment(self, view: View, tried: Rehearsal) -> Moment:
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
-        return timing.reckon(view, tried, self.timing).moment("the ceiling was passed", now=bool(tried))
+        return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was passed", now=bool(rehearsal))
 
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
         tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
-        if (self.derive or view.ledger.meta.source) and not episodes.known(view.ledger, view.words):
+        if (self.derive or view.ledger.meta.source) and not episodes.declared_episodes(view.ledger, view.words):
             return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
         return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 
     def propose(self, view: View) -> Plan:
         ceiling = min(self.ceiling or view.budget.ceiling, view.budget.guard)
-        counted = view.overhead + measure(view.ledger, view.price)
+        counted = view.counted
         before = view.calibrated(counted)
         if before <= ceiling:
             return self._plan(f"{before:,} of {ceiling:,} tokens: not above the ceiling")
@@ -107,16 +108,16 @@ class Episodes(Policy, frozen=True, kw_only=True):
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
         moves = tuple(_chosen(bench, removals, counted, target))
-        done = tuple(move.action for move in moves)
+        actions = tuple(move.action for move in moves)
         after = view.calibrated(counted - sum(move.saves for move in moves))
-        told = f"{before:,} of {ceiling:,} tokens"
+        used = f"{before:,} of {ceiling:,} tokens"
         if after > ceiling and before - after < ceiling - target and before <= view.budget.guard:
-            could = f"{before - after:,} tokens could leave" if done else "nothing more can leave"
-            return self._plan(f"{told}: {could}, which does not bring it below; {_staying(bench, ())}")
-        reason = f"{told}: {_leaving(bench, done)}, which leaves about {after:,}"
+            could = f"{before - after:,} tokens could leave" if actions else "nothing more can leave"
+            return self._plan(f"{used}: {could}, which does not bring it below; {_staying(bench, ())}")
+        reason = f"{used}: {_leaving(bench, actions)}, which leaves about {after:,}"
         if after > ceiling:
-            reason += f", above the ceiling; {_staying(bench, done)}"
-        return self._plan(reason, done, pressure=before > view.budget.guard)
+            reason += f", above the ceiling; {_staying(bench, actions)}"
+        return self._plan(reason, actions, pressure=before > view.budget.guard)
 
     def _plan(self, reason: str, actions: tuple[Action, ...] = (), *, pressure: bool = False) -> Plan:
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=pressure)
@@ -161,7 +162,7 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
 
 
 class _Bench(NamedTuple):
-    """What removals are judged by."""
+    """The data that removals are judged by."""
 
     view: View
     graph: Graph
@@ -174,17 +175,15 @@ class _Bench(NamedTuple):
     def of(view: View, tools: Tools, graph: Graph) -> _Bench:
         rows = {row.id: row for row in view.ledger.rows()}
         level = episodes.leaving(rows.values(), tools)
-        return _Bench(view, graph, rows, level, latest_step(view.ledger), _units(view, graph, rows))
+        return _Bench(view, graph, rows, level, latest_step(view.ledger), _leavable_units(view, graph, rows))
 
     def going(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""
         return [row for block in episode.left if (row := self.rows[block]).step < self.latest]
 
-    def shown(self, row: Row) -> int:
-        """The tokens of what stands for a block that is in the prompt, or blocked from it."""
-        if row.state == "masked":
-            return self.view.price.mask(row)
-        return self.view.price.body(row) if row.present else self.view.price.text(row.stub)
+    def cost(self, row: Row) -> int:
+        """The tokens in the place of a block that is in the prompt, or blocked from it."""
+        return cost_in_prompt(self.view, row)
 
     def stub(self, rows: list[Row], index: str, *, level: int) -> int:
         """The tokens of the stub of a group of these blocks, whichever number it gets in this plan."""
@@ -212,18 +211,18 @@ class _Removal(NamedTuple):
 def _removals(bench: _Bench, queue: Iterable[Episode]) -> Iterator[_Removal]:
     """The removals of the episodes, in order. What would save nothing waits for the next that does."""
     small: list[Row] = []
-    told: list[str] = []
+    titles: list[str] = []
     for episode in queue:
         going = bench.going(episode)
         blocked = [row for block in episode.blocks if (row := bench.rows[block]).state == "blocked" and not row.group]
         rows = [*small, *going, *(row for row in blocked if row.step < bench.latest)]
-        move = _archive(bench, rows, "; with ".join([f"{episode.title}: {_deeds(bench, episode)}", *told]))
+        move = _archive(bench, rows, "; with ".join([f"{episode.title}: {_deeds(bench, episode)}", *titles]))
         if going and move.saves > 0:
             yield _Removal(episode, (*_together(bench, episode), move), alone=not small)
-            small, told = [], []
+            small, titles = [], []
         elif going:
             small += going
-            told.append(episode.title)
+            titles.append(episode.title)
 
 
 def _chosen(bench: _Bench, removals: Iterable[_Removal], counted: int, target: int) -> Iterator[_Move]:
@@ -238,7 +237,7 @@ def _chosen(bench: _Bench, removals: Iterable[_Removal], counted: int, target: i
     for removal in removals:
         last = enough(removal.moves)
         levels = list(_levels(bench, removal.episode)) if last and removal.alone else []
-        finer = next((levels[:some] for some in range(1, len(levels) + 1) if enough(levels[:some])), None)
+        finer = next((levels[:count] for count in range(1, len(levels) + 1) if enough(levels[:count])), None)
         yield from finer or removal.moves
         if last:
             return
@@ -246,7 +245,7 @@ def _chosen(bench: _Bench, removals: Iterable[_Removal], counted: int, target: i
 
 
 def _deeds(bench: _Bench, episode: Episode) -> str:
-    """What is to be seen of an episode when it has left: what its model learned in it, or what was done in it."""
+    """The index text of an evicted episode: what the model learned in it, or what was done in it."""
     if episode.description:
         return episode.description
     calls = [row for block in episode.blocks if (row := bench.rows[block]).kind == "tool_use" and not is_mark(row)]
@@ -267,17 +266,17 @@ def _brief(label: str) -> str:
 def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:
     """The rows as one group with that index text."""
     action = Action(verb="archive", targets=tuple(row.id for row in rows), index=index)
-    return _Move(action, sum(map(bench.shown, rows)) - bench.stub(rows, index, level=1))
+    return _Move(action, sum(map(bench.cost, rows)) - bench.stub(rows, index, level=1))
 
 
 def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
-    """What left the episode earlier, by itself, then stands as one; a preview of it goes."""
+    """Archives, as one group, the blocks that left the episode earlier by themselves; previews go."""
     units = bench.units.get(episode.blocks[0], {})
-    held = {unit: bench.view.ledger.groups.get(unit) or bench.rows[unit] for unit in units}
-    if len(units) > 1 or any("\n" in one.stub for one in held.values()):
+    absent = {unit: bench.view.ledger.groups.get(unit) or bench.rows[unit] for unit in units}
+    if len(units) > 1 or any("\n" in one.stub for one in absent.values()):
         index = f"outputs of {episode.title}"
-        shown = sum(bench.view.price.text(one.stub) for one in held.values())
-        saves = shown - bench.stub([row for some in units.values() for row in some], index, level=2)
+        cost = sum(bench.view.price.text(one.stub) for one in absent.values())
+        saves = cost - bench.stub([row for unit_rows in units.values() for row in unit_rows], index, level=2)
         if saves > 0:
             yield _Move(Action(verb="archive", targets=tuple(units), index=index), saves)
 
@@ -286,38 +285,41 @@ def _levels(bench: _Bench, episode: Episode) -> Iterator[_Move]:
     """The levels of the paper before the last, as far as there is something at each that saves."""
     rows = bench.going(episode)
     for level in (REASONING, BULK, INTERMEDIATE):
-        some = [row for row in rows if bench.level(row, episode.type) == level]
-        if level == REASONING and some:
-            prune = Action(verb="prune", targets=tuple(row.id for row in some))
-            yield _Move(prune, sum(map(bench.shown, some)))
-        elif some and (move := _archive(bench, some, f"{LEVELS[level]} outputs of {episode.title}")).saves > 0:
+        of_level = [row for row in rows if bench.level(row, episode.type) == level]
+        if level == REASONING and of_level:
+            prune = Action(verb="prune", targets=tuple(row.id for row in of_level))
+            yield _Move(prune, sum(map(bench.cost, of_level)))
+        elif of_level and (move := _archive(bench, of_level, f"{LEVELS[level]} outputs of {episode.title}")).saves > 0:
             yield move
 
 
-def _units(view: View, graph: Graph, rows: Mapping[str, Row]) -> dict[str, dict[str, list[Row]]]:
+def _leavable_units(view: View, graph: Graph, rows: Mapping[str, Row]) -> dict[str, dict[str, list[Row]]]:
     """First block of an episode → the blocks that are archived by themselves and the groups of its blocks alone, as far
     as they are of level 1, each with its blocks."""
     groups = view.ledger.groups
     homes = {block: episode.blocks[0] for episode in graph.episodes for block in episode.blocks}
-    found: dict[str, dict[str, list[Row]]] = {}
+    by_episode: dict[str, dict[str, list[Row]]] = {}
     for row in rows.values():
         home = homes.get(row.id, "")
         name = outermost(groups, row.group) if row.group and not row.present else ""
         if not name and row.state == "archived" and row.stub and home:
-            found.setdefault(home, {})[row.id] = [row]
+            by_episode.setdefault(home, {})[row.id] = [row]
         elif name and groups[name].level == 1 and groups[name].stub and not stubs.is_summary(groups[name].stub):
-            found.setdefault(home, {}).setdefault(name, []).append(row)
-    split = Counter(name for units in found.values() for name in units)
-    return {home: {name: some for name, some in units.items() if split[name] == 1} for home, units in found.items()}
+            by_episode.setdefault(home, {}).setdefault(name, []).append(row)
+    split = Counter(name for units in by_episode.values() for name in units)
+    return {
+        home: {name: unit_rows for name, unit_rows in units.items() if split[name] == 1}
+        for home, units in by_episode.items()
+    }
 
 
-def _leaving(bench: _Bench, done: tuple[Action, ...]) -> str:
+def _leaving(bench: _Bench, actions: tuple[Action, ...]) -> str:
     """Which episodes the actions take away, in words."""
-    gone = {target for action in done for target in action.targets}
+    leaving = {target for action in actions for target in action.targets}
     titles = [
-        episode.title + (" in part" if any(row.id not in gone for row in bench.going(episode)) else "")
+        episode.title + (" in part" if any(row.id not in leaving for row in bench.going(episode)) else "")
         for episode in bench.graph.episodes
-        if not gone.isdisjoint(episode.left)
+        if not leaving.isdisjoint(episode.left)
     ]
     if not titles:
         return "nothing more can leave"
@@ -325,19 +327,19 @@ def _leaving(bench: _Bench, done: tuple[Action, ...]) -> str:
     return f"{', '.join(titles[:_TOLD])}{more} {'leaves' if len(titles) == 1 else 'leave'}"
 
 
-def _staying(bench: _Bench, done: tuple[Action, ...]) -> str:
-    """What is left in the prompt, in tokens by the reason why it stays."""
-    gone = {target for action in done for target in action.targets}
+def _staying(bench: _Bench, actions: tuple[Action, ...]) -> str:
+    """The tokens that stay in the prompt, by the reason why they stay."""
+    leaving = {target for action in actions for target in action.targets}
     homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
-    left = {block for episode in bench.graph.episodes for block in episode.left}
+    leavable = {block for episode in bench.graph.episodes for block in episode.left}
     tokens = {"of instructions and tools": bench.view.overhead}
     for row in bench.rows.values():
-        if row.id in gone or not row.present or is_cut(row, bench.view.ledger.meta):
+        if row.id in leaving or not row.present or is_cut(row, bench.view.ledger.meta):
             continue
-        why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in left)
-        tokens[why] = tokens.get(why, 0) + bench.shown(row)
-    told = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
-    return f"of what stays are {', '.join(told)}" if told else "of what stays are stubs alone"
+        why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in leavable)
+        tokens[why] = tokens.get(why, 0) + bench.cost(row)
+    amounts = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
+    return f"of what stays are {', '.join(amounts)}" if amounts else "of what stays are stubs alone"
 
 
 def _why(row: Row, episode: Episode | None, latest: bool, may_leave: bool) -> str:

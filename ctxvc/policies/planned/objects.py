@@ -35,7 +35,7 @@ _APART = ASIDE | {"thinking", "system"}
 _TOOL = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-class Object(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContextObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A named span. `rows` are the blocks that an action on it is about, whatever their state; never a human's text.
 
     `label` says what was asked or called, in a few words of the conversation. `call` is a tool's call, where known.
@@ -49,20 +49,20 @@ class Object(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call: Row | None = None
 
 
-class Movable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An object with the blocks of it that a plan may take out now, what they cost, and whose turn it is of."""
 
-    object: Object
+    object: ContextObject
     rows: tuple[Row, ...]
     tokens: int
     latest: bool
 
 
-def objects(ledger: Ledger) -> dict[str, Object]:
+def objects(ledger: Ledger) -> dict[str, ContextObject]:
     """All objects of a ledger by name, oldest turn first: each turn, and behind it its tools."""
     turns: dict[int, list[Row]] = {}
-    asked: dict[int, str] = {}
-    tools: dict[int, list[Object]] = {}
+    requests: dict[int, str] = {}
+    tools: dict[int, list[ContextObject]] = {}
     calls: dict[str, Row] = {}
     for row in ledger.rows():
         if row.kind == "tool_use":
@@ -70,38 +70,42 @@ def objects(ledger: Ledger) -> dict[str, Object]:
         elif row.kind == "tool_result":
             tools.setdefault(row.turn, []).append(_function(row, calls.get(row.call)))
         if speaks(row.kind, row.role, row.origin):
-            asked.setdefault(row.turn, row.label)
+            requests.setdefault(row.turn, row.label)
         if row.turn and not is_human(row.role, row.origin) and row.kind not in _APART:
             turns.setdefault(row.turn, []).append(row)
-    found: dict[str, Object] = {}
-    for turn in sorted({*turns, *asked, *tools}):
+    by_name: dict[str, ContextObject] = {}
+    for turn in sorted({*turns, *requests, *tools}):
         name = f"conversation:user:{turn}"
         rows = tuple(turns.get(turn, ()))
         if turn:
-            found[name] = Object(id=name, family="conversation", turn=turn, label=asked.get(turn, ""), rows=rows)
-        found.update((each.id, each) for each in tools.get(turn, ()))
-    return found
+            by_name[name] = ContextObject(
+                id=name, family="conversation", turn=turn, label=requests.get(turn, ""), rows=rows
+            )
+        by_name.update((tool_object.id, tool_object) for tool_object in tools.get(turn, ()))
+    return by_name
 
 
-def movable(view: View, found: Iterable[Object], *, latest: bool) -> list[Movable]:
+def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) -> list[MovableObject]:
     """The objects of which something may leave now, in their order; those of the latest turn only with `latest`.
 
     The latest step, what came in since, what is pinned and what is protected stay in any case.
     """
     turn, step = edge(view.ledger)
-    kept = protected(view.ledger)
+    protect = protected(view.ledger)
     price = view.price
-    made: list[Movable] = []
-    for each in found:
-        if each.turn >= turn and not latest:
+    movables: list[MovableObject] = []
+    for candidate in candidates:
+        if candidate.turn >= turn and not latest:
             continue
         rows = tuple(
-            row for row in each.rows if row.state in ("visible", "masked") and row.step < step and row.id not in kept
+            row
+            for row in candidate.rows
+            if row.state in ("visible", "masked") and row.step < step and row.id not in protect
         )
         if rows:
             tokens = sum(price.mask(row) if row.state == "masked" else price.body(row) for row in rows)
-            made.append(Movable(object=each, rows=rows, tokens=tokens, latest=each.turn >= turn))
-    return made
+            movables.append(MovableObject(object=candidate, rows=rows, tokens=tokens, latest=candidate.turn >= turn))
+    return movables
 
 
 def edge(ledger: Ledger) -> tuple[int, int]:
@@ -114,13 +118,13 @@ def edge(ledger: Ledger) -> tuple[int, int]:
     return turn, 0
 
 
-def results(some: Iterable[Movable]) -> Iterator[Movable]:
+def results(candidates: Iterable[MovableObject]) -> Iterator[MovableObject]:
     """Those that are a tool's, whose result is still in the prompt."""
-    return (one for one in some if one.object.family == "function" and one.rows[-1].kind == "tool_result")
+    return (one for one in candidates if one.object.family == "function" and one.rows[-1].kind == "tool_result")
 
 
-def _function(result: Row, call: Row | None) -> Object:
-    return Object(
+def _function(result: Row, call: Row | None) -> ContextObject:
+    return ContextObject(
         id=f"function:{_tool(result.tool or (call.tool if call else ''))}:{result.number}",
         family="function",
         turn=result.turn,

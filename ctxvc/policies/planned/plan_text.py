@@ -80,7 +80,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class GcPlan(msgspec.Struct, frozen=True):
-    """What a planner wants. `dropped` names the first things that were left out, `faults` counts all by reason."""
+    """A planner's plan. `dropped` names the first things that were left out, `faults` counts all by reason."""
 
     summary: str = ""
     entries: tuple[Entry, ...] = ()
@@ -91,38 +91,40 @@ class GcPlan(msgspec.Struct, frozen=True):
 def write(summary: str, entries: Iterable[Entry]) -> str:
     """The text of a plan; neighbours of one verb, family and reason share an element."""
     lines = [f"<{SUMMARY}>", display.one_line(summary, 400).translate(_ESCAPED), f"</{SUMMARY}>", f"<{PLAN}>"]
-    for (verb, family, reason), some in groupby(entries, lambda one: (one.verb, _family(one.target), _told(one))):
+    for (verb, family, reason), alike in groupby(
+        entries, lambda one: (one.verb, _family(one.target), _reason_text(one))
+    ):
         lines.append(f'  <{verb} kind="{family}" reason="{reason.translate(_ESCAPED)}">')
-        lines += (f"    {one.target.removeprefix(f'{family}:')}" for one in some)
+        lines += (f"    {one.target.removeprefix(f'{family}:')}" for one in alike)
         lines.append(f"  </{verb}>")
     return "\n".join([*lines, f"</{PLAN}>", ""])
 
 
-def parse(said: str | bytes, known: Container[str]) -> GcPlan:
-    """The plan in what a planner said, less all that is not in the schema or names no object of `known`.
+def parse(answer: str | bytes, names: Container[str]) -> GcPlan:
+    """The plan in what a planner said, less all that is not in the schema or names no object of `names`.
 
     Of an object that is named twice the first action counts. A plan that does not end is none.
     """
-    reader = _Reader(known)
-    if isinstance(said, bytes):
+    reader = _Reader(names)
+    if isinstance(answer, bytes):
         try:
-            said = said.decode("utf-8")
+            answer = answer.decode("utf-8")
         except UnicodeDecodeError as error:
             reader.drop("encoding", f"byte {error.start:,} is not UTF-8")
-            said = ""
-    if len(said) > LONGEST:
-        reader.drop("length", f"{len(said):,} characters")
-        said = ""
+            answer = ""
+    if len(answer) > LONGEST:
+        reader.drop("length", f"{len(answer):,} characters")
+        answer = ""
     at = 0
-    for tag in _TAG.finditer(said):
-        reader.words(said[at : tag.start()])
+    for tag in _TAG.finditer(answer):
+        reader.text(answer[at : tag.start()])
         reader.tag(tag.group()[1:-1])
         at = tag.end()
-    reader.words(said[at:])
+    reader.text(answer[at:])
     return reader.finish()
 
 
-def _told(entry: Entry) -> str:
+def _reason_text(entry: Entry) -> str:
     """The reason as it is written."""
     return display.one_line(entry.reason, 80)
 
@@ -133,10 +135,10 @@ def _family(target: str) -> str:
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is open. What is not `wanted` was told already, with all that is in it."""
+    """An element that is open. What is not `accepted` was told already, with all that is in it."""
 
     name: str
-    wanted: bool
+    accepted: bool
     family: str = ""
     reason: str = ""
     words: list[str] = field(default_factory=list)
@@ -144,7 +146,7 @@ class _Element:
 
 @dataclass(slots=True)
 class _Reader:
-    known: Container[str]
+    names: Container[str]
     entries: dict[str, Entry] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
     faults: Counter[Fault] = field(default_factory=Counter)
@@ -159,29 +161,29 @@ class _Reader:
         if len(self.dropped) < NAMED:
             self.dropped.append(Dropped(why, display.one_line(what, 60)))
 
-    def words(self, words: str) -> None:
-        if self.lost or not words.strip():
+    def text(self, text: str) -> None:
+        if self.lost or not text.strip():
             return
         element = self.path[-1] if self.path else None
-        if element is None or (element.name == PLAN and element.wanted):
-            self.drop("text", words)
-        elif element.wanted:
-            element.words.append(words)
+        if element is None or (element.name == PLAN and element.accepted):
+            self.drop("text", text)
+        elif element.accepted:
+            element.words.append(text)
 
     def tag(self, inside: str) -> None:
-        found = _INSIDE.fullmatch(inside)
+        match = _INSIDE.fullmatch(inside)
         if self.lost:
             return
         if inside[:1] in ("!", "?"):
             self.drop("declaration", f"<{inside}>")
-        elif not found or (found[1] and (found[3].strip() or found[4])):
+        elif not match or (match[1] and (match[3].strip() or match[4])):
             self.drop("element", f"<{inside}>")
-        elif found[1]:
-            self._close(found[2])
+        elif match[1]:
+            self._close(match[2])
         else:
-            self._open(found[2], found[3])
-            if found[4] and not self.lost:
-                self._close(found[2])
+            self._open(match[2], match[3])
+            if match[4] and not self.lost:
+                self._close(match[2])
 
     def finish(self) -> GcPlan:
         for element in self.path:
@@ -198,14 +200,14 @@ class _Reader:
             self.drop("element", f"<{name}> is too deep")
             return
         around = self.path[-1] if self.path else None
-        element = _Element(name, wanted=False)
+        element = _Element(name, accepted=False)
         self.path.append(element)
-        if around and not around.wanted:
+        if around and not around.accepted:
             return
         if not around and name in (SUMMARY, PLAN):
-            element.wanted = self._first(name, attributes)
+            element.accepted = self._first(name, attributes)
         elif around and around.name == PLAN and name in _VERBS:
-            element.wanted = self._attributes(element, attributes)
+            element.accepted = self._attributes(element, attributes)
         else:
             self.drop("element", f"<{name}>")
 
@@ -220,21 +222,21 @@ class _Reader:
         self.opened.add(name)
         return True
 
-    def _attributes(self, element: _Element, words: str) -> bool:
-        given: dict[str, str] = {}
+    def _attributes(self, element: _Element, text: str) -> bool:
+        attributes: dict[str, str] = {}
         at = 0
-        while found := _ATTRIBUTE.match(words, at):
-            at = found.end()
-            if found[1] not in ("kind", "reason") or found[1] in given:
+        while match := _ATTRIBUTE.match(text, at):
+            at = match.end()
+            if match[1] not in ("kind", "reason") or match[1] in attributes:
                 break
-            given[found[1]] = found[2] if found[2] is not None else found[3]
-        if found or words[at:].strip():
-            self.drop("attribute", f"<{element.name}{words}>")
+            attributes[match[1]] = match[2] if match[2] is not None else match[3]
+        if match or text[at:].strip():
+            self.drop("attribute", f"<{element.name}{text}>")
             return False
-        element.family = given.get("kind", "")
-        element.reason = display.one_line(self._plain(given.get("reason", "")), 80)
+        element.family = attributes.get("kind", "")
+        element.reason = display.one_line(self._plain(attributes.get("reason", "")), 80)
         if element.family not in _FAMILIES:
-            self.drop("kind", f"<{element.name}{words}>")
+            self.drop("kind", f"<{element.name}{text}>")
             return False
         return True
 
@@ -245,36 +247,36 @@ class _Reader:
         while self.path[-1].name != name:
             self.drop("unclosed", f"<{self.path.pop().name}>")
         element = self.path.pop()
-        if not element.wanted:
+        if not element.accepted:
             return
-        words = "".join(element.words)
+        text = "".join(element.words)
         if name == SUMMARY:
-            self.summary = display.one_line(self._plain(words), 400)
+            self.summary = display.one_line(self._plain(text), 400)
         elif name == PLAN:
             self.closed = True
         else:
-            self._entries(element, words)
+            self._entries(element, text)
 
-    def _entries(self, element: _Element, words: str) -> None:
-        for word in words.replace(",", " ").split():
+    def _entries(self, element: _Element, text: str) -> None:
+        for word in text.replace(",", " ").split():
             target = f"{element.family}:{word}"
             if "&" in word:
                 self.drop("entity", word)
             elif not _TARGET.fullmatch(word):
                 self.drop("text", word)
-            elif target not in self.known:
+            elif target not in self.names:
                 self.drop("id", target)
             elif target in self.entries:
                 self.drop("duplicate", f"{element.name} {target}")
             else:
                 self.entries[target] = Entry(_VERBS[element.name], target, element.reason)
 
-    def _plain(self, words: str) -> str:
-        """`words` with the five entities that XML itself has; others are left as they stand, and told."""
+    def _plain(self, text: str) -> str:
+        """`text` with the five entities that XML itself has; others are left as they stand, and told."""
 
-        def plain(found: re.Match[str]) -> str:
-            if found[1] not in _PLAIN:
-                self.drop("entity", found[0])
-            return _PLAIN.get(found[1], found[0])
+        def plain(match: re.Match[str]) -> str:
+            if match[1] not in _PLAIN:
+                self.drop("entity", match[0])
+            return _PLAIN.get(match[1], match[0])
 
-        return _ENTITY.sub(plain, words)
+        return _ENTITY.sub(plain, text)

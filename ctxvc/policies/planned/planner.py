@@ -1,4 +1,4 @@
-"""What a planner is told, and the planner that needs no model (Self-GC, "Prompt Contracts" and Table 5).
+"""The planner's contract, and the planner that needs no model (Self-GC, "Prompt Contracts" and Table 5).
 
 A planner is sent the live prompt as it is and one block behind it: the contract and the index of what it may act on. So
 it reads the cached prefix, and the conversation itself is left as it was.
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import Movable, Object, edge, results
+from ctxvc.policies.planned.objects import ContextObject, MovableObject, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, Lifecycle, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.
@@ -70,15 +70,15 @@ One short sentence: what kind of session this is, what later steps will depend o
 </{PLAN}>"""
 
 
-def trailing_block(view: View, some: Sequence[Movable]) -> str:
-    """What stands behind the prompt for the planner: the contract, the budget, and the index of `some` objects.
+def trailing_block(view: View, candidates: Sequence[MovableObject]) -> str:
+    """The block after the prompt for the planner: the contract, the budget, and the index of `candidates`.
 
     Of more objects than fit, the largest are listed, in the order of the conversation.
     """
-    listed = [one for one in some if one.object.family == "conversation" or one.tokens >= SMALL]
+    listed = [one for one in candidates if one.object.family == "conversation" or one.tokens >= SMALL]
     most = {one.object.id for one in sorted(listed, key=lambda one: -one.tokens)[:LISTED]}
     listed = [one for one in listed if one.object.id in most]
-    left_out = len(some) - len(listed)
+    left_out = len(candidates) - len(listed)
     _, step = edge(view.ledger)
     lines = [
         CONTRACT,
@@ -93,12 +93,12 @@ def trailing_block(view: View, some: Sequence[Movable]) -> str:
     return "\n".join(lines)
 
 
-def _line(one: Movable, newest: int) -> str:
+def _line(one: MovableObject, newest: int) -> str:
     _, _, name = one.object.id.partition(":")
-    words = stub.escaped(one.object.label, 80).replace("<", "(").replace(">", ")")
+    label = stub.escaped(one.object.label, 80).replace("<", "(").replace(">", ")")
     latest = ", of the latest turn" if one.latest else ""
     age = max(0, newest - one.rows[-1].step)
-    return f"{one.object.family} {name}  {one.tokens:,} tokens, {age} old{latest}: {words}"
+    return f"{one.object.family} {name}  {one.tokens:,} tokens, {age} old{latest}: {label}"
 
 
 # --- the planner that follows fixed rules
@@ -116,21 +116,27 @@ _DIGITS = re.compile(r"\d+")
 
 
 def rules(
-    view: View, found: Mapping[str, Object], some: Sequence[Movable], free: int, *, least: int = 0, hard: bool = False
+    view: View,
+    objects: Mapping[str, ContextObject],
+    candidates: Sequence[MovableObject],
+    free: int,
+    *,
+    least: int = 0,
+    hard: bool = False,
 ) -> str:
-    """The plan that fixed rules make of `some` objects to free about `free` tokens: what a planner would say, as text.
+    """The plan, as text, that fixed rules make of `candidates` to free about `free` tokens, in place of a planner.
 
     Where the older turns free `least`, the latest stays. What is in use stays too, unless the budget is at stake
     (`hard`). It judges by what the rows say (which call was made again, which failed) and by the lines of a few large
     results. It does not understand the conversation, and its summary says that no model made it.
     """
     inside: dict[int, list[str]] = {}  # turn → its tools: they are idle where the whole turn leaves
-    for one in results(some):
+    for one in results(candidates):
         inside.setdefault(one.object.turn, []).append(one.object.id)
-    obsolete = _obsolete(found)
+    obsolete = _obsolete(objects)
     entries: dict[str, tuple[Entry, int]] = {}
     freed = 0
-    for part in _parts(view.ledger, some, hard=hard):
+    for part in _parts(view.ledger, candidates, hard=hard):
         if freed >= (least if part and part[0].latest else free):
             continue
         for one, entry, saved in _ranked(view, obsolete, part):
@@ -139,26 +145,30 @@ def rules(
             entries[entry.target] = (entry, saved)
             if freed >= free:
                 break
-    made = [entry for entry, _ in entries.values()]
-    told = f"Made by fixed rules, without a model: {len(made):,} of {len(some):,} objects, about {freed:,} tokens."
-    return write(told, sorted(made, key=lambda entry: (entry.verb, entry.target.partition(":")[0], entry.reason)))
+    chosen = [entry for entry, _ in entries.values()]
+    summary = (
+        f"Made by fixed rules, without a model: {len(chosen):,} of {len(candidates):,} objects, about {freed:,} tokens."
+    )
+    return write(summary, sorted(chosen, key=lambda entry: (entry.verb, entry.target.partition(":")[0], entry.reason)))
 
 
-def _parts(ledger: Ledger, some: Sequence[Movable], *, hard: bool) -> Iterator[list[Movable]]:
+def _parts(ledger: Ledger, candidates: Sequence[MovableObject], *, hard: bool) -> Iterator[list[MovableObject]]:
     """The objects in the order in which they are thought of: older turns, the latest, and what is in use."""
     used = _in_use(ledger)
-    calm = {one.object.id for one in some if not any(row.id in used for row in one.rows)}
+    calm = {one.object.id for one in candidates if not any(row.id in used for row in one.rows)}
     for latest in (False, True):
-        yield [one for one in some if one.latest == latest and one.object.id in calm]
+        yield [one for one in candidates if one.latest == latest and one.object.id in calm]
     for latest in (False, True) if hard else ():
-        yield [one for one in some if one.latest == latest and one.object.id not in calm]
+        yield [one for one in candidates if one.latest == latest and one.object.id not in calm]
 
 
-def _ranked(view: View, obsolete: Mapping[str, str], part: Sequence[Movable]) -> Iterator[tuple[Movable, Entry, int]]:
+def _ranked(
+    view: View, obsolete: Mapping[str, str], part: Sequence[MovableObject]
+) -> Iterator[tuple[MovableObject, Entry, int]]:
     """The actions on these objects in the order in which they are taken, each with what it saves."""
     tools = [one for one in results(part) if one.rows[-1].state == "visible"]
     logs = _logs(view, [one for one in tools if one.object.id not in obsolete])
-    ranked: dict[Lifecycle, list[tuple[Movable, Entry, int]]] = {"prune": [], "mask": [], "fold": []}
+    ranked: dict[Lifecycle, list[tuple[MovableObject, Entry, int]]] = {"prune": [], "mask": [], "fold": []}
     for one in tools:
         name, result = one.object.id, one.rows[-1]
         if name in obsolete:
@@ -168,20 +178,20 @@ def _ranked(view: View, obsolete: Mapping[str, str], part: Sequence[Movable]) ->
             ranked["mask"].append((one, Entry("mask", name, "repetitive_output"), saved))
         else:
             ranked["fold"].append((one, Entry("fold", name, "large_body"), one.tokens - STUB))
-    ranked["fold"].sort(key=lambda each: -each[2])  # few large bodies rather than many small ones
+    ranked["fold"].sort(key=lambda entry_saved: -entry_saved[2])  # few large bodies rather than many small ones
     for one in part:
         if one.object.family == "conversation":
             ranked["fold"].append((one, Entry("fold", one.object.id, "old_turn"), one.tokens - STUB))
-    for verb, some in ranked.items():
-        yield from (each for each in some if each[2] >= (GAIN if verb == "fold" else 1))
+    for verb, of_verb in ranked.items():
+        yield from (entry_saved for entry_saved in of_verb if entry_saved[2] >= (GAIN if verb == "fold" else 1))
 
 
-def _obsolete(found: Mapping[str, Object]) -> dict[str, str]:
+def _obsolete(objects: Mapping[str, ContextObject]) -> dict[str, str]:
     """Results that a newer one in the prompt replaces: of the very same call, or of one that failed and then worked."""
     again: set[str] = set()
     worked: set[str] = set()
     obsolete: dict[str, str] = {}
-    for one in reversed(list(found.values())):
+    for one in reversed(list(objects.values())):
         if one.family != "function" or one.call is None or not one.rows[-1].present:
             continue
         if one.rows[-1].error:
@@ -196,15 +206,15 @@ def _obsolete(found: Mapping[str, Object]) -> dict[str, str]:
     return obsolete
 
 
-def _logs(view: View, tools: Sequence[Movable]) -> frozenset[str]:
+def _logs(view: View, tools: Sequence[MovableObject]) -> frozenset[str]:
     """The large results that repeat themselves: few different lines, once their numbers are taken away."""
     large = [one for one in tools if one.tokens >= LOG_TOKENS and not one.rows[-1].error]
     large.sort(key=lambda one: (-one.tokens, one.rows[-1].number))
     return frozenset(one.object.id for one in large[:LOGS_READ] if _repeats(view.words(one.rows[-1])))
 
 
-def _repeats(words: str) -> bool:
-    lines = _DIGITS.sub("0", words[:LOG_HEAD]).split("\n")
+def _repeats(text: str) -> bool:
+    lines = _DIGITS.sub("0", text[:LOG_HEAD]).split("\n")
     return len(lines) >= LOG_LINES and len({line.strip() for line in lines}) * 4 <= len(lines)
 
 
@@ -212,7 +222,7 @@ def _in_use(ledger: Ledger) -> frozenset[str]:
     """The results, and bulky calls, whose arguments stand in a call of one of the newest steps too."""
     _, newest = edge(ledger)
     calls: dict[str, Row] = {}
-    told: list[tuple[Row, str]] = []
+    results: list[tuple[Row, str]] = []
     recent: set[str] = set()
     for row in ledger.rows():
         if row.kind == "tool_use":
@@ -220,10 +230,10 @@ def _in_use(ledger: Ledger) -> frozenset[str]:
             if row.step > newest - IN_USE:
                 recent.add(_arguments(row))
         elif row.kind == "tool_result" and row.call in calls:
-            told.append((row, _arguments(calls[row.call])))
-    return frozenset(row.id for row, words in told if words and words in recent)
+            results.append((row, _arguments(calls[row.call])))
+    return frozenset(row.id for row, arguments in results if arguments and arguments in recent)
 
 
 def _arguments(call: Row) -> str:
-    """What the label of a call says behind the tool's name."""
+    """The part of a call's label after the tool's name."""
     return call.label.partition(": ")[2]

@@ -9,14 +9,14 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import until
+from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
-from ctxvc.core.view.view import View, measure
+from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import Movable, Object, movable, objects
+from ctxvc.policies.planned.objects import ContextObject, MovableObject, movable, objects
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
 
 ACTOR = "planner"
@@ -78,30 +78,30 @@ class Planned(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
-        total = view.calibrated(view.overhead + measure(view.ledger, view.price))
+        total = view.used
         trigger, tight = int(budget.effective * self.trigger), int(budget.effective * self.tight)
-        told = f"{total:,} of {budget.effective:,} tokens"
+        used = f"{total:,} of {budget.effective:,} tokens"
         if total <= trigger:
-            return Plan(actions=(), actor=ACTOR, reason=f"{told}: a round begins above {trigger:,}")
-        found = objects(view.ledger)
-        some = movable(view, found.values(), latest=total > tight)
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round begins above {trigger:,}")
+        by_name = objects(view.ledger)
+        candidates = movable(view, by_name.values(), latest=total > tight)
         hard = total > budget.guard
-        if not some:
-            return Plan(actions=(), actor=ACTOR, reason=f"{told}: nothing is left that may leave before {tight:,}")
-        if not hard and (new := self._new(view, some)) < self.least:
+        if not candidates:
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: nothing is left that may leave before {tight:,}")
+        if not hard and (new := self._new(view, candidates)) < self.least:
             why = f"{new:,} new tokens since the last round, less than {self.least:,}"
-            return Plan(actions=(), actor=ACTOR, reason=f"{told}: {why}")
-        answer = self._answer(view, found, some, total, hard=hard)
-        said = parse(answer.text, found)
-        actions, left_out = _actions(said, some, view.calibrated, total, trigger)
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: {why}")
+        answer = self._answer(view, by_name, candidates, total, hard=hard)
+        gc_plan = parse(answer.text, by_name)
+        actions, left_out = _actions(gc_plan, candidates, view.calibrated, total, trigger)
         plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
-        actions, left = until(view, plan, 0)
-        reason = f"{told}: {_told(said, actions, left_out)}"
-        if actions and total - left < total * self.saving:
-            reason += f"; dropped, as it frees {total - left:,} tokens, less than {self.saving:.0%}"
-            actions, left = (), total
-        if left > budget.effective:
-            reason += f"; {left:,} tokens are left, {left - budget.effective:,} over the budget"
+        actions, after = fewest_actions(view, plan, 0)
+        reason = f"{used}: {_outcome(gc_plan, actions, left_out)}"
+        if actions and total - after < total * self.saving:
+            reason += f"; dropped, as it frees {total - after:,} tokens, less than {self.saving:.0%}"
+            actions, after = (), total
+        if after > budget.effective:
+            reason += f"; {after:,} tokens are left, {after - budget.effective:,} over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
     @property
@@ -114,24 +114,30 @@ class Planned(Policy, frozen=True, kw_only=True):
             calls=self.calls,
         )
 
-    def _new(self, view: View, some: Iterable[Movable]) -> int:
+    def _new(self, view: View, candidates: Iterable[MovableObject]) -> int:
         """The tokens that could be planned over and came since a model was asked, or what a planner took last."""
         newest = view.ledger.meta.asked
         newest = max(newest, next((row.number for row in view.ledger.backwards() if _took(row.removed_by)), 0))
-        turns = (one for one in some if one.object.family == "conversation")
+        turns = (one for one in candidates if one.object.family == "conversation")
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
     def _answer(
-        self, view: View, found: Mapping[str, Object], some: Sequence[Movable], total: int, *, hard: bool
+        self,
+        view: View,
+        by_name: Mapping[str, ContextObject],
+        candidates: Sequence[MovableObject],
+        total: int,
+        *,
+        hard: bool,
     ) -> Answer:
         if self.ask:
-            return self.ask(view, planner.trailing_block(view, some))
+            return self.ask(view, planner.trailing_block(view, candidates))
 
         def above(share: float) -> int:
             return int(total - view.budget.effective * share) * 1000 // max(1, view.calibration[0]) + 1
 
         free, least = above(self.target), above(self.trigger)
-        return Answer(planner.rules(view, found, some, free, least=least, hard=hard))
+        return Answer(planner.rules(view, by_name, candidates, free, least=least, hard=hard))
 
 
 def _took(actor: str) -> bool:
@@ -140,12 +146,12 @@ def _took(actor: str) -> bool:
 
 
 class _LeftOut:
-    """What of a plan is not done: by reason how often, and the first names."""
+    """The left-out parts of a plan: by reason their number, and the first names."""
 
-    def __init__(self, said: GcPlan) -> None:
-        self.counts = Counter({FAULTS[why]: number for why, number in said.faults.items()})
+    def __init__(self, gc_plan: GcPlan) -> None:
+        self.counts = Counter({FAULTS[why]: number for why, number in gc_plan.faults.items()})
         self.names: dict[str, list[str]] = {}
-        for dropped in said.dropped:
+        for dropped in gc_plan.dropped:
             self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
 
     def add(self, why: str, entries: Iterable[Entry]) -> None:
@@ -154,34 +160,36 @@ class _LeftOut:
             self.names.setdefault(why, []).append(entry.target)
 
     def __str__(self) -> str:
-        return ", ".join(f"{number} × {why}{self._named(why)}" for why, number in sorted(self.counts.items()))
+        return ", ".join(f"{number} × {why}{self._listed(why)}" for why, number in sorted(self.counts.items()))
 
-    def _named(self, why: str) -> str:
+    def _listed(self, why: str) -> str:
         names = [escaped(name, 40) for name in self.names.get(why, ())[:_NAMED]]
         return f" ({', '.join(names)}{', …' if self.counts[why] > len(names) else ''})" if names else ""
 
 
 def _actions(
-    said: GcPlan, some: Sequence[Movable], calibrated: Callable[[int], int], total: int, trigger: int
+    gc_plan: GcPlan, candidates: Sequence[MovableObject], calibrated: Callable[[int], int], total: int, trigger: int
 ) -> tuple[tuple[Action, ...], _LeftOut]:
     """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
 
     A turn that leaves takes its tools with it. The latest turn stays where the others bring the prompt to `trigger`.
     """
-    left_out = _LeftOut(said)
-    free = {one.object.id: one for one in some}
-    named = [(free[entry.target], entry) for entry in said.entries if entry.target in free]
-    gone = {one.object.turn for one, entry in named if entry.verb != "mask" and one.object.family == "conversation"}
-    alone = {row.id for one, _ in named if one.object.family == "function" for row in one.rows}
+    left_out = _LeftOut(gc_plan)
+    free = {one.object.id: one for one in candidates}
+    chosen = [(free[entry.target], entry) for entry in gc_plan.entries if entry.target in free]
+    turns_leaving = {
+        one.object.turn for one, entry in chosen if entry.verb != "mask" and one.object.family == "conversation"
+    }
+    alone = {row.id for one, _ in chosen if one.object.family == "function" for row in one.rows}
     actions: list[Action] = []
-    left_out.add("object that stays", (entry for entry in said.entries if entry.target not in free))
+    left_out.add("object that stays", (entry for entry in gc_plan.entries if entry.target not in free))
     for latest in (False, True):
-        part = [pair for pair in named if pair[0].latest == latest]
+        part = [pair for pair in chosen if pair[0].latest == latest]
         if latest and part and total <= trigger:
             left_out.add("object of the latest turn, without need", (entry for _, entry in part))
             break
         for one, entry in part:
-            if one.object.family == "function" and one.object.turn in gone:
+            if one.object.family == "function" and one.object.turn in turns_leaving:
                 left_out.add("tool in a turn that leaves", [entry])
             elif (action := _action(one, entry, alone)).targets:
                 actions.append(action)
@@ -189,8 +197,8 @@ def _actions(
     return tuple(actions), left_out
 
 
-def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
-    """What an entry means for the blocks. A turn's mask is for those of its results that have no entry of their own."""
+def _action(one: MovableObject, entry: Entry, alone: Container[str]) -> Action:
+    """An entry as an action on blocks. A turn's mask is for those of its results that have no entry of their own."""
     blocks = tuple(row.id for row in one.rows)
     match entry.verb:
         case "fold":
@@ -199,23 +207,23 @@ def _action(one: Movable, entry: Entry, alone: Container[str]) -> Action:
             return Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120))
         case "mask":
             whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
-            left = [block for block in whole if one.object.family == "function" or block not in alone]
-            return Action(verb="mask", targets=tuple(left), index=escaped(entry.reason, 120))
+            targets = [block for block in whole if one.object.family == "function" or block not in alone]
+            return Action(verb="mask", targets=tuple(targets), index=escaped(entry.reason, 120))
 
 
-def _index(one: Movable, entry: Entry) -> str:
+def _index(one: MovableObject, entry: Entry) -> str:
     """The way back in words: what a planner said of it, and what the conversation itself calls it."""
     label = one.object.label if one.object.family == "conversation" or len(one.rows) > 1 else one.rows[-1].label
-    return escaped("; ".join(words for words in (entry.reason, label) if words), 120)
+    return escaped("; ".join(part for part in (entry.reason, label) if part), 120)
 
 
-def _told(said: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
-    """What the planner said and what became of it, for the commit."""
+def _outcome(gc_plan: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:
+    """The planner's summary and the outcome of its plan, for the commit."""
     count = Counter({"archive": 0, "mask": 0, "prune": 0})
     count.update(action.verb for action in actions)
-    words = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
-    if said.summary:
-        words.append(escaped(said.summary, 200).rstrip("."))
+    parts = [f"fold {count['archive']}, mask {count['mask']}, prune {count['prune']}"]
+    if gc_plan.summary:
+        parts.append(escaped(gc_plan.summary, 200).rstrip("."))
     if left_out.counts:
-        words.append(f"left out: {left_out}")
-    return "; ".join(words)
+        parts.append(f"left out: {left_out}")
+    return "; ".join(parts)

@@ -246,7 +246,7 @@ class Writer:
         """
         if not text.strip():
             raise BadInput("a note needs text", hint=Phrase("give-text"))
-        first, whole = scoping.told(text)
+        first, whole = scoping.subject_and_text(text)
         (block,) = self.change(
             subject=f"note: {first}",
             op="note",

@@ -55,7 +55,7 @@ def arrive(draft: Draft, scope: str, left: str, text: str, *, actor: str, of: st
     draft.finish(left)
     words = scoping.arrival(left, text)
     part = scoping.note(words, actor, left=left, of=of)
-    first, whole = scoping.told(words)
+    first, whole = scoping.subject_and_text(words)
     draft.verb(
         scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=draft.place(left)
     )
@@ -80,7 +80,7 @@ def _open(draft: Draft, scope: str, wanted: Switch) -> None:
     """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
     words = scoping.departure(wanted.name, wanted.text)
     part = scoping.note(words, wanted.actor, to=wanted.name)
-    first, text = scoping.told(words)
+    first, text = scoping.subject_and_text(words)
     (block,) = draft.verb(scope, op="note", actor=wanted.actor, subject=f"note: {first}", text=text, parts=[part])
     if wanted.origin:
         _rewind(draft, wanted, part, block_number(block))

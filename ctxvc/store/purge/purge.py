@@ -150,7 +150,7 @@ def _prepare(store: Store, wanted: Wanted) -> _Prepared:
         if len(data) >= TELLING and row.ext in secrets.TEXTS:
             words[data] = whole[row.sha256]
             if row.kind == "note":
-                first, _ = scope.told(display.decode(data))
+                first, _ = scope.subject_and_text(display.decode(data))
                 if len(display.encode(first)) >= TELLING:
                     words[display.encode(first)] = whole[row.sha256]
     held = [*files(raw, roots), *_waiting(store)]
