@@ -24,6 +24,7 @@ from ctxvc.core.prompt.recover import NoRoom, readable
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -238,10 +239,10 @@ class _Recorded:
         with self._session(name, ToolError, reads=True) as session:
             store = session.store
             names = [each for each in store.sessions() if each != session.name] if everywhere else []
-            others = [store.writer(each) for each in names]
+            others = [StoredSession.open(store, each) for each in names]
             for each in others:
                 each.leave()  # whoever only looks writes nothing
-            made = search(session.writer, pattern, ignore_case=ignore_case, others=others)
+            made = search(session.stored, pattern, ignore_case=ignore_case, others=others)
             found = [
                 Found(
                     address=each.address,
@@ -275,7 +276,7 @@ class _Recorded:
     def dashboard(self) -> str:
         with self._session("", ResourceError, reads=True) as session:
             ledger = session.ledger()
-            notes, older = dashboard_text.recent_notes(ledger, session.writer.body)
+            notes, older = dashboard_text.recent_notes(ledger, session.stored.body)
             count = Meter(session.store, ledger.meta.tokenizer).count
             return dashboard_text.board_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
@@ -290,11 +291,11 @@ class _Recorded:
             with Store(self._find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint="`ctxvc import` takes in recorded sessions")
-                session = Session(store.writer(name or self._default))
+                session = Session(StoredSession.open(store, name or self._default))
                 try:
                     yield session
                 finally:
-                    session.writer.leave() if reads else session.close()
+                    session.stored.leave() if reads else session.close()
         except CtxvcError as error:
             raise failure(_told(error)) from error
 

@@ -23,6 +23,7 @@ from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.ingest import record
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.docs.test_how_to import steps
 from tests.docs.test_tutorial import matches
@@ -35,7 +36,7 @@ SECRET = "ghp_" + "R7tK2mQ9xW4vB8nJ6cY3hL5sD1fG0zP" + "aUeTx"
 
 def test_git_shows_a_call_readably(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(
             Message(role="user", parts=(text_part("go", "user", "human"),)),
             Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}'),)),
@@ -52,7 +53,7 @@ def test_git_shows_a_call_readably(store: Store) -> None:
 
 def test_a_plain_checkout_of_another_commit_redraws_the_dashboard(store: Store, tmp_path: Path) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         for number in (1, 2):
             session.append(
                 Message(role="user", parts=(text_part(f"question {number}", "user", "human"),), key=f"h{number}"),
@@ -101,7 +102,7 @@ def project(store: Store, program: Path) -> Path:
     folder = store.path.parent
     in_git(folder, "init", "-q", ".")
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(
             Message(role="user", parts=(text_part("go", "user", "human"),)),
             Message(role="assistant", parts=(text_part("gone", "assistant", "model"),)),
@@ -238,7 +239,7 @@ def test_the_stores_hooks_come_and_go_together(store: Store, project: Path) -> N
 
 
 def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Store, project: Path) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         call = call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}')
         session.append(Message(role="assistant", parts=(call,), key="a2"))
         session.finish()
@@ -297,7 +298,7 @@ def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_pa
 
 
 def test_git_log_in_a_project_runs_no_module_of_the_project(store: Store, project: Path) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls"}'),), key="a2"))
         session.finish()
     (project / "json").mkdir()

@@ -135,13 +135,13 @@ class Adapter:
                 return self._refuse(asked)
             if not name:
                 return None
-            if asked.get("id") not in self.session.writer.open_calls:
+            if asked.get("id") not in self.session.stored.open_calls:
                 raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
             if given := self._answered.get(asked.get("id")):
                 return dict(given)
-            before = self.session.writer.switching
+            before = self.session.stored.switching
             answer = self._tools.answer(name, asked.get("input"), str(asked.get("id")))
-            if self.session.writer.switching != before:
+            if self.session.stored.switching != before:
                 self._switch = asked.get("id")
             self._answered[asked.get("id")] = given = result(asked, answer.text, error=answer.error)
             return dict(given)
@@ -163,11 +163,11 @@ class Adapter:
         if not results:
             return []
         with self._lock:
-            switching = self.session.writer.switching
+            switching = self.session.stored.switching
             try:
                 made = self._take_in(results, shown, noted)
             except Conflict as error:
-                if not switching or self.session.writer.switching:
+                if not switching or self.session.stored.switching:
                     raise
                 made = self._take_in(self._stayed(results, failed(error).text), shown, noted)
             self._tools.taken_in(str(each.get("tool_use_id")) for each in results)

@@ -139,7 +139,7 @@ class Recording:
 
     def _read(self, given: ReadBlock) -> Outcome:
         name = self._recorded.name
-        found = address.named(self._recorded.writer, given.block)
+        found = address.named(self._recorded.stored, given.block)
         if found is None:
             raise BadInput(f"{given.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
         if found.moment.session != name:
@@ -160,12 +160,12 @@ class Recording:
 
     def _search(self, given: SearchSession) -> Outcome:
         wanted = patterns.compiled(given.pattern, ignore_case=given.ignore_case)
-        writer = self._recorded.writer
+        stored = self._recorded.stored
 
         def searched(row: Row) -> bool:
             return row.kind != "dashboard" and row.state != "deleted"
 
-        held = bodies([(writer, writer.scopes())], searched, whole=True)
+        held = bodies([(stored, stored.scopes())], searched, whole=True)
         found = Search(read(self._recorded.store, held), wanted.until(patterns.TOOL_SECONDS, time.monotonic))
         shown: list[str] = []
         for place, inside in groupby(found, key=lambda hit: hit.places[0]):
@@ -239,7 +239,7 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
                 break
             said.append(line)
     yield "\n".join(["What humans said in it:", *said])
-    notes, older = dashboard_text.recent_notes(ledger, recorded.writer.body)
+    notes, older = dashboard_text.recent_notes(ledger, recorded.stored.body)
     table = dashboard_text.board_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
     yield "What is in it: " + table.removeprefix("[").replace("]", "", 1)
 
@@ -350,4 +350,4 @@ def checksum(recorded: Session, row: Row, file: str, scope: str) -> str:
     """The checksum of a block, or of a file beside it; empty where it has no such file."""
     if not file:
         return row.sha256
-    return hashlib.sha256(recorded.writer.file(row, file, scope)).hexdigest() if file in row.files else ""
+    return hashlib.sha256(recorded.stored.file(row, file, scope)).hexdigest() if file in row.files else ""

@@ -197,7 +197,7 @@ def last_words(session: Session) -> str | None:
 
 def interrupted(adapter: Adapter) -> list[str]:
     """Answers the calls that a run before this one left without a result; gives their ids."""
-    left = list(adapter.session.writer.open_calls)
+    left = list(adapter.session.stored.open_calls)
     adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in left])
     return left
 

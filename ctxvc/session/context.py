@@ -21,7 +21,7 @@ from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.core.view.view import View, costs, dashboards, measure
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
@@ -40,11 +40,11 @@ _HELD = 64 << 20
 class Context:
     """A writer, with prices and a budget. `actor` is who acts: `agent` for a model's own calls, `user` for a person."""
 
-    def __init__(self, writer: Writer, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
-        self.writer = writer
-        self.store = writer.store
+    def __init__(self, stored: StoredSession, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
+        self.stored = stored
+        self.store = stored.store
         self.actor = actor
-        self.meter = Meter(self.store, writer.ledger().meta.tokenizer)
+        self.meter = Meter(self.store, stored.ledger().meta.tokenizer)
         #: When the last request was made, by `now`; None where none was.
         self.called: float | None = None
         #: Whether the prompt was changed by somebody since this was last set to False.
@@ -66,10 +66,10 @@ class Context:
 
     @property
     def scope(self) -> str:
-        return self.writer.scope
+        return self.stored.scope
 
     def ledger(self, scope: str = "") -> Ledger:
-        return self.writer.ledger(scope)
+        return self.stored.ledger(scope)
 
     def view(self, ledger: Ledger | None = None, coming: Iterable[Row] = ()) -> View:
         """What would be sent now, or with that ledger of the current scope, and what it costs.
@@ -87,7 +87,7 @@ class Context:
             price=prices,
             budget=budget_of(ledger, self.terms.ladder),
             overhead=self._overhead_tokens(scope),
-            next_group=self.writer.next_group,
+            next_group=self.stored.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
             words=lambda row: display.decode(self._kept(row, "", scope)),
@@ -160,14 +160,14 @@ class Context:
     def _read(self, row: Row, suffix: str, scope: str) -> bytes:
         if (row.id, suffix) in self.fresh:
             return self.fresh[row.id, suffix]
-        if scope not in self.writer.scopes():
+        if scope not in self.stored.scopes():
             # One that begins in the append that goes on: what it inherits stands in a scope that is there.
-            scope = next(name for name in self.writer.scopes() if _same(self.ledger(name).get(row.id), row))
-        return self.writer.file(row, suffix, scope) if suffix else self.writer.body(row, scope)
+            scope = next(name for name in self.stored.scopes() if _same(self.ledger(name).get(row.id), row))
+        return self.stored.file(row, suffix, scope) if suffix else self.stored.body(row, scope)
 
     def _overhead_tokens(self, scope: str) -> int:
         if scope not in self._overhead:
-            self._overhead[scope] = self.meter.overhead(revision.now(self.writer))
+            self._overhead[scope] = self.meter.overhead(revision.now(self.stored))
         return self._overhead[scope]
 
     # --- changes
@@ -190,7 +190,7 @@ class Context:
         relieves: bool = True,
     ) -> None:
         """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
-        self.writer.change(
+        self.stored.change(
             subject=subject,
             op=op,
             actor=tried.plan.actor,
@@ -225,7 +225,7 @@ class Context:
         """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
-            self.writer.change(
+            self.stored.change(
                 subject=f"asked by {actor}", op="ask", actor=actor, meta={"asked": number}, trailers=trailers
             )
 
@@ -242,7 +242,7 @@ class Context:
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
         if rows or made != ledger.meta.cuts:
             fields = {"cuts": made} if made != ledger.meta.cuts else {}
-            self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
+            self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets fields of `ctxvc.json`, where they are not so already.
@@ -259,7 +259,7 @@ class Context:
         words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
-        self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
+        self.stored.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
-    context.writer.refresh()
+    context.stored.refresh()
     held = next((each for each in pending(context) if each.plan.actor == actor_of(policy)), None)
     view = context.view()
     plan = held.plan if held else proposed(policy, view)
@@ -47,7 +47,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
     if held:
-        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+        pending_plans.drop(context.store, context.stored.name, [held.id], "committed" if tried else "stale")
     return tried or None
 
 
@@ -80,7 +80,7 @@ _CHECKSUM = 12
 
 def propose(context: Context, plan: Plan) -> Pending:
     """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
-    context.writer.refresh()
+    context.stored.refresh()
     ledger = context.ledger()
     actions = []
     for action in plan.actions:
@@ -89,17 +89,17 @@ def propose(context: Context, plan: Plan) -> Pending:
         actions.append(msgspec.structs.replace(action, checksums={**known, **action.checksums}))
     return pending_plans.put(
         context.store,
-        context.writer.name,
+        context.stored.name,
         context.scope,
         msgspec.structs.replace(plan, actions=tuple(actions)),
-        base_commit=context.writer.tip(),
+        base_commit=context.stored.tip(),
         time=context.store.now_iso(),
     )
 
 
 def pending(context: Context) -> tuple[Pending, ...]:
     """The plans that wait in this scope, oldest first."""
-    held = pending_plans.pending(context.store, context.writer.name)
+    held = pending_plans.pending(context.store, context.stored.name)
     return tuple(plan for plan in held if plan.scope == context.scope)
 
 
@@ -110,13 +110,13 @@ def settle(context: Context) -> list[tuple[Pending, Rehearsal]]:
     """
     done: list[tuple[Pending, Rehearsal]] = []
     for held in pending(context):
-        context.writer.refresh()
+        context.stored.refresh()
         tried = rehearse(context.view(), held.plan)
         try:
             context.commit(tried)
         except Conflict:
             continue
         # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
-        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
+        pending_plans.drop(context.store, context.stored.name, [held.id], "committed" if tried else "stale")
         done.append((held, tried))
     return done

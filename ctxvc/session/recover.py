@@ -35,8 +35,8 @@ def part(
     seconds: float = patterns.TOOL_SECONDS,
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
-    context.writer.refresh()
-    found = addresses.named(context.writer, address)
+    context.stored.refresh()
+    found = addresses.named(context.stored, address)
     asked = recover.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
     if found and found.group:
@@ -69,8 +69,8 @@ def part(
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
-    context.writer.refresh()
-    found = addresses.named(context.writer, address)
+    context.stored.refresh()
+    found = addresses.named(context.stored, address)
     pieces = _pieces(context, found, address)
     if found:
         for row in _blocks(found):
@@ -109,7 +109,7 @@ def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
-    data = files_of_hooks.named(context.writer.store.path, address)
+    data = files_of_hooks.named(context.stored.store.path, address)
     if data is None:
         raise NotFound(
             f"{address[:80]!r} is no address, and no recorded call has this id",
@@ -139,10 +139,10 @@ def _readable(context: Context, row: Row) -> None:
 
 def _accessed(context: Context, found: Found, row: Row, what: str = "") -> None:
     """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
-    own = found.moment.session == context.writer.name and found.moment.scope == context.scope
+    own = found.moment.session == context.stored.name and found.moment.scope == context.scope
     held = context.ledger().get(row.id) if own else None
     where = "" if own else f"{found.moment.session}/{found.moment.scope}:"
-    context.writer.change(
+    context.stored.change(
         subject=f"recover {where}{row.handle}{what}",
         op="recover",
         actor=context.actor,

@@ -63,7 +63,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
         except Conflict:
             if attempt == 2:
                 raise
-            context.writer.refresh()
+            context.stored.refresh()
             continue
         left = replace(ahead, ledger=tried.after) if tried else ahead
         needed = view.calibrated(context.used(left) + _own_words(left))
@@ -104,7 +104,7 @@ class Boards:
             try:
                 context.cut("a dashboard names a group that is gone", standing)
             except Conflict:
-                context.writer.refresh()  # another writer has done it
+                context.stored.refresh()  # another writer has done it
 
     def show(self) -> None:
         """Adds the dashboard that is due, if one is; where there is no room for it, a cut comes first."""
@@ -192,7 +192,7 @@ class Boards:
         board = self._context.dashboard()
         if form == "changes" and shown and shown.ledger:
             return dashboard_text.changes_text(shown.ledger, view.ledger, board, cap=room, count=count, nudge=nudge)
-        notes, older = dashboard_text.recent_notes(view.ledger, self._context.writer.body)
+        notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
         return dashboard_text.board_text(board, notes, older, cap=room, count=count, nudge=nudge)
 
 

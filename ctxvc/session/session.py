@@ -41,7 +41,7 @@ from ctxvc.session.proof import Sent
 from ctxvc.store import pending_plans
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import Pending
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
@@ -76,16 +76,16 @@ class Session:
 
     def __init__(
         self,
-        writer: Writer,
+        stored: StoredSession,
         *,
         actor: str = "agent",
         policy: Policy | None = None,
         now: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self.writer = writer
-        self.store = writer.store
+        self.stored = stored
+        self.store = stored.store
         self.policy = policy
-        self._context = Context(writer, actor, now)
+        self._context = Context(stored, actor, now)
         if policy:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, where the policy does not say that there is none.
@@ -120,9 +120,9 @@ class Session:
             name = name or (store.current_session() if store.sessions() else "session")
             if made := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
-            writer = store.writer(name, scope)
-            chosen = policy if isinstance(policy, Policy) else _policy(policy or writer.ledger().meta.policy)
-            session = Session(writer, actor=actor, policy=chosen)
+            stored = StoredSession.open(store, name, scope)
+            chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
+            session = Session(stored, actor=actor, policy=chosen)
             wanted = budget if isinstance(budget, Budget) else Budget(budget)
             session.set(
                 **({"calibration": tuple(calibration.initial(model))} if made else {}),
@@ -158,7 +158,7 @@ class Session:
     def close(self) -> None:
         """Commits what is complete and lets go of the files."""
         self._context.meter.save()
-        self.writer.close()
+        self.stored.close()
         if self._owned:
             self._owned.close()
 
@@ -166,12 +166,12 @@ class Session:
 
     def scopes(self) -> list[str]:
         """The names of the scopes, `main` first."""
-        return self.writer.scopes()
+        return self.stored.scopes()
 
     def notes(self, scope: str = "") -> list[Note]:
         """The notes of a scope, oldest first, those that it inherited among them."""
         rows = [row for row in self.ledger(scope).rows() if row.kind == "note"]
-        return [Note(row.id, row.step, text.decode(self.writer.body(row, scope))) for row in rows]
+        return [Note(row.id, row.step, text.decode(self.stored.body(row, scope))) for row in rows]
 
     def note(self, words: str, *, fold: bool = False) -> Noted:
         """Writes down what was learned: a commit, and a block that is seen from now on.
@@ -179,14 +179,14 @@ class Session:
         `fold` archives the span that it covers: all since the note or human message before it that may leave.
         """
         if not fold:
-            return Noted(self.writer.note(words, actor=self.actor))
-        self.writer.refresh()
+            return Noted(self.stored.note(words, actor=self.actor))
+        self.stored.refresh()
         span = scoping.span(self.ledger())
         plan = Plan(actions=(Action(verb="archive", targets=span, index=words),) if span else (), actor=self.actor)
         tried = rehearse(self.view(), plan)
         meta = self._context.edited(tried) if tried else {}
         trailers = {"Ctxvc-Blocks": touched(tried)} if tried else {}
-        block = self.writer.note(
+        block = self.stored.note(
             words, actor=self.actor, rows=tried.rows, groups=tried.groups, meta=meta, trailers=trailers
         )
         self._context.changed = True
@@ -198,28 +198,33 @@ class Session:
         It begins with what is pinned, the notes, and the human message that opened the turn; `with_messages` takes
         everything; from a `revision` it begins with all that stood there. Raises: BadName, Refused, BadInput.
         """
-        commit = revisions.resolve(self.store, self.writer, revision).commit if revision else ""
+        commit = revisions.resolve(self.store, self.stored, revision).commit if revision else ""
         self.settle()
-        self.writer.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
+        self.stored.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
 
     def goto(self, name: str, words: str) -> None:
         """To another scope, which stands as it was left, with an arrival note. Raises: NotFound, Refused, BadInput."""
         self.settle()
-        self.writer.goto(name, words, actor=self.actor)
+        self.stored.goto(name, words, actor=self.actor)
 
     # --- what stands
 
     @property
     def name(self) -> str:
-        return self.writer.name
+        return self.stored.name
+
+    @property
+    def writer(self) -> StoredSession:
+        """The old name of `stored`; goes with the next version."""
+        return self.stored
 
     @property
     def scope(self) -> str:
         """The scope that this session is in."""
-        return self.writer.scope
+        return self.stored.scope
 
     def ledger(self, scope: str = "") -> Ledger:
-        return self.writer.ledger(scope)
+        return self.stored.ledger(scope)
 
     @property
     def actor(self) -> str:
@@ -253,7 +258,7 @@ class Session:
 
     def prompt(self) -> Request:
         """What the next call would be sent. Nothing is written."""
-        moment = revisions.now(self.writer)
+        moment = revisions.now(self.stored)
         return request(moment.ledger, self._context.bodies(), moment.system, moment.tools)
 
     def body(self, block: str) -> bytes:
@@ -261,7 +266,7 @@ class Session:
         row = self.ledger().get(block)
         if row is None:
             raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint="`ctxvc status --all` lists them")
-        return self.writer.body(row)
+        return self.stored.body(row)
 
     # --- what comes in
 
@@ -283,9 +288,9 @@ class Session:
         context = self._context
         parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
         scope = self.scope
-        shown = self.writer.redacted(shown)
+        shown = self.stored.redacted(shown)
         try:
-            made = self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
+            made = self.stored.append(*parts, shape=partial(incoming.shaped, context, shown))
         finally:
             context.fresh = {}
         for part in parts:
@@ -314,8 +319,8 @@ class Session:
         Raises: OverBudget where what may not leave is too much; BadInput while a call waits for its result, and where
         nothing was said since the model's last word.
         """
-        self.writer.refresh()
-        if self.writer.open_calls:
+        self.stored.refresh()
+        if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
         newest = outgoing.newest(self._context)
         began = outgoing.turn_began(self.ledger())
@@ -340,7 +345,7 @@ class Session:
             outgoing.keep_below(self._context)
         self._context.called = self._context.now()
         made = self.prompt()
-        self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
+        self._context.sent[self.scope] = Sent(made.digest, made.last, self.stored.meanwhile)
         self._calibrating.sent(self.scope, self._context.used(self._context.view()))
         return made
 
@@ -382,7 +387,7 @@ class Session:
         It is in force in the very next request. Raises: Conflict where another writer changed the same blocks again.
         """
         for attempt in (1, 2):
-            self.writer.refresh()
+            self.stored.refresh()
             tried = rehearse(self.view(), plan, roll_up=roll_up)
             try:
                 self._context.commit(tried)
@@ -436,7 +441,7 @@ class Session:
 
         `allow_user` lets a person remove what a human wrote. Raises: Conflict, CtxvcError.
         """
-        self.writer.refresh()
+        self.stored.refresh()
         targets, problems = selection.expand(blocks, self.ledger())
         actions = (Action(verb=verb, targets=targets, index=index),) if targets else ()
         done = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)

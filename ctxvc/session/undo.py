@@ -15,8 +15,8 @@ UNDOABLE = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "de
 
 def undo(context: Context) -> tuple[Rehearsal, str]:
     """What was taken back, and the subject of the commit that had made it; see `Session.undo`."""
-    context.writer.flush()
-    if context.writer.meanwhile:
+    context.stored.flush()
+    if context.stored.meanwhile:
         raise Refused("a step is open: what was changed in it is not committed yet", hint="undo after the step")
     entry = _last_verb(context)
     if entry.trailers.get("Ctxvc-Actor") == "user" and context.actor != "user":
@@ -50,7 +50,7 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
 
 def _last_verb(context: Context) -> revision.Entry:
     undone: set[str] = set()
-    for entry in revision.history(context.store, context.writer.tip()):
+    for entry in revision.history(context.store, context.stored.tip()):
         op = entry.trailers.get("Ctxvc-Op", "")
         if op == "undo":
             undone.add(entry.trailers.get("Ctxvc-Undoes", ""))

@@ -15,7 +15,7 @@ from ctxvc.core.plan import selection
 from ctxvc.core.prompt import truncation
 from ctxvc.errors import NotFound
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
 _ADDRESS = re.compile(
@@ -64,13 +64,13 @@ def parse(words: str) -> Address | None:
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(session: Writer, words: str) -> Found | None:
+def named(stored: StoredSession, words: str) -> Found | None:
     """What `words` are the address of, a call's id included; None where they are none. Raises: NotFound as `find`."""
     address = parse(words)
-    return find(session, address) if address else of_call(session, words)
+    return find(stored, address) if address else of_call(stored, words)
 
 
-def of_call(session: Writer, words: str, *, elsewhere: bool = True) -> Found | None:
+def of_call(stored: StoredSession, words: str, *, elsewhere: bool = True) -> Found | None:
     """What a call gave: the block of its newest result, of the call itself where none was recorded.
 
     `words` are the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
@@ -78,39 +78,39 @@ def of_call(session: Writer, words: str, *, elsewhere: bool = True) -> Found | N
     for as a block is; with `elsewhere`, a long id in other sessions too. None where there is no such call.
     Raises: NotFound, with the candidates where there are several.
     """
-    if here := _of_call(session, session.scope, words):
+    if here := _of_call(stored, stored.scope, words):
         return here
-    found = [each for scope in session.scopes() if (each := _of_call(session, scope, words))]
+    found = [each for scope in stored.scopes() if (each := _of_call(stored, scope, words))]
     if elsewhere and not found and len(words) >= _UNIQUE:
-        others = (name for name in session.store.sessions() if name != session.name)
-        found = [each for name in others for each in _in_session(session.store.writer(name), words)]
+        others = (name for name in stored.store.sessions() if name != stored.name)
+        found = [each for name in others for each in _in_session(StoredSession.open(stored.store, name), words)]
     if len({_identity(each) for each in found}) > 1:
         candidates = ", ".join(_first(map(_named, found)))
         raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {candidates}")
-    return found[0] if found else _placed(session, words)
+    return found[0] if found else _placed(stored, words)
 
 
-def _placed(session: Writer, words: str) -> Found | None:
+def _placed(stored: StoredSession, words: str) -> Found | None:
     """What a call gave whose scope is named too."""
     match = _PLACED.fullmatch(words)
     if match is None:
         return None
-    if match["session"] and match["session"] != session.name:
-        if match["session"] not in session.store.sessions():
+    if match["session"] and match["session"] != stored.name:
+        if match["session"] not in stored.store.sessions():
             return None
-        session = session.store.writer(match["session"])
-        session.leave()
-    return _of_call(session, match["scope"], match["call"]) if match["scope"] in session.scopes() else None
+        stored = StoredSession.open(stored.store, match["session"])
+        stored.leave()
+    return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
 
-def _in_session(session: Writer, words: str) -> list[Found]:
-    session.leave()  # whoever only looks writes nothing
-    return [found for scope in session.scopes() if (found := _of_call(session, scope, words))]
+def _in_session(stored: StoredSession, words: str) -> list[Found]:
+    stored.leave()  # whoever only looks writes nothing
+    return [found for scope in stored.scopes() if (found := _of_call(stored, scope, words))]
 
 
-def _of_call(session: Writer, scope: str, words: str) -> Found | None:
-    found = _called(session.ledger(scope), words)
-    return Found(moment=revision.now(session, scope), row=found[0], file=found[1]) if found else None
+def _of_call(stored: StoredSession, scope: str, words: str) -> Found | None:
+    found = _called(stored.ledger(scope), words)
+    return Found(moment=revision.now(stored, scope), row=found[0], file=found[1]) if found else None
 
 
 def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
@@ -123,36 +123,36 @@ def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
     return (row, file) if row and file in row.files else None
 
 
-def find(session: Writer, address: Address) -> Found:
+def find(stored: StoredSession, address: Address) -> Found:
     """What stands at the address, for reading.
 
     An address without a scope is that of the scope one is in; where that has no such block, of the session's only
     one. Raises: NotFound, with the candidates where there are several.
     """
-    if address.session and address.session != session.name:
+    if address.session and address.session != stored.name:
         # Not closed: a reader does not flush what others wrote.
-        session = session.store.writer(address.session, address.scope)
+        stored = StoredSession.open(stored.store, address.session, address.scope)
     if address.scope:
-        return _in_scope(session, address, address.scope)
-    here = _found(revision.now(session), address)
+        return _in_scope(stored, address, address.scope)
+    here = _found(revision.now(stored), address)
     if here and _matches(here, address):
         return here
-    others = [found for scope in session.scopes() if (found := _found(revision.now(session, scope), address))]
-    return _only([found for found in others if _matches(found, address)], others, session, address)
+    others = [found for scope in stored.scopes() if (found := _found(revision.now(stored, scope), address))]
+    return _only([found for found in others if _matches(found, address)], others, stored, address)
 
 
-def _in_scope(session: Writer, address: Address, scope: str) -> Found:
-    found = _found(revision.now(session, scope), address)
+def _in_scope(stored: StoredSession, address: Address, scope: str) -> Found:
+    found = _found(revision.now(stored, scope), address)
     if found is None:
-        last = session.ledger(scope).meta.counters
+        last = stored.ledger(scope).meta.counters
         raise NotFound(
-            f"no {_what(address)} {address.id} in {session.name}/{scope}",
+            f"no {_what(address)} {address.id} in {stored.name}/{scope}",
             hint=f"`ctxvc status --all` lists them; the session's newest are B{last.block} and G{last.group}",
         )
-    return _only([found] if _matches(found, address) else [], [found], session, address)
+    return _only([found] if _matches(found, address) else [], [found], stored, address)
 
 
-def _only(matching: list[Found], others: list[Found], session: Writer, address: Address) -> Found:
+def _only(matching: list[Found], others: list[Found], stored: StoredSession, address: Address) -> Found:
     """The one of `matching`, where all are the same block."""
     if len({_identity(found) for found in matching}) == 1:
         return matching[0]
@@ -161,9 +161,9 @@ def _only(matching: list[Found], others: list[Found], session: Writer, address: 
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
         named = ", ".join(_first(_named(found) for found in matching or others))
-        raise NotFound(f"{address} in session {session.name}: {why}", hint=f"there is {named}")
+        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {named}")
     raise NotFound(
-        f"no {_what(address)} {address} in session {session.name}", hint="`ctxvc status --all` lists this scope's"
+        f"no {_what(address)} {address} in session {stored.name}", hint="`ctxvc status --all` lists this scope's"
     )
 
 

@@ -23,7 +23,7 @@ from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.history import COMMITTER
 
@@ -145,26 +145,26 @@ def take(store: Store, folder: Path) -> Changes:
         raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
     if changes.moves:
         before = store.reader.ledger(changes.base)
-        with store.writer(changes.session, changes.scope) as session:
-            ledger = session.ledger()
+        with StoredSession.open(store, changes.session, changes.scope) as stored:
+            ledger = stored.ledger()
             rows = {
                 verb: [_moved(before, ledger, move, changes.back) for move in changes.moves if move.verb == verb]
                 for verb in ("archive", "restore")
             }
             for verb, changed in rows.items():
-                _change(session, verb, changed)
-            session.flush()
-            tip = session.tip()
+                _change(stored, verb, changed)
+            stored.flush()
+            tip = stored.tip()
         for row in (*rows["archive"], *rows["restore"]):
             _drop(store, folder, changes.base, row)
         _show(store, folder.absolute(), changes.session, changes.scope, tip, "")
     return changes
 
 
-def _change(session: Writer, verb: str, rows: list[Row]) -> None:
+def _change(stored: StoredSession, verb: str, rows: list[Row]) -> None:
     if rows:
         names = ", ".join(row.id for row in rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
-        session.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)
+        stored.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)
 
 
 def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:

@@ -14,6 +14,7 @@ from ctxvc.store import contained, leftovers
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
 from ctxvc.store.log.journal import Journal
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Objects that no ref reaches stay so long: someone may be about to point a ref at them (a push, a person's git).
@@ -113,8 +114,8 @@ def flush(store: Store) -> None:
         finally:
             journal.close()
         if records or tail.damage:
-            with store.writer(name) as session:
-                session.flush()
+            with StoredSession.open(store, name) as stored:
+                stored.flush()
 
 
 def _git(store: Store, lock: int, *arguments: str) -> None:

@@ -21,7 +21,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_subject, usage_trailers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
@@ -169,9 +169,9 @@ class _Ending:
 def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Recorder]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
-        with store.writer(name) as session, session.bulk(_QUICK) as (writer, counters):
+        with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             known = store.source_of(name, opened.source) or _source(opened)
-            yield _Recorder(store, name, writer, counters, known, session)
+            yield _Recorder(store, name, pack, counters, known, stored)
         return
     source = _source(opened)
     first = store.first_commit(
@@ -182,9 +182,9 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: 
             raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
         if alone:
             store.clean_up()
-        with store.pack_writer(lock, _QUICK) as writer:
-            recorder = _Recorder(store, name, writer, Counters(), source)
-            commit = writer.commit(first)
+        with store.pack_writer(lock, _QUICK) as pack:
+            recorder = _Recorder(store, name, pack, Counters(), source)
+            commit = pack.commit(first)
             recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
             recorder.began = commit, first.after
             yield recorder
@@ -267,10 +267,10 @@ class _Scope:
 class _Recorder:
     store: Store
     name: str
-    writer: PackWriter
+    pack: PackWriter
     counters: Counters  # the session's newest block and group
     done: Source  # how far earlier imports came
-    session: Writer | None = None  # as it stood before; None where it is new
+    stored: StoredSession | None = None  # as it stood before; None where it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
@@ -373,9 +373,9 @@ class _Recorder:
 
     def _done(self, scope: str) -> int:
         """The newest unit of this recording that the scope in the store has."""
-        if self.session is None or scope not in self.session.scopes():
+        if self.stored is None or scope not in self.stored.scopes():
             return 0
-        source = self.session.ledger(scope).meta.source
+        source = self.stored.ledger(scope).meta.source
         return source.units if source and source.id == self.source.id else 0
 
     def _step(self, unit: Step, number: int) -> None:
@@ -478,7 +478,7 @@ class _Recorder:
             now=now,
             parent=scope.parent,
         )
-        scope.parent = self.writer.commit(commit)
+        scope.parent = self.pack.commit(commit)
         self.files = ()
         scope.ledger = scope.before = ledger
         self.blocks += sum(not suffix for _, suffix, _ in bodies)
@@ -491,9 +491,9 @@ class _Recorder:
     def _scope(self, name: str, parent: str = "", task: str = "") -> _Scope:
         """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
         if name not in self.scopes:
-            if self.session and name in self.session.scopes():
-                ledger, tip = self.session.ledger(name), self.session.tip(name)
-                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
+            if self.stored and name in self.stored.scopes():
+                ledger, tip = self.stored.ledger(name), self.stored.tip(name)
+                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.stored.covers(name))
             elif name == "main":
                 self.scopes[name] = self._main_again()
             else:
@@ -523,7 +523,7 @@ class _Recorder:
         )
         now = self.store.now()
         trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host", "Ctxvc-Task": task}
-        commit = self.writer.commit(
+        commit = self.pack.commit(
             Commit(
                 ref=ref_of(self.name, name),
                 before=origin.before,

@@ -24,6 +24,7 @@ from ctxvc.store.format import HEADS, message, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
 from ctxvc.store.links_inbox import Told
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 FORMAT = 1
@@ -165,11 +166,11 @@ def _fresh(store: Store, tip: str, time: str) -> bool:
 
 def _newest_step(store: Store, session: str, scope: str, made: int) -> int:
     """The newest step of a scope at a time that is mostly just past."""
-    writer = store.writer(session, scope)
-    writer.leave()  # whoever only looks writes nothing
+    stored = StoredSession.open(store, session, scope)
+    stored.leave()  # whoever only looks writes nothing
     if store.now() - made <= _SOON:
-        return writer.ledger().meta.counters.step
-    return next((step.number for step in steps(store, writer.tip()) if step.ended <= made), 0)
+        return stored.ledger().meta.counters.step
+    return next((step.number for step in steps(store, stored.tip()) if step.ended <= made), 0)
 
 
 def _changed(folder: Path, commit: str) -> list[str]:

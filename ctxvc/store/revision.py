@@ -16,7 +16,7 @@ from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
@@ -57,20 +57,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return {name: int(count) for name, _, count in words if count.isdigit()}
 
 
-def now(session: Writer, scope: str = "") -> Snapshot:
+def now(stored: StoredSession, scope: str = "") -> Snapshot:
     """The scope as it is, with what is not committed yet."""
-    scope = scope or session.scope
-    tip = session.tip(scope)
-    system, tools = _request(session.store, tip)
+    scope = scope or stored.scope
+    tip = stored.tip(scope)
+    system, tools = _request(stored.store, tip)
     return Snapshot(
-        ledger=session.ledger(scope),
-        bodies=Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope)),
+        ledger=stored.ledger(scope),
+        bodies=Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope)),
         commit=tip,
-        session=session.name,
+        session=stored.name,
         scope=scope,
         system=system,
         tools=tools,
-        waiting=session.waiting(),
+        waiting=stored.waiting(),
     )
 
 
@@ -93,7 +93,7 @@ def at(store: Store, commit: str) -> Snapshot:
     )
 
 
-def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
+def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
     """The moment that `revision` names.
 
     `HEAD` or `@` or nothing: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
@@ -103,7 +103,7 @@ def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
     match = _BACK.fullmatch(revision)
     base, back = match.groups() if match else (revision, "")
     steps_back = sum(_generations(word) for word in re.findall(r"[~^][0-9]*", back))
-    snapshot = _base(store, session, base)
+    snapshot = _base(store, stored, base)
     if not steps_back:
         return snapshot
     for distance, commit in enumerate(store.first_parents(snapshot.commit)):
@@ -163,33 +163,33 @@ def _generations(word: str) -> int:
     return int(word[1:] or 1)
 
 
-def _base(store: Store, session: Writer, base: str) -> Snapshot:
+def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
     if base in ("", "@", "HEAD"):
-        return now(session)
-    if base in session.scopes():
-        return now(session, base)
+        return now(stored)
+    if base in stored.scopes():
+        return now(stored, base)
     if step := _STEP.fullmatch(base):
-        return _at_step(store, session, int(step.group(1)))
+        return _at_step(store, stored, int(step.group(1)))
     name, slash, scope = base.partition("/")
     if slash and name in store.sessions():
-        other = store.writer(name, scope)
+        other = StoredSession.open(store, name, scope)
         other.leave()  # whoever only looks writes nothing
         return now(other, scope)
-    return at(store, _commit(store, session, base))
+    return at(store, _commit(store, stored, base))
 
 
-def _at_step(store: Store, session: Writer, step: int) -> Snapshot:
-    current = session.ledger().meta.counters.step
+def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
+    current = stored.ledger().meta.counters.step
     if not 0 <= step <= current:
-        raise NotFound(f"no step {step} in {session.name}/{session.scope}", hint=f"its newest step is {current}")
-    for commit in store.first_parents(session.tip()):
+        raise NotFound(f"no step {step} in {stored.name}/{stored.scope}", hint=f"its newest step is {current}")
+    for commit in store.first_parents(stored.tip()):
         if store.reader.meta(commit).counters.step <= step:
             return at(store, commit)
-    raise NotFound(f"no step {step} in {session.name}/{session.scope}")
+    raise NotFound(f"no step {step} in {stored.name}/{stored.scope}")
 
 
-def _commit(store: Store, session: Writer, prefix: str) -> str:
-    hint = f"`ctxvc log` lists commits; scopes of {session.name}: {', '.join(session.scopes()[:8])}"
+def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
+    hint = f"`ctxvc log` lists commits; scopes of {stored.name}: {', '.join(stored.scopes()[:8])}"
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
         raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
     try:

@@ -26,7 +26,6 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
-from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.redaction import Redaction
 
 #: More packs than this are merged after a flush: every lookup goes through all of them.
@@ -178,17 +177,6 @@ class Store:
             raise CtxvcError(
                 f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
             ) from error
-
-    def writer(self, name: str = "", scope: str = "") -> Writer:
-        """The session, open for reading and writing; the current one if no name is given.
-
-        Raises: NotFound.
-        """
-        name = name or self.current_session()
-        if names.problem(name) or name not in self.sessions():
-            near = ", ".join(self.sessions()[:8]) or "none yet"
-            raise NotFound(f"no session {name!r} in {self.path}", hint=f"there are: {near}")
-        return Writer(self, name, scope)
 
     # --- time and chance
 

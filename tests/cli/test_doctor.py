@@ -22,6 +22,7 @@ from ctxvc.store.git import program as git
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.journal import parse
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
@@ -237,7 +238,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
 
 def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Run, project: Path) -> None:
     journal = project / FOLDER / "ctxvc" / "journal" / "demo"
-    with opened(project) as store, store.writer("demo") as session:
+    with opened(project) as store, StoredSession.open(store, "demo") as session:
         newest = session._known.block
         committed = [row.id for row in store.reader.ledger(session.tip()).rows()]
     data = b"\xff" * 20 + journal.read_bytes()[20:]
@@ -248,7 +249,7 @@ def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Ru
 
     assert run("verify", folder=project).exit_code == 0
     assert [path.read_bytes() for path in journal.parent.glob("demo~unreadable-*.accepted")] == [data]
-    with opened(project) as store, store.writer("demo") as session:
+    with opened(project) as store, StoredSession.open(store, "demo") as session:
         assert [row.id for row in session.ledger().rows()] == committed
         assert session._known.block >= newest
 

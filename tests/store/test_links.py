@@ -15,6 +15,7 @@ from ctxvc.store import links, links_inbox
 from ctxvc.store.git import program as git
 from ctxvc.store.ingest import record
 from ctxvc.store.links_inbox import Told
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
@@ -47,7 +48,7 @@ def commit(folder: Path, **files: str) -> str:
 
 def begin(store: Store, name: str = "work") -> None:
     store.create_session(name)
-    with store.writer(name) as session:
+    with StoredSession.open(store, name) as session:
         session.append(human("go", 1), reply(2, {"type": "text", "text": "gone"}))
         session.finish()
 

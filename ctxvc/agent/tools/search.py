@@ -13,7 +13,7 @@ from ctxvc.core.ledger.block import Kind, State
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
 from ctxvc.inspection.grep import Hit, Search
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 
 #: Lines that are shown, in all and of one block, the characters of each, and how many more blocks are counted.
 SHOWN = 20
@@ -49,12 +49,12 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(
-    session: Writer,
+    stored: StoredSession,
     pattern: str,
     *,
     ignore_case: bool = False,
     without: Collection[str] = (),
-    others: Iterable[Writer] = (),
+    others: Iterable[StoredSession] = (),
 ) -> Searched:
     """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
 
@@ -66,13 +66,13 @@ def search(
     def wanted(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    held = bodies([_scopes(each) for each in (session, *others)], wanted, whole=True)
-    looking = Search(read(session.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    held = bodies([_scopes(each) for each in (stored, *others)], wanted, whole=True)
+    looking = Search(read(stored.store, held), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
     found: list[Found] = []
     shown = 0
     for _, inside in matching:
-        found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
+        found.append(_found(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), stored))
         shown += len(found[-1].lines)
         if shown >= SHOWN:
             break
@@ -89,15 +89,15 @@ def unfinished(search: Search, blocks: int) -> str:
     return f"{search.slow}: {reached}; {search.slow.hint}"
 
 
-def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
-    return session, sorted(session.scopes(), key=lambda name: name != session.scope)
+def _scopes(stored: StoredSession) -> tuple[StoredSession, Sequence[str]]:
+    return stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
 
 
-def _found(lines: Sequence[Hit], more: int, session: Writer) -> Found:
+def _found(lines: Sequence[Hit], more: int, stored: StoredSession) -> Found:
     """Of several places of a body, the nearest, and of these one where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
-        return place.session != session.name, place.scope != session.scope, not place.row.present
+        return place.session != stored.name, place.scope != stored.scope, not place.row.present
 
     place = min(lines[0].places, key=distance)
     away, elsewhere, _ = distance(place)

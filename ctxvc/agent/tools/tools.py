@@ -68,7 +68,7 @@ class Tools:
 
     def __init__(self, session: Session) -> None:
         wanted = TOOLS if session.policy is None else session.terms.tools
-        self.names = tools.ours(revision.now(session.writer).tools, wanted)
+        self.names = tools.ours(revision.now(session.stored).tools, wanted)
         held = tuple(self.names.values())
         self.terms = msgspec.structs.replace(session.terms, tools=held, handles="recover" in held)
         self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in held}
@@ -133,7 +133,7 @@ class Tools:
     # --- scopes and notes
 
     def _moved(self, name: str) -> str:
-        if self._session.writer.switching:
+        if self._session.stored.switching:
             return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
         return f"You are in {name}."
 
@@ -216,10 +216,10 @@ class Tools:
     # --- search
 
     def _found(self, given: tools.Search) -> str:
-        writer = self._session.writer
-        writer.refresh()
+        stored = self._session.stored
+        stored.refresh()
         # What these tools were asked and answered is left out: a search would find itself.
-        searched = search(writer, given.pattern, ignore_case=given.ignore_case, without=self.names)
+        searched = search(stored, given.pattern, ignore_case=given.ignore_case, without=self.names)
         lines: list[str] = []
         for each in searched.found:
             lines += [f"{each.address} {each.kind}, {each.state}, line {line}: {words}" for line, words in each.lines]

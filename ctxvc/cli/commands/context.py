@@ -37,16 +37,16 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     if by and episodes:
         raise click.UsageError("--by or --episodes, not both")
     by = by or "kind"
-    with app.reading() as session:
-        moment = revisions.resolve(session.store, session, revision)
-        meter = Meter(session.store, moment.ledger.meta.tokenizer)
+    with app.reading() as stored:
+        moment = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, moment.ledger.meta.tokenizer)
         if episodes:
             _episodes(app.output, moment, meter)
             return
         costs, overhead = meter.costs(moment), meter.overhead(moment)
         items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
         board = dashboard_of(moment, meter, costs)
-        reported = tokens_reported(session.store, moment)
+        reported = tokens_reported(stored.store, moment)
     answer = Context(
         session=moment.session,
         scope=moment.scope,

@@ -18,7 +18,7 @@ from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Held, Place, bodies, read
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 
 #: Lines that `grep` lists unless more are asked for.
 LISTED = 1000
@@ -60,10 +60,10 @@ def grep(
     def wanted(row: Row) -> bool:
         return (not kinds or row.kind in kinds) and (states[row.present] or not (gone or live))
 
-    with app.reading() as session:
-        held = bodies(_sessions(session, scope, everywhere=everywhere), wanted, whole=True)
+    with app.reading() as stored:
+        held = bodies(_sessions(stored, scope, everywhere=everywhere), wanted, whole=True)
         with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
-            search = searching.Search(_watched(read(session.store, held), progress), pattern)
+            search = searching.Search(_watched(read(stored.store, held), progress), pattern)
             found = iter(search)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
             more = sum(1 for _ in found) if limit else 0
@@ -94,16 +94,18 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
     return patterns.Slow(f"{slow}: {reached}{skipped and f', {skipped}'}", hint=hint)
 
 
-def _sessions(session: Writer, scope: str | None, *, everywhere: bool) -> Iterator[tuple[Writer, Sequence[str]]]:
+def _sessions(
+    stored: StoredSession, scope: str | None, *, everywhere: bool
+) -> Iterator[tuple[StoredSession, Sequence[str]]]:
     """The sessions that are meant, with their scopes, the current one first."""
     if scope is not None:
-        session.ledger(scope)  # raises where there is none
-        yield session, [scope]
+        stored.ledger(scope)  # raises where there is none
+        yield stored, [scope]
         return
-    yield session, sorted(session.scopes(), key=lambda name: name != session.scope)
-    for name in session.store.sessions() if everywhere else []:
-        if name != session.name:
-            other = session.store.writer(name)
+    yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
+    for name in stored.store.sessions() if everywhere else []:
+        if name != stored.name:
+            other = StoredSession.open(stored.store, name)
             other.leave()  # whoever only looks writes nothing
             yield other, other.scopes()
 

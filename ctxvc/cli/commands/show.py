@@ -18,7 +18,7 @@ from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
 from ctxvc.store.address import Found
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -36,31 +36,31 @@ def show(app: App, what: str, raw: bool) -> None:
     `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
     shown whatever its state: what left the prompt is not lost.
     """
-    with app.reading() as session:
-        found = _named(session, what)
+    with app.reading() as stored:
+        found = _named(stored, what)
         if isinstance(found, Snapshot):
             if raw:
                 raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
-            _show_commit(app.output, session.store, found)
+            _show_commit(app.output, stored.store, found)
         elif raw:
             app.output.raw(_bytes(found))
         elif found.group:
             _show_group(app.output, found, found.group)
         else:
-            _show_block(app.output, session, found)
+            _show_block(app.output, stored, found)
 
 
-def _named(session: Writer, what: str) -> Found | Snapshot:
+def _named(stored: StoredSession, what: str) -> Found | Snapshot:
     """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
 
     Raises: NotFound, BadInput.
     """
     if address := addresses.parse(what):
-        return addresses.find(session, address)
+        return addresses.find(stored, address)
     try:
-        return revision.resolve(session.store, session, what)
+        return revision.resolve(stored.store, stored, what)
     except (NotFound, BadInput):
-        if found := addresses.of_call(session, what):
+        if found := addresses.of_call(stored, what):
             return found
         raise
 
@@ -72,9 +72,9 @@ def _bytes(found: Found) -> bytes:
     return bodies.file(found.row, found.file) if found.file else bodies.body(found.row)
 
 
-def _show_block(output: Output, session: Writer, found: Found) -> None:
+def _show_block(output: Output, stored: StoredSession, found: Found) -> None:
     assert found.row is not None
-    meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
+    meter = Meter(stored.store, found.moment.ledger.meta.tokenizer)
     cost = meter.costs(found.moment, [found.row])[found.row.id]
     body = _bytes(found)
     words = words_of(body, found.file.rpartition(".")[2] or found.row.ext)

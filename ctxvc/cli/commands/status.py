@@ -30,13 +30,13 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     """
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
-    with app.reading() as session:
-        moment = revisions.resolve(session.store, session, revision)
-        meter = Meter(session.store, moment.ledger.meta.tokenizer)
+    with app.reading() as stored:
+        moment = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, moment.ledger.meta.tokenizer)
         costs = meter.costs(moment)
         page = page_of(moment, meter, costs)
         blocks = dashboard_of(moment, meter, costs, every=True).lines if every or app.json else ()
-        reported = tokens_reported(session.store, moment)
+        reported = tokens_reported(stored.store, moment)
         words = text_of(page, budget_of(moment.ledger), meter) if as_text else ""
     if app.json:
         app.output.value(_status(moment, page, blocks, reported, estimated=meter.estimated))

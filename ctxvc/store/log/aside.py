@@ -7,18 +7,14 @@ import os
 import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError
 from ctxvc.store import files
-from ctxvc.store.files import locked
-from ctxvc.store.log.damage import Numbers, described, numbers_after
-from ctxvc.store.log.journal import FORMAT, Damage, Head, Journal, encode_head, parse
-
-if TYPE_CHECKING:
-    from ctxvc.store.store import Store
+from ctxvc.store.log.damage import described
+from ctxvc.store.log.journal import Damage
+from ctxvc.store.store import Store
 
 #: Stands in the name of every file with such bytes, and can stand in none of a session's.
 MARK = "~unreadable-"
@@ -26,7 +22,7 @@ MARK = "~unreadable-"
 _NAME = re.compile(rf"(?P<session>.+){MARK}[0-9a-f]+(?P<accepted>\.accepted)?")
 # What earlier versions called it: a session may be called so, too.
 _EARLIER = re.compile(r"(?P<session>.+)\.unreadable-[0-9a-f]+(?P<accepted>\.accepted)?")
-_ACCEPTED = ".accepted"
+ACCEPTED = ".accepted"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +48,13 @@ def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
     folder = store.journal_path(session).parent
     for each in damage:
         name = _name(session, each)
-        if not (folder / name).exists() and not (folder / f"{name}{_ACCEPTED}").exists():
+        if not (folder / name).exists() and not (folder / f"{name}{ACCEPTED}").exists():
             files.replace(folder / name, each.data)
 
 
 def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
     """What nobody has accepted yet: files, and `damage` that is in no file so far."""
-    listed = {notice.file: notice for notice in _files(store, session)}
+    listed = {notice.file: notice for notice in unaccepted(store, session)}
     for each in damage:
         name = _name(session, each)
         listed.setdefault(name, Notice(session=session, file=name, size=len(each.data), blocks=described(each)))
@@ -89,67 +85,8 @@ def _mark(marker: Path) -> None:
     os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
-def accept(store: Store) -> list[Notice]:
-    """Everything that cannot be read is set aside and counts as lost: `verify` no longer fails for it.
-
-    A journal whose head is gone is set aside as a whole; the session goes on from its commits. Raises: CtxvcError.
-    """
-    accepted = []
-    for session in store.sessions():
-        _mend(store, session)
-        for notice in _files(store, session):
-            path = store.journal_path(notice.file)
-            path.rename(path.with_name(f"{path.name}{_ACCEPTED}"))
-            files.sync_folder(path.parent)
-            accepted.append(notice)
-    return accepted
-
-
-def _mend(store: Store, session: str) -> None:
-    """The journal holds no damage afterwards."""
-    try:
-        writer = store.writer(session)
-        try:
-            if writer.damage:
-                writer.flush()
-        finally:
-            writer.leave()
-    except Damaged:
-        with locked(store.lock_path(session)):
-            if not _has_head(store.journal_path(session)):
-                _begin_anew(store, session)
-                return
-        raise
-
-
-def _has_head(path: Path) -> bool:
-    journal = Journal(path)
-    try:
-        journal.read()
-    except Damaged:
-        return False
-    finally:
-        journal.close()
-    return True
-
-
-def _begin_anew(store: Store, session: str) -> None:
-    """The whole journal is set aside. What it may have given out of numbers stays used."""
-    path = store.journal_path(session)
-    whole = Damage(0, path.read_bytes())
-    metas = [store.reader.meta(tip).counters for tip in store.tips(session).values()]
-    numbers = Numbers(0, max(meta.block for meta in metas), max(meta.group for meta in metas))
-    frames, tail = parse(whole.data)
-    pieces = [(each.start, Damage(each.start, each.data, each.seq)) for each in tail.damage]
-    pieces += [(each.start, Damage(each.start, whole.data[each.start : each.end], each.seq)) for each in frames]
-    for _, piece in sorted(pieces, key=lambda item: item[0]) or [(0, whole)]:
-        numbers = numbers_after(piece, numbers)
-    keep(store, session, [whole])
-    head = Head(FORMAT, store.new_id(), numbers.seq, numbers.block, numbers.group)
-    files.replace(path, encode_head(head))
-
-
-def _files(store: Store, session: str) -> Iterator[Notice]:
+def unaccepted(store: Store, session: str) -> Iterator[Notice]:
+    """A notice for each file of the session with such bytes that nobody has accepted yet."""
     folder = store.journal_path(session).parent
     try:
         listed = sorted(os.listdir(folder))

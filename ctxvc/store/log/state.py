@@ -6,7 +6,6 @@ docs/format.md says how the two are put together. Looking needs no lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,9 +31,7 @@ from ctxvc.store.log.journal import (
     raw,
     reference,
 )
-
-if TYPE_CHECKING:
-    from ctxvc.store.store import Store
+from ctxvc.store.store import Store
 
 
 class Scope:

@@ -1,4 +1,4 @@
-"""A writer: a session that is open, the one mutable object. What it acknowledges survives; what it reads is current.
+"""A stored session: one that is open, the one mutable object. What it acknowledges survives; what it reads is current.
 
 An operation takes the session's lock, catches up with what other processes wrote, appends a record to the journal, and
 is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md draws it.
@@ -12,15 +12,16 @@ import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ctxvc.core import scope as scoping
+from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
-from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
@@ -29,19 +30,17 @@ from ctxvc.store.log.journal import Damage, Record, encode_record
 from ctxvc.store.log.state import Known
 from ctxvc.store.log.switch import Switch, arrive, branch, check, switch
 from ctxvc.store.log.transaction import Draft, Shape
-
-if TYPE_CHECKING:
-    from ctxvc.store.store import Store
+from ctxvc.store.store import Store
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
 FLUSH_STEPS = 32
 FLUSH_SECONDS = 1.0
 
 
-class Writer:
+class StoredSession:
     """One conversation, opened for reading and writing. Use it in a `with` block, or `close` it.
 
-    `scope` is where this writer is: at first the session's current scope, later what it switched to itself. The
+    `scope` is where this one is: at first the session's current scope, later what it switched to itself. The
     session's current scope moves with it, unless it was opened on a scope by name.
     """
 
@@ -65,7 +64,19 @@ class Writer:
             self._journal.close()
             raise
 
-    def __enter__(self) -> Writer:
+    @staticmethod
+    def open(store: Store, name: str = "", scope: str = "") -> StoredSession:
+        """The session of that name, by default the store's current one, in `scope`, by default its current one.
+
+        Raises: NotFound.
+        """
+        name = name or store.current_session()
+        if names.problem(name) or name not in store.sessions():
+            near = ", ".join(store.sessions()[:8]) or "none yet"
+            raise NotFound(f"no session {name!r} in {store.path}", hint=f"there are: {near}")
+        return StoredSession(store, name, scope)
+
+    def __enter__(self) -> StoredSession:
         return self
 
     def __exit__(
@@ -114,7 +125,7 @@ class Writer:
         return tuple(self._known.damage.values())
 
     @property
-    def open(self) -> bool:
+    def in_step(self) -> bool:
         """Whether a step of the current scope has begun and is not complete."""
         return self._known.scope(self.scope).open
 
@@ -143,7 +154,7 @@ class Writer:
 
     @property
     def switching(self) -> str:
-        """The scope that this writer will be in at the end of the open step; empty if it stays."""
+        """The scope that this session will be in at the end of the open step; empty if it stays."""
         return self._wanted.name if self._wanted else ""
 
     def refresh(self) -> None:
@@ -165,7 +176,7 @@ class Writer:
         """
         if self._redactor:
             messages = tuple(map(self._redactor.message, messages))
-        with self._writing():
+        with self.writing():
             draft = Draft(self._known)
             at = scope or self.scope
             entries: list[Entry] = []
@@ -209,7 +220,7 @@ class Writer:
             subject, text, trailers = redactor.text(subject), redactor.text(text), redactor.value(dict(trailers or {}))
             parts = tuple(map(redactor.part, parts))
             rows, groups = tuple(map(redactor.row, rows)), tuple(map(redactor.group, groups))
-        with self._writing():
+        with self.writing():
             if seen is not None:
                 self._unchanged(seen, self.ledger(scope), rows, groups, free)
             draft = Draft(self._known)
@@ -285,10 +296,10 @@ class Writer:
         """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
 
         It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
-        writer of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
+        stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
         wanted = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
-        with self._writing():
+        with self.writing():
             check(self._known, self.scope, wanted)
             self._flush()
             draft = Draft(self._known)
@@ -302,7 +313,7 @@ class Writer:
         `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
-        with self._writing():
+        with self.writing():
             self._known.scope(left)
             draft = Draft(self._known)
             arrive(draft, scope or self.scope, left, text, actor=actor, of=of)
@@ -319,7 +330,7 @@ class Writer:
 
     def finish(self, scope: str = "") -> None:
         """The open step is complete as it is; its missing results are marked interrupted. A switch is made with it."""
-        with self._writing():
+        with self.writing():
             draft = Draft(self._known)
             at = scope or self.scope
             draft.finish(at)
@@ -334,18 +345,18 @@ class Writer:
         Nothing goes through the journal: all refs move when the block is left normally, else none does. Afterwards
         this session knows the new tips.
         """
-        with self._writing():
+        with self.writing():
             self._flush()
             self.store.clean_up()
-            with self._moving(), self.store.pack_writer(self._lock_handle, config) as writer:
-                yield writer, Counters(block=self._known.block, group=self._known.group)
+            with self._moving(), self.store.pack_writer(self._lock_handle, config) as pack:
+                yield pack, Counters(block=self._known.block, group=self._known.group)
 
     def flush(self) -> None:
         """Complete steps and verbs become commits. An open step stays in the journal.
 
         Raises: CtxvcError; then everything is still in the journal.
         """
-        with self._writing():
+        with self.writing():
             self._flush()
 
     def leave(self) -> None:
@@ -372,7 +383,7 @@ class Writer:
             if self.open_calls:
                 self._wanted = wanted
                 return
-            with self._writing():
+            with self.writing():
                 self._may(wanted)
                 draft = Draft(self._known)
                 switch(draft, self.scope, wanted)
@@ -437,7 +448,7 @@ class Writer:
     # --- the journal
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         with self._mutex, locked(self.store.lock_path(self.name)) as handle:
             self._lock_handle = handle
             known = self._known

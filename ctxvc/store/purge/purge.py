@@ -34,6 +34,7 @@ from ctxvc.store.format import HEADS, message
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure, search
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
@@ -177,9 +178,9 @@ def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(words)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{words!r} is no block", hint="give an address such as B17, or --text")
-        session = store.writer(address.session or wanted.session)
+        stored = StoredSession.open(store, address.session or wanted.session)
         try:
-            found = addresses.find(session, address)
+            found = addresses.find(stored, address)
             assert found.row is not None
             yield found.row, found.moment.bodies.body(found.row)
             for suffix in found.row.files:
@@ -187,7 +188,7 @@ def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
                 digest = hashlib.sha256(data).hexdigest()
                 yield msgspec.structs.replace(found.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
         finally:
-            session.leave()
+            stored.leave()
 
 
 def _rows(raw: Raw, held: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
