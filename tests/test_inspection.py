@@ -22,7 +22,7 @@ from ctxvc.inspection import bisect, blame, grep, history
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.log.transaction import Shaped
+from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store, create
 from tests.store.building import exchange, human, raw, reminder, reply, results
 
@@ -346,7 +346,10 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
 def test_a_cut_within_a_step_makes_a_prompt_smaller(session: StoredSession, store: Store) -> None:
     thoughts = [Part(kind="thinking", role="assistant", origin="model", body=b"%d" % each) for each in range(5)]
     session.append(reminder("a"), Message(role="assistant", parts=(*thoughts, reply("b").parts[0])))
-    session.append(reminder("c"), reply("d"), shape=lambda _, entry, __: Shaped(entry.rows, {"cuts": (7,)}))
+    with session.writing() as transaction:
+        for scope, entry in session.number(transaction, session.redacted_messages([reminder("c"), reply("d")])):
+            transaction.append(scope, AdmittedEntry(entry, {"cuts": (7,)}))
+        session.acknowledge(transaction)
     session.append(reminder("e"), reply("f"))
     commits = list(store.first_parents(session.tip()))[::-1]
 

@@ -54,8 +54,6 @@ class Context:
         self.now = now
         #: What the session's policy asks for.
         self.terms = Terms()
-        #: Bodies that are on their way in, while an append goes on.
-        self.fresh: Mapping[tuple[str, str], bytes] = {}
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and what blocks cost it
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
@@ -71,16 +69,28 @@ class Context:
     def ledger(self, scope: str = "") -> Ledger:
         return self.stored.ledger(scope)
 
-    def view(self, ledger: Ledger | None = None, coming: Iterable[Row] = ()) -> View:
-        """What would be sent now, or with that ledger of the current scope, and what it costs.
+    def view(
+        self,
+        ledger: Ledger | None = None,
+        rows: Iterable[Row] = (),
+        bodies: Mapping[tuple[str, str], bytes] = {},
+    ) -> View:
+        """What would be sent now, or with that ledger of a transaction, and what it costs.
 
-        Rows that are `coming` in are counted with it, in one go.
+        `rows` that are not in it yet are counted with it, in one go. `bodies` are those of the transaction, by block
+        and suffix: the store has them only once it is acknowledged.
         """
         ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
         prices = self.prices(scope)
+        if bodies:
+
+            def body(row: Row, suffix: str = "") -> bytes:
+                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._read(row, suffix, scope)
+
+            prices = prices.reading(Bodies(body, body))
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
-        prices.load([*new, *coming], fresh=scope in self._counted)
+        prices.load([*new, *rows], fresh=scope in self._counted)
         self._counted[scope] = ledger
         return View(
             ledger=ledger,
@@ -158,8 +168,6 @@ class Context:
         return self._prices[scope][1]
 
     def _read(self, row: Row, suffix: str, scope: str) -> bytes:
-        if (row.id, suffix) in self.fresh:
-            return self.fresh[row.id, suffix]
         if scope not in self.stored.scopes():
             # One that begins in the append that goes on: what it inherits stands in a scope that is there.
             scope = next(name for name in self.stored.scopes() if _same(self.ledger(name).get(row.id), row))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -288,15 +287,11 @@ class Session:
         context = self._context
         parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
         scope = self.scope
-        shown = self.stored.redacted(shown)
-        try:
-            made = self.stored.append(*parts, shape=partial(incoming.shaped, context, shown))
-        finally:
-            context.fresh = {}
+        ids = incoming.append(context, parts, shown)
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
-        return made
+        return ids
 
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
         """Records what a call beside the conversation took, as a policy's, where the reply tells.

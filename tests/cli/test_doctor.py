@@ -239,7 +239,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
 def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Run, project: Path) -> None:
     journal = project / FOLDER / "ctxvc" / "journal" / "demo"
     with opened(project) as store, StoredSession.open(store, "demo") as session:
-        newest = session._known.block
+        newest = session._state.block
         committed = [row.id for row in store.reader.ledger(session.tip()).rows()]
     data = b"\xff" * 20 + journal.read_bytes()[20:]
     journal.write_bytes(data)
@@ -251,7 +251,7 @@ def test_a_journal_without_a_head_is_set_aside_and_its_numbers_stay_used(run: Ru
     assert [path.read_bytes() for path in journal.parent.glob("demo~unreadable-*.accepted")] == [data]
     with opened(project) as store, StoredSession.open(store, "demo") as session:
         assert [row.id for row in session.ledger().rows()] == committed
-        assert session._known.block >= newest
+        assert session._state.block >= newest
 
 
 def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:

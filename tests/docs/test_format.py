@@ -412,7 +412,7 @@ def test_what_needs_a_lost_record_is_read_without_it(small: Store) -> None:
         with StoredSession.open(small, "demo") as session:
             assert_waiting_alike(small, session)
             session._journal.close()
-            session._known.scopes.clear()
+            session._state.scopes.clear()
 
 
 @pytest.mark.parametrize("kept", [0, 1, 23, 24, 100, -1])

@@ -91,7 +91,7 @@ class Case:
             waiting.setattr(StoredSession, "_flush", lambda _: None)
             with StoredSession.open(self.store, "demo") as session:
                 converse(session)
-                self.numbers = session._known.block, session._known.group
+                self.numbers = session._state.block, session._state.group
         self.journal = self.store.journal_path("demo")
         self.data = self.journal.read_bytes()
         self.blocks = blocks(self.store)
@@ -311,7 +311,7 @@ def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no
     """A crash between the branches and the journal leaves records that are committed too; the last one is spoilt."""
     with StoredSession.open(case.store, "demo", "main") as session:
         session.append(reply("said"))
-        data = case.data + session._known.frames[-1][2] if session._known.frames else case.data
+        data = case.data + session._state.frames[-1][2] if session._state.frames else case.data
         session.flush()
     committed = blocks(case.store)
     case.reset()

@@ -22,7 +22,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.format import message, trailers_of
 from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.commits import Pending, apply, covered, plan
+from ctxvc.store.log.commits import PendingChange, apply_change, covered, plan
 from ctxvc.store.log.journal import Change, Record
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -194,7 +194,7 @@ def test_every_commit_counts_what_it_holds_and_no_more(session: StoredSession, s
 
 
 @st.composite
-def recorded(draw: st.DrawFn) -> list[Pending]:
+def recorded(draw: st.DrawFn) -> list[PendingChange]:
     """The records of one scope, as messages of all kinds and verbs between them leave them."""
     numbering = Numbering(block=0)
     changes: list[Change] = []
@@ -234,21 +234,21 @@ def recorded(draw: st.DrawFn) -> list[Pending]:
             )
             for e in numbering.add(said)
         )
-    return [Pending(seq, change) for seq, change in enumerate(changes, 1)]
+    return [PendingChange(seq, change) for seq, change in enumerate(changes, 1)]
 
 
 EMPTY = Ledger(meta=Meta(format=1, session="demo", scope="main"))
 
 
-def replayed(ledger: Ledger, pending: list[Pending]) -> Ledger:
+def replayed(ledger: Ledger, pending: list[PendingChange]) -> Ledger:
     for item in pending:
-        ledger = apply(ledger, item.change)
+        ledger = apply_change(ledger, item.change)
     return ledger
 
 
 @settings(max_examples=100)
 @given(recorded())
-def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pending]) -> None:
+def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
 
     committed = planned[-1].after if planned else EMPTY
@@ -260,7 +260,7 @@ def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pen
 
 @settings(max_examples=100)
 @given(recorded())
-def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
+def test_only_what_waits_for_an_open_step_stays(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
 
     steps = [item.change for item in pending if item.change.op == "step"]
@@ -275,7 +275,7 @@ def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
 
 @settings(max_examples=100)
 @given(recorded(), st.integers(0, 14))
-def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed: int) -> None:
+def test_a_replay_after_a_crash_changes_nothing(pending: list[PendingChange], flushed: int) -> None:
     """A flush of the first records, whose journal was not cleared: what its tip covers is not applied again."""
     planned, _ = plan(EMPTY, pending[:flushed], "j")
     tip = planned[-1] if planned else None
@@ -287,7 +287,7 @@ def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed:
     assert all(item.seq <= newest for item in pending if tip and item.change.bodies and _known(tip.after, item))
 
 
-def _known(ledger: Ledger, item: Pending) -> bool:
+def _known(ledger: Ledger, item: PendingChange) -> bool:
     return all(ledger.get(block) is not None for block, _, _ in item.change.bodies)
 
 
@@ -404,7 +404,7 @@ def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: StoredSession
             name, "scope", "agent", Counters(block=2), meta=meta, subject=name, origin=origin, inherit=inherit
         )
 
-    seq = session._known.seq
+    seq = session._state.seq
     acknowledge(store, Record(changes=(begun("empty", "main", session.tip(), ()),), head="empty"))
     acknowledge(store, Record(changes=(begun("next", "empty", f"empty/{seq + 1}", None),), head="next"))
 

@@ -14,14 +14,13 @@ import msgspec
 import pytest
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Group, Ledger
-from ctxvc.core.ledger.numbering import Entry
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces, sendable
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.log.transaction import Fresh, Shaped
+from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.revision import entry
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
@@ -620,37 +619,61 @@ def test_a_goto_finishes_what_was_left_open_there(store: Store, path: Path) -> N
 # --- what comes in may be recorded otherwise
 
 
-def test_rows_can_be_shaped_when_they_come_in(session: StoredSession, path: Path) -> None:
+def test_entries_can_be_admitted_before_they_are_appended(session: StoredSession, path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
-    def shape(ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
-        seen.append((len(ledger), len(entry.rows)))
-        assert all(sha256(fresh[row.id, ""]).hexdigest() == row.sha256 for row in entry.rows)
-        rows = tuple(
-            msgspec.structs.replace(row, state="blocked", stub=f"[blocked {row.handle}]") if row.bytes > 9 else row
-            for row in entry.rows
-        )
-        return Shaped(rows, {"refused": 1} if rows != entry.rows else {}, {"Ctxvc-Test": "shaped"})
+    def append(*messages: Message) -> None:
+        with session.writing() as transaction:
+            for scope, entry in session.number(transaction, session.redacted_messages(messages)):
+                seen.append((len(transaction.ledger(scope)), len(entry.rows)))
+                assert all(sha256(transaction.bodies[row.id, ""]).hexdigest() == row.sha256 for row in entry.rows)
+                rows = tuple(
+                    msgspec.structs.replace(row, state="blocked", stub=f"[blocked {row.handle}]")
+                    if row.bytes > 9
+                    else row
+                    for row in entry.rows
+                )
+                meta = {"refused": 1} if rows != entry.rows else {}
+                admitted = msgspec.structs.replace(entry, rows=rows)
+                transaction.append(scope, AdmittedEntry(admitted, meta, {"Ctxvc-Test": "admitted"}))
+            session.acknowledge(transaction)
 
-    session.append(human("go"), reply("", "a", "b"), shape=shape)
-    session.append(results(result("a", "small")), results(result("b", "a large result")), reply("so"), shape=shape)
+    append(human("go"), reply("", "a", "b"))
+    append(results(result("a", "small")), results(result("b", "a large result")), reply("so"))
 
     assert seen == [(0, 1), (1, 2), (3, 1), (4, 1), (5, 1)]
     assert [row.state for row in session.ledger().rows()] == [
         "visible", "blocked", "blocked", "visible", "blocked", "visible",
     ]  # fmt: skip
     assert session.ledger().meta.refused == 1
-    assert "Ctxvc-Test: shaped" in git(path, "log", "-1", "--format=%B", "demo/main").splitlines()
+    assert "Ctxvc-Test: admitted" in git(path, "log", "-1", "--format=%B", "demo/main").splitlines()
     assert afresh(path)["B5"] == b"a large result"
     assert "archive/00/00/B5.txt" in git(path, "ls-tree", "-r", "--name-only", "demo/main").split()
+    in_order(path)
+
+
+def test_what_is_numbered_and_not_acknowledged_is_nowhere(session: StoredSession, path: Path) -> None:
+    messages = session.redacted_messages([human("go"), reply("", "a")])
+    with session.writing() as transaction:
+        for scope, entry in session.number(transaction, messages):
+            transaction.append(scope, AdmittedEntry(entry))
+    assert (afresh(path), session.waiting(), len(session.ledger())) == ({}, 0, 0)
+
+    with pytest.raises(ZeroDivisionError), session.writing() as transaction:
+        for scope, entry in session.number(transaction, messages):
+            transaction.append(scope, AdmittedEntry(entry))
+            raise ZeroDivisionError
+    assert (afresh(path), session.waiting()) == ({}, 0)
+    assert session.append(human("go"), reply("", "a")) == ["B1", "B2"]
     in_order(path)
 
 
 def test_fields_that_make_no_sense_are_refused_before_they_are_recorded(session: StoredSession, path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be recorded"):
         session.change(subject="s", op="settings", actor="user", meta={"budget": "much"})
-    with pytest.raises(BadInput, match="cannot be recorded"):
-        session.append(human("x"), shape=lambda _ledger, entry, _fresh: Shaped(entry.rows, {"cuts": "B1"}))
+    with pytest.raises(BadInput, match="cannot be recorded"), session.writing() as transaction:
+        for scope, entry in session.number(transaction, session.redacted_messages([human("x")])):
+            transaction.append(scope, AdmittedEntry(entry, {"cuts": "B1"}))
     assert afresh(path) == {}
 
 

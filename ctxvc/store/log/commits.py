@@ -19,18 +19,18 @@ _SEQ = re.compile(r"(\S+)/(\d+)")
 _META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingChange(msgspec.Struct, frozen=True):
     """A change of one scope that is acknowledged and in no commit yet."""
 
     seq: int
     change: Change
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A commit to be made: the ledgers before and after it, the bodies that are new with it, its message.
 
     `seq` is the newest change that it covers. `origin` (of a scope's first) and `merge` are as in `Change`; in what
-    `plan_all` gives, references among the commits that it plans are `:n`.
+    `plan_commits` gives, references among the commits that it plans are `:n`.
     """
 
     scope: str
@@ -46,7 +46,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     merge: str = ""
 
 
-def apply(ledger: Ledger, change: Change) -> Ledger:
+def apply_change(ledger: Ledger, change: Change) -> Ledger:
     """The ledger after `change`."""
     if change.inherit is not None:
         ledger = _inherited(ledger, frozenset(change.inherit))
@@ -55,22 +55,22 @@ def apply(ledger: Ledger, change: Change) -> Ledger:
     return ledger.with_rows(change.rows).with_groups(change.groups).with_meta(meta)
 
 
-def plan_all(
-    scopes: Mapping[str, tuple[Ledger, Sequence[Pending]]], journal: str, committed: Callable[[str, int], str]
-) -> tuple[list[Planned], dict[str, list[Pending]]]:
+def plan_commits(
+    scopes: Mapping[str, tuple[Ledger, Sequence[PendingChange]]], journal: str, committed: Callable[[str, int], str]
+) -> tuple[list[PlannedCommit], dict[str, list[PendingChange]]]:
     """The commits that a session's scopes are due, each behind those that it needs, and what stays of each scope.
 
     A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
     the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
     """
-    planned: list[Planned] = []
-    rest: dict[str, list[Pending]] = {}
+    planned: list[PlannedCommit] = []
+    rest: dict[str, list[PendingChange]] = {}
     for scope, (ledger, pending) in scopes.items():
         found, rest[scope] = plan(ledger, pending, journal)
         planned += found
     planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
 
-    def place(origin: str, before: Sequence[Planned]) -> str:
+    def place(origin: str, before: Sequence[PlannedCommit]) -> str:
         scope, seq = reference(origin)
         if not scope:
             return origin
@@ -89,21 +89,23 @@ def plan_all(
     ], rest
 
 
-def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[list[Planned], list[Pending]]:
+def plan(
+    committed: Ledger, pending: Sequence[PendingChange], journal: str
+) -> tuple[list[PlannedCommit], list[PendingChange]]:
     """The commits that `pending` makes on top of `committed`, and what stays: the open step and verbs made meanwhile.
 
     A step is one commit, with all its records; a verb is one, after the step that was open when it was made.
     """
-    planned: list[Planned] = []
-    step: list[Pending] = []
-    deferred: list[Pending] = []
+    planned: list[PlannedCommit] = []
+    step: list[PendingChange] = []
+    deferred: list[PendingChange] = []
     newest = 0
 
-    def emit(part: Sequence[Pending]) -> None:
+    def emit(part: Sequence[PendingChange]) -> None:
         nonlocal committed, newest
         before = committed
         for item in part:
-            committed = apply(committed, item.change)
+            committed = apply_change(committed, item.change)
             newest = max(newest, item.seq)
         planned.append(_planned(part, before, committed, journal, newest))
 
@@ -139,7 +141,7 @@ def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
     return {"Ctxvc-Usage": " ".join(words)} if words else {}
 
 
-def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: str, seq: int) -> Planned:
+def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
     first, last = items[0].change, items[-1].change
     rows = [row for item in items for row in item.change.rows]
     subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
@@ -149,7 +151,7 @@ def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: s
         trailers["Ctxvc-Model"] = models[-1] if models else ""
     for item in items:
         trailers.update(item.change.trailers)
-    return Planned(
+    return PlannedCommit(
         scope=first.scope,
         before=before,
         after=after,

@@ -16,7 +16,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.log import aside
 from ctxvc.store.log import damage as journal_damage
-from ctxvc.store.log.commits import Pending, apply, covered
+from ctxvc.store.log.commits import PendingChange, apply_change, covered
 from ctxvc.store.log.damage import Numbers
 from ctxvc.store.log.journal import (
     FORMAT,
@@ -34,7 +34,7 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.store import Store
 
 
-class Scope:
+class ScopeState:
     """A scope as this process knows it: its newest commit, the ledger there, and the ledger with what waits.
 
     One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
@@ -58,7 +58,7 @@ class Scope:
         self.counters = counters  # at the tip
         self.covered = covered  # the newest change of this journal that the tip covers
         self.start = start
-        self.pending: list[Pending] = []
+        self.pending: list[PendingChange] = []
         self.numbering: Numbering | None = None
         self._read = read
         self._committed = committed
@@ -77,7 +77,7 @@ class Scope:
         if self._current is None:
             ledger = self.committed
             for item in self.pending:
-                ledger = apply(ledger, item.change)
+                ledger = apply_change(ledger, item.change)
             self._current = ledger
         return self._current
 
@@ -86,14 +86,14 @@ class Scope:
         """The ledger at the tip, where it was read already."""
         return self._committed
 
-    def add(self, item: Pending) -> None:
+    def add(self, item: PendingChange) -> None:
         """A change is acknowledged."""
         if self._current is not None:
-            self._current = apply(self._current, item.change)
+            self._current = apply_change(self._current, item.change)
         self.pending.append(item)
         self.numbering = None
 
-    def move(self, tip: str, committed: Ledger, covered: int, pending: list[Pending]) -> None:
+    def move(self, tip: str, committed: Ledger, covered: int, pending: list[PendingChange]) -> None:
         """What waited is in commits now, but for `pending`."""
         self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
         self.start, self.pending = None, pending
@@ -105,8 +105,8 @@ class Scope:
         return bool(done) and not done[-1]
 
 
-class Known:
-    """A session as it was when it was last looked at: `look` does so again."""
+class SessionState:
+    """A session as it was when it was last looked at: `catch_up` does so again."""
 
     def __init__(self, store: Store, name: str) -> None:
         """Raises: NotFound where there is no such session, Damaged."""
@@ -116,16 +116,16 @@ class Known:
         self.head: Head | None = None
         self.seq = 0
         self.block = self.group = 0
-        self.scopes: dict[str, Scope] = {}
+        self.scopes: dict[str, ScopeState] = {}
         self.frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
         self.moved_to = ""  # where a record that waits moves HEAD
         self.tail = Tail(0, 0)
         self.damage: dict[int, Damage] = {}  # by its place in the journal
-        self.load()
+        self.reload()
 
     # --- what is known
 
-    def scope(self, name: str) -> Scope:
+    def scope(self, name: str) -> ScopeState:
         """Raises: NotFound."""
         try:
             return self.scopes[name]
@@ -188,16 +188,16 @@ class Known:
 
     # --- looking
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Takes in what other processes have written since."""
         if self.head is None or self.journal.moved():
-            self.load()
+            self.reload()
             return
         start = self.journal.size
         _, records, frames, self.tail = self.journal.read(start)
         self._take(records, frames, start)
 
-    def load(self) -> None:
+    def reload(self) -> None:
         """Everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
         head, records, frames, self.tail = self.journal.read()
         tips = self.store.tips(self.name)
@@ -241,7 +241,7 @@ class Known:
                 held = self.scopes[change.scope] = self._begun(change)
             elif number <= held.covered:
                 continue
-            held.add(Pending(number, change))
+            held.add(PendingChange(number, change))
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
@@ -287,7 +287,7 @@ class Known:
             change = self._referring(change, after, opened)  # noqa: PLW2901
             before = after[change.scope] if change.scope in after else self._before(change, after)
             changes.append(journal_damage.mended(change, before))
-            after[change.scope] = apply(before, changes[-1])
+            after[change.scope] = apply_change(before, changes[-1])
             if change.op == "step":
                 opened[change.scope] = not change.done
         if tuple(changes) == record.changes:
@@ -301,7 +301,7 @@ class Known:
             return self.scopes[change.scope].current
         origin, _ = reference(change.origin)
         ledger = after[origin] if origin in after else self._begun(change).current
-        return apply(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
+        return apply_change(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
 
     def _referring(self, change: Change, after: Mapping[str, Ledger], opened: Mapping[str, bool]) -> Change:
         """The change on top of what is there: a tip for what is lost, or left open by it."""
@@ -322,18 +322,18 @@ class Known:
         meta = {"scope": change.scope, "parent": "main", **change.meta}
         return msgspec.structs.replace(change, origin=self._main().tip, inherit=(), meta=meta)
 
-    def _main(self) -> Scope:
+    def _main(self) -> ScopeState:
         return self.scopes[self.names()[0]]
 
-    def _at_tip(self, tip: str, earlier: Scope | None) -> Scope:
+    def _at_tip(self, tip: str, earlier: ScopeState | None) -> ScopeState:
         reader = self.store.reader
         same = earlier is not None and earlier.tip == tip
         counters = earlier.counters if earlier and same else reader.meta(tip).counters
         newest = covered(self.store.message(tip), self.head.journal if self.head else "")
         committed = earlier.known if earlier and same else None
-        return Scope(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
+        return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
-    def _begun(self, change: Change) -> Scope:
+    def _begun(self, change: Change) -> ScopeState:
         """The scope that `change` begins, as it stands before it."""
         scope, seq = reference(change.origin)
         commit = self.committed(scope, seq) if scope else change.origin
@@ -346,9 +346,11 @@ class Known:
         if not waiting:
             raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")
         for each in waiting:
-            ledger = apply(ledger, each)
+            ledger = apply_change(ledger, each)
         return self._starting(held.tip, held.committed, ledger)
 
-    def _starting(self, tip: str, committed: Ledger, start: Ledger) -> Scope:
+    def _starting(self, tip: str, committed: Ledger, start: Ledger) -> ScopeState:
         counters = committed.meta.counters
-        return Scope(tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start)
+        return ScopeState(
+            tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start
+        )
