@@ -22,7 +22,7 @@ from ctxvc.store import links, links_inbox
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.docs.test_how_to import steps
@@ -331,7 +331,7 @@ def test_a_push_of_a_sound_store_goes_through_and_one_with_a_secret_does_not(
         Said(message=Message(role="user", parts=(text_part(f"the key is {SECRET}", "user", "human"),)), end=1),
         Said(message=Message(role="assistant", parts=(text_part("thanks", "assistant", "model"),)), end=2),
     ]
-    record(store, [Opened(format="pi", source="s"), *said], name="other", final=True, redact=False)
+    ingest(store, [Opened(format="pi", source="s"), *said], name="other", final=True, redact=False)
 
     done = in_git(project, git_dir, "push", "-q", "--all", "origin", check=False)
 
@@ -383,7 +383,7 @@ def test_the_page_on_why_does_what_it_says(store: Store, project: Path, program:
         ),
     ]
     events = [Opened(format="pi", source="s"), *(Said(message=each, end=end) for end, each in enumerate(said, 1))]
-    record(store, events, name="work", final=True)
+    ingest(store, events, name="work", final=True)
     store.set_current_scope("work", "main")
     (project / "login.py").write_text(json.loads(written)["content"])
     in_git(project, "add", "login.py")

@@ -28,7 +28,7 @@ from ctxvc.store.store import Store, request_files
 _QUICK = ("core.compression=1",)
 
 
-class Recorded(msgspec.Struct, kw_only=True):
+class IngestResult(msgspec.Struct, kw_only=True):
     """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
     session: str
@@ -46,14 +46,14 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     `scope` is where the recording ended. Who wants to record something else meanwhile says so with `after`.
     """
 
-    result: Recorded
+    result: IngestResult
     format: str
     source: str
     scope: str
     finish: Callable[[], None]
 
 
-def record(
+def ingest(
     store: Store,
     events: Iterable[Event],
     *,
@@ -64,7 +64,7 @@ def record(
     final: bool = False,
     as_new: bool = False,
     redact: bool = True,
-) -> Recorded:
+) -> IngestResult:
     """Imports a recording, or what is new in it since the last time; gives what was done.
 
     `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
@@ -74,7 +74,7 @@ def record(
     Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported, or where
     its secrets became marks the last time and should not now.
     """
-    begun = begin(
+    unfinished = start_ingest(
         store,
         events,
         name=name,
@@ -85,13 +85,13 @@ def record(
         as_new=as_new,
         redact=redact,
     )
-    begun.finish()
-    if (begun.result.created or begun.result.units) and not into:
-        store.set_current_scope(begun.result.session, begun.scope)
-    return begun.result
+    unfinished.finish()
+    if (unfinished.result.created or unfinished.result.units) and not into:
+        store.set_current_scope(unfinished.result.session, unfinished.scope)
+    return unfinished.result
 
 
-def begin(
+def start_ingest(
     store: Store,
     events: Iterable[Event],
     *,
@@ -104,7 +104,7 @@ def begin(
     redact: bool = True,
     after: Sequence[Unfinished] = (),
 ) -> Unfinished:
-    """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
+    """As `ingest`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
 
     `after` are imports that are not finished yet: their names are taken; one of the same recording is waited for.
     """
@@ -138,40 +138,40 @@ def begin(
     if redactor:
         opened = redactor.opened(opened)
         warnings[:] = map(redactor.warned, warnings)
-    with ExitStack() as held:
-        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
-        recorder.redactor = redactor
-        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    with ExitStack() as locks:
+        running = locks.enter_context(_ingest(store, session_name, opened, created, alone=not after))
+        running.redactor = redactor
+        result = running.run(opened, rest, final=final or not opened.grows, warnings=warnings)
         result.created = created
         return Unfinished(
             result=result,
             format=opened.format,
             source=opened.source,
-            scope=recorder.gatherer.current,
+            scope=running.gatherer.current,
             # A writer's lock belongs to this thread: an import into a session that exists ends here.
-            finish=_Ending(held.pop_all()) if created else _Ending(ExitStack()),
+            finish=_Ending(locks.pop_all()) if created else _Ending(ExitStack()),
         )
 
 
 class _Ending:
     """Leaves the `with` blocks of an import, once, in whatever thread; a second call waits for the first."""
 
-    def __init__(self, held: ExitStack) -> None:
-        self._held = held
+    def __init__(self, locks: ExitStack) -> None:
+        self._locks = locks
         self._mutex = threading.Lock()
 
     def __call__(self) -> None:
         with self._mutex:
-            self._held.close()
+            self._locks.close()
 
 
 @contextmanager
-def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Recorder]:
+def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Ingest]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             known = store.source_of(name, opened.source) or _source(opened)
-            yield _Recorder(store, name, pack, counters, known, stored)
+            yield _Ingest(store, name, pack, counters, known, stored)
         return
     source = _source(opened)
     first = store.first_commit(
@@ -183,11 +183,11 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: 
         if alone:
             store.clean_up()
         with store.pack_writer(lock, _QUICK) as pack:
-            recorder = _Recorder(store, name, pack, Counters(), source)
+            started = _Ingest(store, name, pack, Counters(), source)
             commit = pack.commit(first)
-            recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
-            recorder.began = commit, first.after
-            yield recorder
+            started.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
+            started.began = commit, first.after
+            yield started
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
@@ -264,7 +264,7 @@ class _Scope:
 
 
 @dataclass(slots=True)
-class _Recorder:
+class _Ingest:
     store: Store
     name: str
     pack: PackWriter
@@ -286,7 +286,7 @@ class _Recorder:
     def __post_init__(self) -> None:
         self.source = self.done
 
-    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
+    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
         finals = list(self.source.finals)
         self.model = opened.model
@@ -314,9 +314,9 @@ class _Recorder:
             self._commit_all(self.gatherer.finish())
             waiting = 0
         if self.gatherer.number < self.done.units:
-            held = f"{self.gatherer.number} steps of {self.done.units}"
-            warnings.append(Warned(text=f"the file holds less than was imported before: {held}"))
-        return Recorded(
+            progress = f"{self.gatherer.number} steps of {self.done.units}"
+            warnings.append(Warned(text=f"the file holds less than was imported before: {progress}"))
+        return IngestResult(
             session=self.name,
             created=False,
             units=self.units,
@@ -544,8 +544,8 @@ class _Recorder:
             return self._beginning()
         if unit in self.made:
             commit, counters, epoch_number = self.made[unit]
-            held = self.scopes[scope]
-            ledger = held.epochs[epoch_number] if epoch_number < len(held.epochs) else held.ledger
+            forked = self.scopes[scope]
+            ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
             return commit, _as_of(ledger, counters)
         # Made by an earlier import: the commit whose ctxvc.json counts as many units.
         for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
@@ -559,8 +559,8 @@ def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
     """`ledger` without the rows that came later; between two compactions rows are only ever added."""
     segments = {
         key: rows
-        for key, held in ledger.segments.items()
-        if (rows := tuple(row for row in held if row.number <= counters.block))
+        for key, segment in ledger.segments.items()
+        if (rows := tuple(row for row in segment if row.number <= counters.block))
     }
     meta = msgspec.structs.replace(ledger.meta, counters=counters)
     return Ledger(meta=meta, segments=segments, groups=ledger.groups)

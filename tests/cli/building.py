@@ -13,7 +13,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.core.recording.events import Event, Forked, Opened, Said
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
@@ -65,7 +65,7 @@ def build(project: Path) -> None:
     project.mkdir(parents=True)
     with create(project / FOLDER) as store:
         store.now, store.now_iso = lambda: 1772370000, lambda: time(59)
-        record(store, _branched(), name="branched", final=True)
+        ingest(store, _branched(), name="branched", final=True)
         _hostile(store)
         _demo(store)
 

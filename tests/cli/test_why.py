@@ -17,7 +17,7 @@ from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Write, needle, same_file, writes
 from ctxvc.store import links_inbox
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
@@ -72,7 +72,7 @@ def app(tmp_path: Path) -> Path:
             results(12, result_part("ok", "c4")),
             reply(13, {"type": "text", "text": "Keys work, too."}),
         ]
-        record(
+        ingest(
             store,
             [opened, *(Said(message=each, end=end) for end, each in enumerate(messages, 1))],
             name="work",

@@ -10,7 +10,7 @@ from ctxvc.core.archiving import archived
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
@@ -91,7 +91,7 @@ def _live(store: Store) -> None:
 
 
 def _imported(store: Store) -> None:
-    record(store, recording(), final=True)
+    ingest(store, recording(), final=True)
 
 
 def recording() -> list[Event]:
