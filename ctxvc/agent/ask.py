@@ -142,18 +142,18 @@ class Recording:
         found = address.named(self._recorded.stored, given.block)
         if found is None:
             raise BadInput(f"{given.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
-        if found.moment.session != name:
+        if found.snapshot.session != name:
             raise BadInput(f"{given.block[:80]!r} is in another session", hint=f"only {name} is asked about")
         held = (
             f"{found.row.id}{f'-{found.file}' if found.file else ''}" if found.row else given.block.rpartition(":")[2]
         )
         part = self._asking.recover(
-            f"{name}/{found.moment.scope}:{held}", lines=given.lines, chars=given.chars, grep=given.grep or None
+            f"{name}/{found.snapshot.scope}:{held}", lines=given.lines, chars=given.chars, grep=given.grep or None
         )
         if found.row and (part.total or part.unit != "matches"):
             self.was_read.add((found.row.id, found.row.sha256))
             if file := found.file or truncation.whole(found.row):  # it is headed by the file's own handle
-                digest = checksum(self._recorded, found.row, file, found.moment.scope)
+                digest = checksum(self._recorded, found.row, file, found.snapshot.scope)
                 self.was_read.add((f"{found.row.id}-{file}", digest))
         header = for_model(part.header).replace("; next: recover ", "; next: read_block ")
         return Outcome(encode(f"{header}\n{part.content}"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ctxvc.cli import answers
 from ctxvc.cli.output import Cell, Column, Moment, Styled, Table, iso
 from ctxvc.inspection.diff import BlockChange, difference
-from ctxvc.store.address import Found
+from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
@@ -105,10 +105,10 @@ def commit_cells(item: answers.LogItem | None) -> list[Cell]:
     return [item.commit[:SHORT], item.step, Moment(item.time), item.actor, item.subject]
 
 
-def stored_of(stored: StoredSession, found: Found) -> StoredSession:
+def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
     """The session that something was found in."""
-    if found.moment.session == stored.name:
+    if resolved.snapshot.session == stored.name:
         return stored
-    other = StoredSession.open(stored.store, found.moment.session, found.moment.scope)
+    other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)
     other.leave()
     return other

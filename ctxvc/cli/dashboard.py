@@ -45,18 +45,20 @@ class Page(NamedTuple):
     older: int
 
 
-def page_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
+def page_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
     """The dashboard of a moment. `costs` are those of its blocks."""
-    return Page(dashboard_of(moment, meter, costs), *dashboard_text.recent_notes(moment.ledger, moment.bodies.body))
+    return Page(
+        dashboard_of(snapshot, meter, costs), *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body)
+    )
 
 
-def dashboard_of(moment: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
-    ledger = moment.ledger
+def dashboard_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
+    ledger = snapshot.ledger
     return dashboard(
         ledger,
         costs,
         budget_of(ledger).effective,
-        meter.overhead(moment),
+        meter.overhead(snapshot),
         calibration=ledger.meta.calibration,
         every=every,
     )
@@ -67,9 +69,9 @@ def text_of(page: Page, budget: Budget, meter: Meter) -> str:
     return dashboard_text.board_text(page.board, page.notes, page.older, cap=cap, count=meter.count)
 
 
-def tokens_reported(store: Store, moment: Snapshot) -> int | None:
+def tokens_reported(store: Store, snapshot: Snapshot) -> int | None:
     """The input tokens that the provider counted in the newest reply whose usage is known; None where none is near."""
-    for entry in islice(revisions.history(store, moment.commit), _NEAR):
+    for entry in islice(revisions.history(store, snapshot.commit), _NEAR):
         if entry.trailers.get("Ctxvc-Op") != "step":
             continue
         counts = [entry.usage[name] for name in _INPUT if name in entry.usage]
@@ -79,9 +81,9 @@ def tokens_reported(store: Store, moment: Snapshot) -> int | None:
 
 
 def dashboard_lines(
-    output: Output, moment: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
+    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
 ) -> Iterator[str]:
-    meta, board = moment.ledger.meta, page.board
+    meta, board = snapshot.ledger.meta, page.board
     yield from output.facts(
         [
             ("session", f"{board.session}/{board.scope}"),
@@ -90,10 +92,14 @@ def dashboard_lines(
             ("overhead", board.overhead),
             ("conversation", board.conversation),
             *([("dashboard", board.dashboards)] if board.dashboards else []),
-            ("blocks", f"{len(moment.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
+            ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             *([("provider counted", reported)] if reported else []),
             ("prompt", board.prompt + (f"; missing: {', '.join(board.missing)}" if board.missing else "")),
-            *([("not committed", f"{counted(moment.waiting, 'record')} of an open step")] if moment.waiting else []),
+            *(
+                [("not committed", f"{counted(snapshot.waiting, 'record')} of an open step")]
+                if snapshot.waiting
+                else []
+            ),
             *([("older notes", page.older)] if page.older else []),
             *(("note", one_line(note, _NOTE)) for note in page.notes),
         ]

@@ -7,6 +7,8 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.store.revision import Snapshot
 
 
-def request_of(moment: Snapshot, content: list[Piece]) -> formats.Prompt:
+def request_of(snapshot: Snapshot, content: list[Piece]) -> formats.Prompt:
     """All that the model is given at that moment, with `content` for its messages."""
-    return formats.Prompt(pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model)
+    return formats.Prompt(
+        pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
+    )

@@ -113,7 +113,7 @@ def _present(item: Row | Group) -> bool:
 
 def _holders(stored: StoredSession, scope: str, words: str) -> dict[str, Shows]:
     """The blocks and groups that show the text in some state, with how to tell."""
-    ledger, moment = stored.ledger(scope), revision.now(stored, scope)
+    ledger, snapshot = stored.ledger(scope), revision.now(stored, scope)
     held = bodies([(stored, [scope])], lambda _row: True)
     within = {place.row.id for each in _containing(stored.store, held, words) for place in each.places}
     found: dict[str, Shows] = {}
@@ -121,7 +121,7 @@ def _holders(stored: StoredSession, scope: str, words: str) -> dict[str, Shows]:
         if name.startswith("G"):
             found[name] = lambda group: not group.group and words in group.stub
         else:
-            found[name] = _shows(words, moment.bodies, whole=name in within)
+            found[name] = _shows(words, snapshot.bodies, whole=name in within)
     return found
 
 
@@ -169,8 +169,8 @@ def _in_request(stored: StoredSession, scope: str, words: str) -> list[Move]:
     return found
 
 
-def _requested(moment: Snapshot, words: str) -> bool:
-    given = (moment.system, moment.tools)
+def _requested(snapshot: Snapshot, words: str) -> bool:
+    given = (snapshot.system, snapshot.tools)
     return any(
         words in (each if isinstance(each, str) else display.decode(wire.compact(each))) for each in given if each
     )

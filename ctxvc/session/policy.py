@@ -17,7 +17,7 @@ from ctxvc.errors import Conflict
 from ctxvc.policies.run import actor_of, judged, proposed
 from ctxvc.session.context import Context
 from ctxvc.store import pending_plans
-from ctxvc.store.pending_plans import Pending
+from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
@@ -27,10 +27,10 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
     context.stored.refresh()
-    held = next((each for each in pending(context) if each.plan.actor == actor_of(policy)), None)
+    waiting = next((own for own in pending(context) if own.plan.actor == actor_of(policy)), None)
     view = context.view()
-    plan = held.plan if held else proposed(policy, view)
-    if plan.asked and not held:
+    plan = waiting.plan if waiting else proposed(policy, view)
+    if plan.asked and not waiting:
         context.asked(actor_of(policy))
     if not plan.actions:
         return None
@@ -38,7 +38,7 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, tried, cut=cut)
     if tried and not now:
-        if held is None:
+        if waiting is None:
             propose(context, _told(plan, f"waits: {why}"))
         return None
     if tried:
@@ -46,8 +46,8 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
             context.commit(msgspec.structs.replace(tried, plan=_told(tried.plan, f"now: {why}" if why else "")))
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
-    if held:
-        pending_plans.drop(context.store, context.stored.name, [held.id], "committed" if tried else "stale")
+    if waiting:
+        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if tried else "stale")
     return tried or None
 
 
@@ -78,7 +78,7 @@ def _told(plan: Plan, more: str) -> Plan:
 _CHECKSUM = 12
 
 
-def propose(context: Context, plan: Plan) -> Pending:
+def propose(context: Context, plan: Plan) -> PendingPlan:
     """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
     context.stored.refresh()
     ledger = context.ledger()
@@ -97,26 +97,26 @@ def propose(context: Context, plan: Plan) -> Pending:
     )
 
 
-def pending(context: Context) -> tuple[Pending, ...]:
+def pending(context: Context) -> tuple[PendingPlan, ...]:
     """The plans that wait in this scope, oldest first."""
-    held = pending_plans.pending(context.store, context.stored.name)
-    return tuple(plan for plan in held if plan.scope == context.scope)
+    plans = pending_plans.pending(context.store, context.stored.name)
+    return tuple(plan for plan in plans if plan.scope == context.scope)
 
 
-def settle(context: Context) -> list[tuple[Pending, Rehearsal]]:
+def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
     """Commits what waits, each plan as far as the view of now allows it; gives what came of each.
 
     A plan of which nothing is left is dropped as stale. Where another writer is in between, the plan goes on waiting.
     """
-    done: list[tuple[Pending, Rehearsal]] = []
-    for held in pending(context):
+    outcomes: list[tuple[PendingPlan, Rehearsal]] = []
+    for pending_plan in pending(context):
         context.stored.refresh()
-        tried = rehearse(context.view(), held.plan)
+        tried = rehearse(context.view(), pending_plan.plan)
         try:
             context.commit(tried)
         except Conflict:
             continue
         # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
-        pending_plans.drop(context.store, context.stored.name, [held.id], "committed" if tried else "stale")
-        done.append((held, tried))
-    return done
+        pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if tried else "stale")
+        outcomes.append((pending_plan, tried))
+    return outcomes

@@ -59,10 +59,10 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
     return count, findings
 
 
-def as_sent(store: Store, moment: Snapshot) -> Snapshot:
-    """What the newest reply of a moment saw: by its commit's trailer, else all that stands before the reply."""
+def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
+    """What the newest reply of a snapshot saw: by its commit's trailer, else all that stands before the reply."""
     newer: list[str] = []
-    for entry in revision.history(store, moment.commit):
+    for entry in revision.history(store, snapshot.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
         if sent and sent.later <= len(newer):
             held = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
@@ -70,7 +70,7 @@ def as_sent(store: Store, moment: Snapshot) -> Snapshot:
         if entry.trailers.get("Ctxvc-Op") == "step":
             break
         newer.append(entry.commit)
-    return msgspec.structs.replace(moment, ledger=up_to(moment.ledger, _before_reply(moment.ledger)))
+    return msgspec.structs.replace(snapshot, ledger=up_to(snapshot.ledger, _before_reply(snapshot.ledger)))
 
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
@@ -81,8 +81,8 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     if sent.later > len(newer):
         return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
     try:
-        moment = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-        made = request(up_to(moment.ledger, sent.last), moment.bodies, moment.system, moment.tools)
+        snapshot = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
+        made = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
     return "" if made.digest == sent.digest else "its prompt is not what was sent"

@@ -16,7 +16,7 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.session.context import Context
 from ctxvc.store import address as addresses
 from ctxvc.store import hook_outputs as files_of_hooks
-from ctxvc.store.address import Found
+from ctxvc.store.address import Resolved
 from ctxvc.tokens.meter import Prices
 
 #: Tokens that a person is shown at most of what is read out in parts.
@@ -36,19 +36,19 @@ def part(
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
     context.stored.refresh()
-    found = addresses.named(context.stored, address)
+    resolved = addresses.named(context.stored, address)
     asked = recover.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
-    if found and found.group:
+    if resolved and resolved.group:
         return recover.members(
-            found.group,
-            found.moment.ledger,
-            tokens=Prices(context.meter, found.moment.bodies).body,
+            resolved.group,
+            resolved.snapshot.ledger,
+            tokens=Prices(context.meter, resolved.snapshot.bodies).body,
             most=room,
             count=context.meter.count,
             lines=asked,
         )
-    ((row, body),) = _pieces(context, found, address)
+    ((row, body),) = _pieces(context, resolved, address)
     read = recover.recovered(
         row,
         body,
@@ -59,44 +59,46 @@ def part(
         most=room,
         count=context.meter.count,
         # A file that is no text is shown and written with its block.
-        address=found.row.id if found and found.row and found.file and row.kind != found.row.kind else address,
+        address=resolved.row.id
+        if resolved and resolved.row and resolved.file and row.kind != resolved.row.kind
+        else address,
     )
-    if found and found.row:
+    if resolved and resolved.row:
         which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
-        _accessed(context, found, found.row, which)
+        _accessed(context, resolved, resolved.row, which)
     return read
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
     context.stored.refresh()
-    found = addresses.named(context.stored, address)
-    pieces = _pieces(context, found, address)
-    if found:
-        for row in _blocks(found):
-            _accessed(context, found, row)
+    resolved = addresses.named(context.stored, address)
+    pieces = _pieces(context, resolved, address)
+    if resolved:
+        for row in _blocks(resolved):
+            _accessed(context, resolved, row)
     return pieces
 
 
-def _pieces(context: Context, found: Found | None, address: str) -> list[tuple[Row, bytes]]:
+def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[tuple[Row, bytes]]:
     """What is read, each with a row that tells of it. Raises: Refused, NotFound where there is nothing, Damaged."""
-    if found is None:
+    if resolved is None:
         return [_unrecorded(context, address)]
-    rows = _blocks(found)
+    rows = _blocks(resolved)
     for row in rows:
         _readable(context, row)
-    bodies = found.moment.bodies
-    files = [(row, found.file or truncation.whole(row)) for row in rows]
+    bodies = resolved.snapshot.bodies
+    files = [(row, resolved.file or truncation.whole(row)) for row in rows]
     return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
 
 
-def _blocks(found: Found) -> list[Row]:
+def _blocks(resolved: Resolved) -> list[Row]:
     """The block that was found, or those of the group."""
-    if found.row:
-        return [found.row]
-    assert found.group is not None
-    ledger = found.moment.ledger
-    return [ledger[name] for name in blocks_of(ledger.groups, found.group.id)]
+    if resolved.row:
+        return [resolved.row]
+    assert resolved.group is not None
+    ledger = resolved.snapshot.ledger
+    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
 
 
 def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
@@ -137,11 +139,11 @@ def _readable(context: Context, row: Row) -> None:
         raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
-def _accessed(context: Context, found: Found, row: Row, what: str = "") -> None:
+def _accessed(context: Context, resolved: Resolved, row: Row, what: str = "") -> None:
     """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
-    own = found.moment.session == context.stored.name and found.moment.scope == context.scope
+    own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
     held = context.ledger().get(row.id) if own else None
-    where = "" if own else f"{found.moment.session}/{found.moment.scope}:"
+    where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
     context.stored.change(
         subject=f"recover {where}{row.handle}{what}",
         op="recover",

@@ -29,19 +29,16 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict, NotFound
-from ctxvc.session import append as incoming
-from ctxvc.session import policy as governing
-from ctxvc.session import policy as waiting
-from ctxvc.session import recover as recovering
-from ctxvc.session import request as outgoing
-from ctxvc.session import undo as undoing
+from ctxvc.session import append, recover, undo
+from ctxvc.session import policy as session_policy
+from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
 from ctxvc.store import pending_plans
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.pending_plans import Pending
+from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
 from ctxvc.tokens.calibration import Calibrating
@@ -89,7 +86,7 @@ class Session:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, where the policy does not say that there is none.
         self.shows_dashboard = True
-        self._boards = outgoing.Boards(self._context, self.append)
+        self._boards = session_request.Boards(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
 
@@ -151,7 +148,7 @@ class Session:
 
     def begin(self) -> None:
         """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
-        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy, self.budget)):
+        if self.policy and (told := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(told))
 
     def close(self) -> None:
@@ -257,8 +254,8 @@ class Session:
 
     def prompt(self) -> Request:
         """What the next call would be sent. Nothing is written."""
-        moment = revisions.now(self.stored)
-        return request(moment.ledger, self._context.bodies(), moment.system, moment.tools)
+        snapshot = revisions.now(self.stored)
+        return request(snapshot.ledger, self._context.bodies(), snapshot.system, snapshot.tools)
 
     def body(self, block: str) -> bytes:
         """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""
@@ -285,9 +282,9 @@ class Session:
         Raises: BadInput for what is no message; CtxvcError, then nothing was added.
         """
         context = self._context
-        parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
+        parts = [each if isinstance(each, Message) else append.message(each, origin) for each in messages]
         scope = self.scope
-        ids = incoming.append(context, parts, shown)
+        ids = append.append(context, parts, shown)
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
@@ -299,7 +296,7 @@ class Session:
         It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` replied where
         `reply` does not say which.
         """
-        usage = incoming.usage(reply)
+        usage = append.usage(reply)
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
             self._context.asked(actor, trailers)
@@ -317,27 +314,27 @@ class Session:
         self.stored.refresh()
         if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
-        newest = outgoing.newest(self._context)
-        began = outgoing.turn_began(self.ledger())
+        newest = session_request.newest(self._context)
+        began = session_request.turn_began(self.ledger())
         if began:
             self.settle()  # a cut was made here anyway
         if self.policy:
-            governing.govern(self._context, self.policy, cut=began)
+            session_policy.govern(self._context, self.policy, cut=began)
         self._boards.retire()
         with_board = self.shows_dashboard and newest.role == "user"
         if not with_board:
-            outgoing.keep_below(self._context)
+            session_request.keep_below(self._context)
         elif self.terms.board == "off":
-            outgoing.keep_below(self._context, self._boards.most())  # whoever has none has no more room for it
+            session_request.keep_below(self._context, self._boards.most())  # whoever has none has no more room for it
         else:
             # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-            outgoing.keep_below(self._context, self._boards.room(), self._boards.most())
+            session_request.keep_below(self._context, self._boards.room(), self._boards.most())
             try:
                 self._boards.show()
             except Conflict as error:  # what is added would have made a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._boards.show()
-            outgoing.keep_below(self._context)
+            session_request.keep_below(self._context)
         self._context.called = self._context.now()
         made = self.prompt()
         self._context.sent[self.scope] = Sent(made.digest, made.last, self.stored.meanwhile)
@@ -365,14 +362,14 @@ class Session:
 
         Empty where it did not, or something has come since.
         """
-        return incoming.stopped(self.ledger())
+        return append.stopped(self.ledger())
 
     def refuse(self, terms: Terms | None = None) -> str:
         """What answers a call that overflow mode does not let through; it counts.
 
         It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
         """
-        return outgoing.refusal(self._context, terms or (self.terms if self.policy else None))
+        return session_request.refusal(self._context, terms or (self.terms if self.policy else None))
 
     # --- what changes
 
@@ -442,20 +439,20 @@ class Session:
         done = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
         return msgspec.structs.replace(done, problems=(*problems, *done.problems))
 
-    def propose(self, plan: Plan) -> Pending:
+    def propose(self, plan: Plan) -> PendingPlan:
         """The plan waits, where every process sees it, until a cut is due anyway, the scope is left, or `settle`.
 
         Raises: Refused where too many wait, Conflict.
         """
-        return waiting.propose(self._context, plan)
+        return session_policy.propose(self._context, plan)
 
-    def pending(self) -> tuple[Pending, ...]:
+    def pending(self) -> tuple[PendingPlan, ...]:
         """The plans that wait in this scope, oldest first."""
-        return waiting.pending(self._context)
+        return session_policy.pending(self._context)
 
-    def settle(self) -> list[tuple[Pending, Rehearsal]]:
+    def settle(self) -> list[tuple[PendingPlan, Rehearsal]]:
         """Commits what waits, as far as the view of now allows it, and drops what is stale; gives what came of each."""
-        return waiting.settle(self._context)
+        return session_policy.settle(self._context)
 
     def drop(self, *plan_ids: str) -> tuple[str, ...]:
         """These plans wait no longer; gives the ids of those that did."""
@@ -467,7 +464,7 @@ class Session:
         Only what that change touched is set back; what was said or read since stays. Raises: Refused where there is
         nothing to take back, no room for it, or where the step is still open that it was made in.
         """
-        return undoing.undo(self._context)
+        return undo.undo(self._context)
 
     # --- reading out
 
@@ -490,13 +487,13 @@ class Session:
         was deleted, an agent may not. To look for `grep` may take so many `seconds`, with 0 as long as it takes.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
-        return recovering.part(
+        return recover.part(
             self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded, seconds=seconds
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
         """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
-        return recovering.whole(self._context, address)
+        return recover.whole(self._context, address)
 
 
 def _policy(spec: str) -> Policy | None:

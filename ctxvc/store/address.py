@@ -44,13 +44,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}{self.id}{file}" + (f"@{self.checksum}" if self.checksum else "")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an address leads to: a block's row or a group, and the moment of the scope that it stands in.
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address leads to: a block's row or a group, and the snapshot of the scope that it stands in.
 
     `file` is the one beside the block's body that is meant, empty for the body itself.
     """
 
-    moment: Snapshot
+    snapshot: Snapshot
     row: Row | None = None
     group: Group | None = None
     file: str = ""
@@ -64,13 +64,13 @@ def parse(words: str) -> Address | None:
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(stored: StoredSession, words: str) -> Found | None:
+def named(stored: StoredSession, words: str) -> Resolved | None:
     """What `words` are the address of, a call's id included; None where they are none. Raises: NotFound as `find`."""
     address = parse(words)
     return find(stored, address) if address else of_call(stored, words)
 
 
-def of_call(stored: StoredSession, words: str, *, elsewhere: bool = True) -> Found | None:
+def of_call(stored: StoredSession, words: str, *, elsewhere: bool = True) -> Resolved | None:
     """What a call gave: the block of its newest result, of the call itself where none was recorded.
 
     `words` are the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
@@ -80,17 +80,19 @@ def of_call(stored: StoredSession, words: str, *, elsewhere: bool = True) -> Fou
     """
     if here := _of_call(stored, stored.scope, words):
         return here
-    found = [each for scope in stored.scopes() if (each := _of_call(stored, scope, words))]
-    if elsewhere and not found and len(words) >= _UNIQUE:
+    candidates = [candidate for scope in stored.scopes() if (candidate := _of_call(stored, scope, words))]
+    if elsewhere and not candidates and len(words) >= _UNIQUE:
         others = (name for name in stored.store.sessions() if name != stored.name)
-        found = [each for name in others for each in _in_session(StoredSession.open(stored.store, name), words)]
-    if len({_identity(each) for each in found}) > 1:
-        candidates = ", ".join(_first(map(_named, found)))
-        raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {candidates}")
-    return found[0] if found else _placed(stored, words)
+        candidates = [
+            candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), words)
+        ]
+    if len({_identity(candidate) for candidate in candidates}) > 1:
+        listed = ", ".join(_first(map(_named, candidates)))
+        raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {listed}")
+    return candidates[0] if candidates else _placed(stored, words)
 
 
-def _placed(stored: StoredSession, words: str) -> Found | None:
+def _placed(stored: StoredSession, words: str) -> Resolved | None:
     """What a call gave whose scope is named too."""
     match = _PLACED.fullmatch(words)
     if match is None:
@@ -103,14 +105,14 @@ def _placed(stored: StoredSession, words: str) -> Found | None:
     return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
 
-def _in_session(stored: StoredSession, words: str) -> list[Found]:
+def _in_session(stored: StoredSession, words: str) -> list[Resolved]:
     stored.leave()  # whoever only looks writes nothing
-    return [found for scope in stored.scopes() if (found := _of_call(stored, scope, words))]
+    return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, words))]
 
 
-def _of_call(stored: StoredSession, scope: str, words: str) -> Found | None:
-    found = _called(stored.ledger(scope), words)
-    return Found(moment=revision.now(stored, scope), row=found[0], file=found[1]) if found else None
+def _of_call(stored: StoredSession, scope: str, words: str) -> Resolved | None:
+    called = _called(stored.ledger(scope), words)
+    return Resolved(snapshot=revision.now(stored, scope), row=called[0], file=called[1]) if called else None
 
 
 def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
@@ -123,7 +125,7 @@ def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
     return (row, file) if row and file in row.files else None
 
 
-def find(stored: StoredSession, address: Address) -> Found:
+def find(stored: StoredSession, address: Address) -> Resolved:
     """What stands at the address, for reading.
 
     An address without a scope is that of the scope one is in; where that has no such block, of the session's only
@@ -134,75 +136,81 @@ def find(stored: StoredSession, address: Address) -> Found:
         stored = StoredSession.open(stored.store, address.session, address.scope)
     if address.scope:
         return _in_scope(stored, address, address.scope)
-    here = _found(revision.now(stored), address)
+    here = _resolved(revision.now(stored), address)
     if here and _matches(here, address):
         return here
-    others = [found for scope in stored.scopes() if (found := _found(revision.now(stored, scope), address))]
-    return _only([found for found in others if _matches(found, address)], others, stored, address)
+    others = [resolved for scope in stored.scopes() if (resolved := _resolved(revision.now(stored, scope), address))]
+    return _only([resolved for resolved in others if _matches(resolved, address)], others, stored, address)
 
 
-def _in_scope(stored: StoredSession, address: Address, scope: str) -> Found:
-    found = _found(revision.now(stored, scope), address)
-    if found is None:
+def _in_scope(stored: StoredSession, address: Address, scope: str) -> Resolved:
+    resolved = _resolved(revision.now(stored, scope), address)
+    if resolved is None:
         last = stored.ledger(scope).meta.counters
         raise NotFound(
             f"no {_what(address)} {address.id} in {stored.name}/{scope}",
             hint=f"`ctxvc status --all` lists them; the session's newest are B{last.block} and G{last.group}",
         )
-    return _only([found] if _matches(found, address) else [], [found], stored, address)
+    return _only([resolved] if _matches(resolved, address) else [], [resolved], stored, address)
 
 
-def _only(matching: list[Found], others: list[Found], stored: StoredSession, address: Address) -> Found:
+def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSession, address: Address) -> Resolved:
     """The one of `matching`, where all are the same block."""
-    if len({_identity(found) for found in matching}) == 1:
+    if len({_identity(resolved) for resolved in matching}) == 1:
         return matching[0]
     if matching or others:
         why = (
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
-        named = ", ".join(_first(_named(found) for found in matching or others))
+        named = ", ".join(_first(_named(resolved) for resolved in matching or others))
         raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {named}")
     raise NotFound(
         f"no {_what(address)} {address} in session {stored.name}", hint="`ctxvc status --all` lists this scope's"
     )
 
 
-def _found(moment: Snapshot, address: Address) -> Found | None:
+def _resolved(snapshot: Snapshot, address: Address) -> Resolved | None:
     if address.id.startswith("G"):
-        group = moment.ledger.groups.get(address.id)
-        return Found(moment=moment, group=group) if group else None
-    row = moment.ledger.get(address.id)
-    return Found(moment=moment, row=row, file=address.file) if row else None
+        group = snapshot.ledger.groups.get(address.id)
+        return Resolved(snapshot=snapshot, group=group) if group else None
+    row = snapshot.ledger.get(address.id)
+    return Resolved(snapshot=snapshot, row=row, file=address.file) if row else None
 
 
-def _matches(found: Found, address: Address) -> bool:
-    if address.file and not (found.row and address.file in found.row.files):
+def _matches(resolved: Resolved, address: Address) -> bool:
+    if address.file and not (resolved.row and address.file in resolved.row.files):
         return False
-    return _checksum(found).startswith(address.checksum)
+    return _checksum(resolved).startswith(address.checksum)
 
 
-def _checksum(found: Found) -> str:
+def _checksum(resolved: Resolved) -> str:
     """A block's checksum; of a group, what its stub says of its members'."""
-    if found.row:
-        return found.row.sha256
-    assert found.group is not None
-    said = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", found.group.stub)
+    if resolved.row:
+        return resolved.row.sha256
+    assert resolved.group is not None
+    said = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", resolved.group.stub)
     return said[1] if said else ""
 
 
-def _identity(found: Found) -> object:
-    return found.row.sha256 if found.row else found.group
+def _identity(resolved: Resolved) -> object:
+    return resolved.row.sha256 if resolved.row else resolved.group
 
 
-def _named(found: Found) -> str:
+def _named(resolved: Resolved) -> str:
     """The whole address of what was found, with its files."""
-    checksum = _checksum(found)[:6]
-    block = found.row or found.group
+    checksum = _checksum(resolved)[:6]
+    block = resolved.row or resolved.group
     assert block is not None
     files = (
-        f" ({', '.join(f'{found.row.id}-{file}' for file in found.row.files)})" if found.row and found.row.files else ""
+        f" ({', '.join(f'{resolved.row.id}-{file}' for file in resolved.row.files)})"
+        if resolved.row and resolved.row.files
+        else ""
     )
-    return f"{found.moment.session}/{found.moment.scope}:{block.id}" + (f"@{checksum}" if checksum else "") + files
+    return (
+        f"{resolved.snapshot.session}/{resolved.snapshot.scope}:{block.id}"
+        + (f"@{checksum}" if checksum else "")
+        + files
+    )
 
 
 def _first(names: Iterable[str]) -> list[str]:

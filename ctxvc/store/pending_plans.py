@@ -35,7 +35,7 @@ _ID = re.compile(r"P[1-9][0-9]{0,11}")
 _NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, as ISO 8601.
 
     `id` is `P1`, `P2`, … and never that of another plan of the session. The checksums in its actions tell whether a
@@ -64,23 +64,23 @@ class _Counter(msgspec.Struct, frozen=True, kw_only=True):
 class _State:
     tip: str = ""
     last: int = 0
-    plans: tuple[Pending, ...] = ()
+    plans: tuple[PendingPlan, ...] = ()
 
 
 _counter_decoder = msgspec.json.Decoder(_Counter)
-_plan_decoder = msgspec.json.Decoder(Pending)
+_plan_decoder = msgspec.json.Decoder(PendingPlan)
 
 
 def plans_ref(session: str) -> str:
     return f"refs/ctxvc/{session}/plans"
 
 
-def pending(store: Store, session: str) -> tuple[Pending, ...]:
+def pending(store: Store, session: str) -> tuple[PendingPlan, ...]:
     """The plans that wait, of all scopes, oldest first. Raises: Damaged."""
     return _state(store, session).plans
 
 
-def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> Pending:
+def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> PendingPlan:
     """The plan waits from now on, and is on the disk. One that waits already as it is, is not put a second time.
 
     Raises: NotFound (no such scope), Refused (too many wait, or it is too big), BadInput, Conflict, Damaged,
@@ -98,7 +98,7 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
         if len(state.plans) >= MOST:
             raise Refused(f"{len(state.plans)} plans of session {session} wait already", hint="commit or drop some")
         number = state.last + 1
-        new = Pending(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
+        new = PendingPlan(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
         try:
             data = _json(new)
         except UnicodeEncodeError as error:
@@ -140,7 +140,7 @@ def _path(plan_id: str) -> str:
     return f"{FOLDER}/{plan_id}.json"
 
 
-def _json(value: Pending | _Counter) -> bytes:
+def _json(value: PendingPlan | _Counter) -> bytes:
     """For people and `git diff` too: one key a line."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
@@ -168,7 +168,7 @@ def _state(store: Store, session: str) -> _State:
     return _State(tip, counter.last, tuple(sorted(plans, key=lambda held: held.number)))
 
 
-def _read(entry: pygit2.Object) -> Pending:
+def _read(entry: pygit2.Object) -> PendingPlan:
     """Raises: ValueError, RecursionError, msgspec.MsgspecError."""
     held = _plan_decoder.decode(_blob(entry))
     if not _ID.fullmatch(held.id) or entry.name != f"{held.id}.json":

@@ -76,7 +76,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     seal: str = ""
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
     """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and what is done.
 
     `begun` is whether some of it is done already. `remaining` are folders that may still have what is erased, once it
@@ -137,7 +137,7 @@ def complete(path: Path) -> tuple[str, ...]:
         return apply(path, lock)
 
 
-def look(path: Path) -> Pending:
+def look(path: Path) -> PendingPurge:
     """The purge that waits. Nothing of it is done. Raises: NotFound where none does, CtxvcError."""
     _examine(path)
     try:
@@ -145,11 +145,11 @@ def look(path: Path) -> Pending:
         begun = _is_begun(path, state)
         _check_staged(path, state)
     except (Refused, Damaged) as error:
-        return Pending(sealed=False, begun=False, problem=str(error))
+        return PendingPurge(sealed=False, begun=False, problem=str(error))
     return _pending(path, state, begun=begun)
 
 
-def finish(path: Path) -> Pending:
+def finish(path: Path) -> PendingPurge:
     """A person wants the purge finished, whoever decided it; gives what was done.
 
     Where it was decided elsewhere no folder outside the store is touched, whatever it names. Done again after a kill,
@@ -297,12 +297,12 @@ def _is_ours(path: Path, state: Decided) -> bool:
     return trust.is_sealed_here(identity.store_id(path), _payload(state), state.seal)
 
 
-def _pending(path: Path, state: Decided, *, begun: bool) -> Pending:
+def _pending(path: Path, state: Decided, *, begun: bool) -> PendingPurge:
     try:
         ours = _is_ours(path, state)
     except CtxvcError:
         ours = False
-    return Pending(
+    return PendingPurge(
         sealed=ours,
         begun=begun,
         pack=state.pack,

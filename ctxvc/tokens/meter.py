@@ -47,20 +47,20 @@ class Meter:
         """The tokens of a text that is no body."""
         return self._tokens.of_text(words)
 
-    def costs(self, moment: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
+    def costs(self, snapshot: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
         """What all blocks, or these, cost: the body, and what stands for it in the prompt of that moment.
 
         A call counts its tool's name and its arguments, a result its text and the images beside it.
         """
-        rows = moment.ledger.rows() if blocks is None else blocks
-        bodies = {row.id: list(_sources(row, moment.bodies)) for row in rows}
+        rows = snapshot.ledger.rows() if blocks is None else blocks
+        bodies = {row.id: list(_sources(row, snapshot.bodies)) for row in rows}
         shown: dict[str, list[_Source]] = {}
-        for slot in outline(moment.ledger):
+        for slot in outline(snapshot.ledger):
             if slot.row.id not in bodies:
                 continue
-            held = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, moment.bodies)]
+            held = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, snapshot.bodies)]
             shown.setdefault(slot.row.id, []).extend(held)
-        counts = self._counts([*bodies.values(), *shown.values()], moment.ledger.meta.model)
+        counts = self._counts([*bodies.values(), *shown.values()], snapshot.ledger.meta.model)
         return {
             block: Cost(
                 body=sum(counts[source.digest] for source in sources),
@@ -89,11 +89,11 @@ class Meter:
         counts = self._counts(sources, model)
         return sum(counts[source.digest] for some in sources for source in some), self.estimated
 
-    def overhead(self, moment: Snapshot) -> int:
+    def overhead(self, snapshot: Snapshot) -> int:
         """The tokens of system prompt and tools."""
-        given = [moment.system if isinstance(moment.system, str) else _json(moment.system), _json(moment.tools)]
+        given = [snapshot.system if isinstance(snapshot.system, str) else _json(snapshot.system), _json(snapshot.tools)]
         sources = [_text_source(words) for words in given if words]
-        counts = self._counts([sources], moment.ledger.meta.model)
+        counts = self._counts([sources], snapshot.ledger.meta.model)
         return sum(counts[source.digest] for source in sources)
 
     def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:

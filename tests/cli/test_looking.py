@@ -92,12 +92,12 @@ def find(store: Store, session: str, words: str, scope: str = "") -> addresses.F
 def test_a_block_of_this_scope_comes_first(store: Store) -> None:
     found = find(store, "branched", "B3", scope="main")
 
-    assert (found.moment.scope, found.row.label) == ("main", "With a password")
+    assert (found.snapshot.scope, found.row.label) == ("main", "With a password")
 
 
 def test_a_block_that_this_scope_has_not_is_looked_for_in_the_session(store: Store) -> None:
-    assert find(store, "branched", "B5", scope="main").moment.scope == "agent-1"
-    assert find(store, "branched", "B7", scope="main").moment.scope == "rewind-1"
+    assert find(store, "branched", "B5", scope="main").snapshot.scope == "agent-1"
+    assert find(store, "branched", "B7", scope="main").snapshot.scope == "rewind-1"
     # Both `main` and `rewind-1` have it: the same bytes count once.
     assert find(store, "branched", "B1", scope="agent-1").row.label == "Add a login"
 
@@ -131,7 +131,7 @@ def test_two_blocks_under_one_number_are_told_apart_by_their_checksums(store: St
 
     handles = [f"main:{rows['main'].handle}", f"rewind-1:{clash.handle}"]
     assert all(f"branched/{handle}" in raised.value.hint for handle in handles)
-    assert addresses.find(session, addresses.parse(clash.handle)).moment.scope == "rewind-1"
+    assert addresses.find(session, addresses.parse(clash.handle)).snapshot.scope == "rewind-1"
 
 
 def test_a_group_is_found_like_a_block(store: Store) -> None:

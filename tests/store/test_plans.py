@@ -31,7 +31,7 @@ def a_plan(*targets: str, actor: str = "policy:window", **fields: object) -> Pla
     return msgspec.structs.replace(Plan(actions=(action,), actor=actor, reason="old"), **fields)
 
 
-def put(store: Store, plan: Plan, *, scope: str = "main") -> pending_plans.Pending:
+def put(store: Store, plan: Plan, *, scope: str = "main") -> pending_plans.PendingPlan:
     return pending_plans.put(store, "demo", scope, plan, base_commit=BASE, time="2026-03-01T12:00:00Z")
 
 
@@ -50,7 +50,7 @@ def test_a_plan_waits_as_it_was_put_for_every_process(store: Store) -> None:
 
     held = put(store, plan)
 
-    assert held == pending_plans.Pending(
+    assert held == pending_plans.PendingPlan(
         id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan
     )
     assert pending_plans.pending(store, "demo") == (held,)

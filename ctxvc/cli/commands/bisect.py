@@ -24,7 +24,7 @@ from ctxvc.errors import Refused
 from ctxvc.inspection import bisect as bisecting
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
-from ctxvc.store.address import Address, Found
+from ctxvc.store.address import Address, Resolved
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
@@ -87,7 +87,7 @@ def bisect(
 def _of_words(stored: StoredSession, scope: str, words: str, *, as_text: bool) -> Bisected:
     found = None if as_text else _block(stored, scope, words)
     if found and (item := found.row or found.group):
-        stored, scope = stored_of(stored, found), found.moment.scope
+        stored, scope = stored_of(stored, found), found.snapshot.scope
         moves, what = bisecting.of_address(stored, scope, item.id), "block"
     else:
         moves, what = bisecting.of_text(stored, scope, words), "text"
@@ -266,26 +266,26 @@ class _PromptCosts:
             self._costs[commit] = self._measured(revision.at(self._store, commit))
         return self._costs[commit]
 
-    def _measured(self, moment: Snapshot) -> int:
-        slots = outline(moment.ledger)
+    def _measured(self, snapshot: Snapshot) -> int:
+        slots = outline(snapshot.ledger)
         whole = [slot.row for slot in slots if slot.show == "body"]
         new = [row for row in whole if (row.id, row.sha256) not in self._bodies]
-        counts = self._meter.bodies([(row, moment.bodies) for row in new], moment.ledger.meta.model) if new else {}
+        counts = self._meter.bodies([(row, snapshot.bodies) for row in new], snapshot.ledger.meta.model) if new else {}
         self._bodies.update(((row.id, row.sha256), counts[row.id]) for row in new)
-        others = pieces([slot for slot in slots if slot.show != "body"], moment.bodies)
+        others = pieces([slot for slot in slots if slot.show != "body"], snapshot.bodies)
         total = sum(self._bodies[row.id, row.sha256] for row in whole)
         return (
             total
             + sum(self._meter.count(display.decode(piece.body)) for piece in others)
-            + self._meter.overhead(moment)
+            + self._meter.overhead(snapshot)
         )
 
 
-def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
+def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
     """Whether the person's command finds the prompt good. Raises: Refused where it does not judge."""
-    content = pieces(outline(moment.ledger), moment.bodies)
+    content = pieces(outline(snapshot.ledger), snapshot.bodies)
     request = formats.Prompt(
-        pieces=content, system=moment.system, tools=moment.tools, model=moment.ledger.meta.model
+        pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
     )  # fmt: skip
     data = formats.dumps(formats.anthropic(request))
     with tempfile.TemporaryDirectory(prefix="ctxvc-bisect-") as place:
@@ -303,13 +303,13 @@ def _judged(judge: str, moment: Snapshot, folder: Path) -> bool:
             )
     if done.returncode < 0 or done.returncode >= NO_JUDGEMENT:
         raise Refused(
-            f"the command gave no judgement on commit {moment.commit[:SHORT]}: it ended with {done.returncode}",
+            f"the command gave no judgement on commit {snapshot.commit[:SHORT]}: it ended with {done.returncode}",
             hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
         )
     return done.returncode == 0
 
 
-def _block(stored: StoredSession, scope: str, words: str) -> Found | None:
+def _block(stored: StoredSession, scope: str, words: str) -> Resolved | None:
     """The block or group that `words` are the address of; None where they are a text. Raises: NotFound."""
     if address := addresses.parse(words):
         return None if address.file else addresses.find(stored, _within(address, stored, scope))

@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.errors import NotFound
 from ctxvc.inspection import blame as blaming
 from ctxvc.store import address as addresses
-from ctxvc.store.address import Found
+from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
@@ -33,28 +33,28 @@ def blame(app: App, name: str) -> None:
     """
     with app.reading() as stored:
         address = addresses.parse(name)
-        found = addresses.named(stored, name)
-        if found is None or (address and address.file):
+        resolved = addresses.named(stored, name)
+        if resolved is None or (address and address.file):
             raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
-        answer = _blamed(stored_of(stored, found), found)
+        answer = _blamed(stored_of(stored, resolved), resolved)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(_blame_lines(app.output, answer))
 
 
-def _blamed(stored: StoredSession, found: Found) -> Blamed:
-    moment, item = found.moment, found.row or found.group
+def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
+    snapshot, item = resolved.snapshot, resolved.row or resolved.group
     assert item is not None
-    ledger = moment.ledger
-    met = blaming.events(stored, moment.scope, item.id)
-    prices = Prices(Meter(stored.store, ledger.meta.tokenizer), moment.bodies, ledger.meta.model)
+    ledger = snapshot.ledger
+    met = blaming.events(stored, snapshot.scope, item.id)
+    prices = Prices(Meter(stored.store, ledger.meta.tokenizer), snapshot.bodies, ledger.meta.model)
     stays = [_stay(stay, prices) for stay in blaming.stays(met, ledger) if stay.calls]
     model = met[0].entry.trailers.get("Ctxvc-Model", "") if met and met[0].entry else ""
-    row = found.row
+    row = resolved.row
     return Blamed(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         id=item.id,
         handle=row.handle if row else item.id,
         type=row.kind if row else "group",

@@ -94,9 +94,9 @@ def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
 
 
 def _drawn(store: Store, commit: str) -> str:
-    moment = revision.at(store, commit)
-    meter = Meter(store, moment.ledger.meta.tokenizer)
-    return markdown(page_of(moment, meter, meter.costs(moment)))
+    snapshot = revision.at(store, commit)
+    meter = Meter(store, snapshot.ledger.meta.tokenizer)
+    return markdown(page_of(snapshot, meter, meter.costs(snapshot)))
 
 
 def markdown(page: Page) -> str:

@@ -38,25 +38,25 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         raise click.UsageError("--by or --episodes, not both")
     by = by or "kind"
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
-        meter = Meter(stored.store, moment.ledger.meta.tokenizer)
+        snapshot = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
         if episodes:
-            _episodes(app.output, moment, meter)
+            _episodes(app.output, snapshot, meter)
             return
-        costs, overhead = meter.costs(moment), meter.overhead(moment)
-        items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
-        board = dashboard_of(moment, meter, costs)
-        reported = tokens_reported(stored.store, moment)
+        costs, overhead = meter.costs(snapshot), meter.overhead(snapshot)
+        items = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
+        board = dashboard_of(snapshot, meter, costs)
+        reported = tokens_reported(stored.store, snapshot)
     answer = Context(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         by=by,
         window=board.window,
         used=board.used,
         percent=board.percent,
         estimated=meter.estimated,
         reported=reported,
-        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
+        thresholds=usage.thresholds(board.used, budget_of(snapshot.ledger)),
         items=items,
     )
     if app.output.json:
@@ -65,22 +65,22 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         app.output.lines(_context_lines(app.output, board, answer))
 
 
-def _episodes(output: Output, moment: Snapshot, meter: Meter) -> None:
+def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     from ctxvc.policies.episodes import graph as episodes
     from ctxvc.policies.episodes.policy import Episodes
 
-    price = Prices(meter, moment.bodies, moment.ledger.meta.model)
-    price.load(moment.ledger.rows())
+    price = Prices(meter, snapshot.bodies, snapshot.ledger.meta.model)
+    price.load(snapshot.ledger.rows())
     view = View(
-        ledger=moment.ledger,
+        ledger=snapshot.ledger,
         price=price,
-        budget=budget_of(moment.ledger),
-        words=lambda row: decode(moment.bodies.body(row)),
+        budget=budget_of(snapshot.ledger),
+        words=lambda row: decode(snapshot.bodies.body(row)),
     )
     lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
     answer = EpisodeList(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
                for line in lines],
     )  # fmt: skip

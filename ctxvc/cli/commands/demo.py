@@ -132,13 +132,15 @@ def _import(store: Store, say: Say) -> str:
 
 def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None:
     say(f"2. How its context grew, against a budget of {WINDOW:,} tokens:")
-    moments = [revision.at(store, commit) for commit in store.first_parents(stored.tip())][::-1]
+    snapshots = [revision.at(store, commit) for commit in store.first_parents(stored.tip())][::-1]
     live = sys.stdout.isatty()
-    for moment in moments[1:]:
-        view = dashboard(moment.ledger, meter.costs(moment), WINDOW)
-        last = moment.ledger.last()
+    for snapshot in snapshots[1:]:
+        view = dashboard(snapshot.ledger, meter.costs(snapshot), WINDOW)
+        last = snapshot.ledger.last()
         said = last.label if last else ""
-        line = f"   step {moment.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(said, 50)}"
+        line = (
+            f"   step {snapshot.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(said, 50)}"
+        )
         say(line)
         if live:
             time.sleep(0.05)
@@ -148,14 +150,14 @@ def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None
 def _cut_to_budget(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     """Archives the oldest results until the view fits; the simplest rule there is."""
     say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
-    moment = revision.now(stored)
-    costs = dict(meter.costs(moment))
+    snapshot = revision.now(stored)
+    costs = dict(meter.costs(snapshot))
     used = sum(cost.shown for cost in costs.values())
     left: list[Row] = []
-    for row in old_results(moment.ledger):
+    for row in old_results(snapshot.ledger):
         if used <= WINDOW * 6 // 10:
             break
-        call = _arguments(moment, row)
+        call = _arguments(snapshot, row)
         try:
             gone = archived(row, tokens=costs[row.id].body, count=meter.count, actor=ACTOR, call=call)
         except Refused:
@@ -171,11 +173,11 @@ def _cut_to_budget(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     return left
 
 
-def _arguments(moment: revision.Snapshot, row: Row) -> str:
-    call = moment.ledger.get(row.parent) if row.parent else None
+def _arguments(snapshot: revision.Snapshot, row: Row) -> str:
+    call = snapshot.ledger.get(row.parent) if row.parent else None
     if call is None:
         return ""
-    return label.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
+    return label.label(call.kind, snapshot.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
 
 
 def _recover(stored: StoredSession, left: Iterable[Row], say: Say) -> None:

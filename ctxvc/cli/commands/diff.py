@@ -48,15 +48,15 @@ def diff(app: App, before: str, after: str) -> None:
         app.output.lines(_diff_lines(app.output, answer))
 
 
-def _side(store: Store, moment: Snapshot) -> Side:
-    meter = Meter(store, moment.ledger.meta.tokenizer)
-    shown = sum(cost.shown for cost in meter.costs(moment).values())
+def _side(store: Store, snapshot: Snapshot) -> Side:
+    meter = Meter(store, snapshot.ledger.meta.tokenizer)
+    shown = sum(cost.shown for cost in meter.costs(snapshot).values())
     return Side(
-        commit=moment.commit,
-        session=moment.session,
-        scope=moment.scope,
-        step=moment.ledger.meta.counters.step,
-        tokens=shown + meter.overhead(moment),
+        commit=snapshot.commit,
+        session=snapshot.session,
+        scope=snapshot.scope,
+        step=snapshot.ledger.meta.counters.step,
+        tokens=shown + meter.overhead(snapshot),
     )
 
 

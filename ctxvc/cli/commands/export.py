@@ -33,12 +33,12 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     if install and target:
         raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
+        snapshot = revisions.resolve(stored.store, stored, revision)
         project = project_root(app.folder).resolve()
-        folder = _worked_in(moment, project)
-        transcript = app.path(recorded) if recorded else next(_recorded(app, moment, folder, project), None)
+        folder = _worked_in(snapshot, project)
+        transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
         for copy in count():
-            made = resumable(stored.store, moment, folder, recorded=transcript, copy=copy)
+            made = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
             if not install:
                 write(app, target, made.data)
                 break
@@ -62,9 +62,9 @@ def _tell(app: App, made: Resumable, transcript: Path | None) -> None:
         app.output.note(f"left out: {made.thinking} blocks of thinking, which hold only behind what stood before them")
 
 
-def _worked_in(moment: Snapshot, project: Path) -> Path:
+def _worked_in(snapshot: Snapshot, project: Path) -> Path:
     """The folder in which the session is to be resumed: where it was held, if that is in this project."""
-    source = moment.ledger.meta.source
+    source = snapshot.ledger.meta.source
     try:
         held = Path(source.cwd).resolve() if source and source.cwd else project
     except ValueError:
@@ -72,9 +72,9 @@ def _worked_in(moment: Snapshot, project: Path) -> Path:
     return held if held.is_relative_to(project) and held.is_dir() else project
 
 
-def _recorded(app: App, moment: Snapshot, *places: Path) -> Iterator[Path]:
+def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
     """Where the transcript lies that the moment was imported from, if the host has it still."""
-    source = moment.ledger.meta.source
+    source = snapshot.ledger.meta.source
     if source is None or source.format != CLAUDE_CODE or "/" in source.id:
         return
     for place in dict.fromkeys((Path(source.cwd), *places)):
@@ -144,6 +144,6 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
     if install or recorded:
         raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
-        data = formats.dumps(_FORMATS[form](request_of(moment, pieces(outline(moment.ledger), moment.bodies))))
+        snapshot = revisions.resolve(stored.store, stored, revision)
+        data = formats.dumps(_FORMATS[form](request_of(snapshot, pieces(outline(snapshot.ledger), snapshot.bodies))))
     write(app, target, data)

@@ -46,28 +46,30 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
     With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
     """
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
+        snapshot = revisions.resolve(stored.store, stored, revision)
         if graph:
-            app.output.lines(_graph(stored, "" if revision == "HEAD" else moment.commit, number))
+            app.output.lines(_graph(stored, "" if revision == "HEAD" else snapshot.commit, number))
             return
         every = revision == "HEAD"
-        tips = map(stored.tip, stored.scopes()) if every else [moment.commit]
+        tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
         if usage:
             newest = reversed([*revisions.trace(stored.store, tips)])
-            answer = _used(moment, "" if every else moment.scope, islice(_calls(stored.store, newest), number))
+            answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(stored.store, newest), number))
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
         if jsonl:
             made = deque(revisions.trace(stored.store, tips), maxlen=number)
             app.output.lines(encode(item) for item in _items(stored.store, made))
             return
-        items = _items(stored.store, islice(revisions.history(stored.store, moment.commit), number))
+        items = _items(stored.store, islice(revisions.history(stored.store, snapshot.commit), number))
         if app.output.json:
             listed = list(items)
-            app.output.value(Log(session=moment.session, scope=moment.scope, waiting=moment.waiting, items=listed))
+            app.output.value(
+                Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=listed)
+            )
         else:
             app.output.lines(_log_lines(app.output, items))
-            _note_waiting(app.output, moment)
+            _note_waiting(app.output, snapshot)
 
 
 def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
@@ -82,12 +84,12 @@ def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
             )  # fmt: skip
 
 
-def _used(moment: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
+def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
     """The calls, and their sums."""
     items = list(calls)
     names = models.Usage._fields
     return Usage(
-        session=moment.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
+        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
         dollars=sum((item.dollars or 0.0 for item in items), 0.0),
         unpriced=sum(item.dollars is None for item in items),
         **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
@@ -150,9 +152,9 @@ def _graph(stored: StoredSession, commit: str, number: int | None) -> Iterator[s
     return (safe(line) for line in drawn.decode("utf-8", "replace").splitlines())
 
 
-def _note_waiting(output: Output, moment: Snapshot) -> None:
-    if moment.waiting:
-        output.note(f"{counted(moment.waiting, 'record')} of an open step not committed yet")
+def _note_waiting(output: Output, snapshot: Snapshot) -> None:
+    if snapshot.waiting:
+        output.note(f"{counted(snapshot.waiting, 'record')} of an open step not committed yet")
 
 
 class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ctxvc.core.policy import Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
-    from ctxvc.store.pending_plans import Pending
+    from ctxvc.store import pending_plans
 
 
 #: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
@@ -222,7 +222,7 @@ def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
         )
 
 
-def _pending(held: Pending) -> PendingPlan:
+def _pending(held: pending_plans.PendingPlan) -> PendingPlan:
     return PendingPlan(
         id=held.id,
         time=held.time,

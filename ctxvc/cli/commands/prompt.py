@@ -30,48 +30,48 @@ def prompt(app: App, revision: str, sent: bool) -> None:
     For people, with a line above each block that says whose it is. With --json, as the Messages API takes it.
     """
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
+        snapshot = revisions.resolve(stored.store, stored, revision)
         if sent:
-            moment = proof.as_sent(stored.store, moment)
+            snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:
-            app.output.value(_answer(moment))
+            app.output.value(_answer(snapshot))
         else:
-            app.output.lines(_prompt_lines(app.output, moment))
+            app.output.lines(_prompt_lines(app.output, snapshot))
 
 
-def _answer(moment: Snapshot) -> Prompt:
-    content = sendable(pieces(outline(moment.ledger), moment.bodies))
-    request: dict[str, Any] = formats.anthropic(request_of(moment, content))
-    source = moment.ledger.meta.source
+def _answer(snapshot: Snapshot) -> Prompt:
+    content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies))
+    request: dict[str, Any] = formats.anthropic(request_of(snapshot, content))
+    source = snapshot.ledger.meta.source
     return Prompt(
-        session=moment.session,
-        scope=moment.scope,
-        commit=moment.commit,
-        label=_label(moment),
+        session=snapshot.session,
+        scope=snapshot.scope,
+        commit=snapshot.commit,
+        label=_label(snapshot),
         missing=list(source.missing) if source else [],
-        model=moment.ledger.meta.model,
+        model=snapshot.ledger.meta.model,
         system=request.get("system"),
         tools=request.get("tools", []),
         messages=request["messages"],
     )
 
 
-def _label(moment: Snapshot) -> str:
-    return "reconstructed" if moment.ledger.meta.source else "exact"
+def _label(snapshot: Snapshot) -> str:
+    return "reconstructed" if snapshot.ledger.meta.source else "exact"
 
 
-def _prompt_lines(output: Output, moment: Snapshot) -> Iterator[str]:
-    source = moment.ledger.meta.source
+def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
+    source = snapshot.ledger.meta.source
     missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
-    yield from output.facts([("prompt", _label(moment) + missing)])
-    if moment.system:
-        words = moment.system if isinstance(moment.system, str) else display.decode(spread(moment.system))
+    yield from output.facts([("prompt", _label(snapshot) + missing)])
+    if snapshot.system:
+        words = snapshot.system if isinstance(snapshot.system, str) else display.decode(spread(snapshot.system))
         yield from _section(output, "system", words)
-    if moment.tools:
-        yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in moment.tools))
-    slots = outline(moment.ledger)
+    if snapshot.tools:
+        yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in snapshot.tools))
+    slots = outline(snapshot.ledger)
     shown = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
-    for piece in sendable(pieces(slots, moment.bodies)):
+    for piece in sendable(pieces(slots, snapshot.bodies)):
         yield from _section(output, _heading(piece, shown.get((piece.block, piece.role), "text")), _words(piece))
 
 

@@ -31,29 +31,31 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
     with app.reading() as stored:
-        moment = revisions.resolve(stored.store, stored, revision)
-        meter = Meter(stored.store, moment.ledger.meta.tokenizer)
-        costs = meter.costs(moment)
-        page = page_of(moment, meter, costs)
-        blocks = dashboard_of(moment, meter, costs, every=True).lines if every or app.json else ()
-        reported = tokens_reported(stored.store, moment)
-        words = text_of(page, budget_of(moment.ledger), meter) if as_text else ""
+        snapshot = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
+        costs = meter.costs(snapshot)
+        page = page_of(snapshot, meter, costs)
+        blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
+        reported = tokens_reported(stored.store, snapshot)
+        words = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
     if app.json:
-        app.output.value(_status(moment, page, blocks, reported, estimated=meter.estimated))
+        app.output.value(_status(snapshot, page, blocks, reported, estimated=meter.estimated))
     elif as_text:
         app.output.lines(words.splitlines())
     else:
         lines = blocks or tuple(folded(page.board.lines))
-        app.output.lines(dashboard_lines(app.output, moment, page, lines, reported))
+        app.output.lines(dashboard_lines(app.output, snapshot, page, lines, reported))
 
 
-def _status(moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool) -> Status:
+def _status(
+    snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool
+) -> Status:
     board = page.board
     return Status(
         session=board.session,
         scope=board.scope,
-        commit=moment.commit,
-        model=moment.ledger.meta.model,
+        commit=snapshot.commit,
+        model=snapshot.ledger.meta.model,
         window=board.window,
         used=board.used,
         overhead=board.overhead,
@@ -64,7 +66,7 @@ def _status(moment: Snapshot, page: Page, blocks: tuple[Line, ...], reported: in
         prompt=board.prompt,
         missing=list(board.missing),
         reported=reported,
-        waiting=moment.waiting,
+        waiting=snapshot.waiting,
         notes=page.notes,
         older_notes=page.older,
         groups=[_item(line) for line in board.lines if line.type == "group"],

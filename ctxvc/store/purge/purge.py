@@ -182,9 +182,9 @@ def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
         try:
             found = addresses.find(stored, address)
             assert found.row is not None
-            yield found.row, found.moment.bodies.body(found.row)
+            yield found.row, found.snapshot.bodies.body(found.row)
             for suffix in found.row.files:
-                data = found.moment.bodies.file(found.row, suffix)
+                data = found.snapshot.bodies.file(found.row, suffix)
                 digest = hashlib.sha256(data).hexdigest()
                 yield msgspec.structs.replace(found.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
         finally:
