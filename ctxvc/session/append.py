@@ -24,28 +24,28 @@ from ctxvc.store.log.transaction import AdmittedEntry
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
 
 
-def message(given: Mapping[str, Any], origin: Origin) -> Message:
+def message(raw: Mapping[str, Any], origin: Origin) -> Message:
     """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
 
     Raises: BadInput.
     """
-    role, content = (given.get("role"), given.get("content")) if isinstance(given, Mapping) else (None, None)
+    role, content = (raw.get("role"), raw.get("content")) if isinstance(raw, Mapping) else (None, None)
     if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
         raise BadInput(
-            f"this is no message of the Messages API: {str(given)[:80]}",
+            f"this is no message of the Messages API: {str(raw)[:80]}",
             hint='give {"role": "user", "content": …}, or a reply as it came',
         )
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content
     parts = tuple(_part(block, role, maker) for block in blocks)
     if role == "assistant" and parts:
-        parts = (*parts[:-1], _ended(parts[-1], given.get("stop_reason")))
+        parts = (*parts[:-1], _ended(parts[-1], raw.get("stop_reason")))
     return Message(
         role=role,
         parts=parts,
-        reply=str(given.get("id") or ""),
-        model=str(given.get("model") or ""),
-        usage=usage(given),
+        reply=str(raw.get("id") or ""),
+        model=str(raw.get("model") or ""),
+        usage=usage(raw),
     )
 
 
@@ -68,8 +68,8 @@ def stopped(ledger: Ledger) -> str:
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
     """What the provider says that the call of a reply took: its counts of tokens."""
-    told = reply.get("usage")
-    counts = told.items() if isinstance(told, dict) else ()
+    counts_told = reply.get("usage")
+    counts = counts_told.items() if isinstance(counts_told, dict) else ()
     return {name: count for name, count in counts if isinstance(count, int)}
 
 

@@ -111,13 +111,13 @@ class Context:
     def totals(self, view: View) -> Dashboard:
         """The dashboard of a view without its lines."""
         sent = dashboards(view.ledger, view.price)
-        told = sum(view.price.body(row) for row in protocol(view.ledger))
+        instructions = sum(view.price.body(row) for row in protocol(view.ledger))
         return totals(
             view.ledger,
-            measure(view.ledger, view.price) - sent - told,
+            measure(view.ledger, view.price) - sent - instructions,
             sent,
             view.budget.effective,
-            view.overhead + told,
+            view.overhead + instructions,
             calibration=view.calibration,
         )
 
@@ -180,17 +180,17 @@ class Context:
 
     # --- changes
 
-    def commit(self, tried: Rehearsal, *, relieves: bool = True) -> None:
+    def commit(self, rehearsal: Rehearsal, *, relieves: bool = True) -> None:
         """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict.
 
         If it `relieves`, what it frees ends overflow mode.
         """
-        if tried:
-            self.record(tried, _subject(tried), _op(tried), relieves=relieves)
+        if rehearsal:
+            self.record(rehearsal, _subject(rehearsal), _op(rehearsal), relieves=relieves)
 
     def record(
         self,
-        tried: Rehearsal,
+        rehearsal: Rehearsal,
         subject: str,
         op: str,
         trailers: Mapping[str, str] | None = None,
@@ -201,32 +201,32 @@ class Context:
         self.stored.change(
             subject=subject,
             op=op,
-            actor=tried.plan.actor,
-            rows=tried.rows,
-            groups=tried.groups,
-            meta={} if op in _NO_EDIT else self.edited(tried, relieves=relieves),
+            actor=rehearsal.plan.actor,
+            rows=rehearsal.rows,
+            groups=rehearsal.groups,
+            meta={} if op in _NO_EDIT else self.edited(rehearsal, relieves=relieves),
             trailers={
-                "Ctxvc-Blocks": touched(tried),
-                "Ctxvc-Reason": tried.plan.reason,
-                "Ctxvc-Freed": f"{tried.freed} tokens",
+                "Ctxvc-Blocks": touched(rehearsal),
+                "Ctxvc-Reason": rehearsal.plan.reason,
+                "Ctxvc-Freed": f"{rehearsal.freed} tokens",
                 **(trailers or {}),
             },
         )
         self.changed = True
 
-    def edited(self, tried: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
+    def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it relieves."""
         meta = self.ledger().meta
         # The prefix breaks here anyway: what is bound to it leaves now, once.
         fields = {
             "cuts": cuts.before_reply(self.ledger()),
-            "refused": 0 if relieves and tried.freed > 0 else meta.refused,
+            "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
-    def left(self, tried: Rehearsal) -> int:
-        """The tokens of the whole prompt as we count them, once `tried` is committed: with the cut that comes along."""
-        after = with_cut(tried.after) if tried and _op(tried) not in _NO_EDIT else tried.after
+    def left(self, rehearsal: Rehearsal) -> int:
+        """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
+        after = with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
     def asked(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
@@ -244,12 +244,12 @@ class Context:
         all, and there it would take the reply's own thinking: so each is pruned.
         """
         ledger = self.ledger()
-        made = cuts.before_reply(ledger)
-        meta = msgspec.structs.replace(ledger.meta, cuts=made)
+        new_cuts = cuts.before_reply(ledger)
+        meta = msgspec.structs.replace(ledger.meta, cuts=new_cuts)
         behind = [row for row in boards if not cuts.is_cut(row, meta)]
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
-        if rows or made != ledger.meta.cuts:
-            fields = {"cuts": made} if made != ledger.meta.cuts else {}
+        if rows or new_cuts != ledger.meta.cuts:
+            fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
@@ -260,14 +260,14 @@ class Context:
         ledger = self.ledger()
         model = fields.get("model", ledger.meta.model)
         another = not models.is_same(model, ledger.meta.model)
-        wanted = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
-        new = {name: value for name, value in wanted.items() if value != getattr(ledger.meta, name)}
+        settings = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
+        new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
-        words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
+        listed = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
-        self.stored.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
+        self.stored.change(subject=f"settings: {listed}", op="settings", actor=self.actor, meta=new)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
@@ -291,24 +291,26 @@ def _same(left: Row | None, right: Row) -> bool:
     return left is not None and left.sha256 == right.sha256
 
 
-def _op(tried: Rehearsal) -> str:
-    verbs = {action.verb for action in tried.done}
+def _op(rehearsal: Rehearsal) -> str:
+    verbs = {action.verb for action in rehearsal.done}
     return verbs.pop() if len(verbs) == 1 else _MIXED
 
 
-def _subject(tried: Rehearsal) -> str:
+def _subject(rehearsal: Rehearsal) -> str:
     """`archive B6-B9 as G2`, `restore B7, B9`; of a mixed plan, each verb."""
-    words = []
-    for action in tried.done:
-        named = selection.ranges(action.targets)
-        listed = ", ".join(named if len(named) <= _MOST_NAMED else [*named[:_MOST_NAMED], f"{len(named)} in all"])
-        words.append(f"{action.verb} {listed}")
-    more = [f"{len(words) - _MOST_VERBS} more"] if len(words) > _MOST_VERBS else []
-    made = [group.id for group in tried.groups if group.members and group.id not in tried.rolled]
-    grouping = any(action.verb in ("archive", "summarise") for action in tried.done)
-    return "; ".join([*words[:_MOST_VERBS], *more]) + (f" as {', '.join(made)}" if made and grouping else "")
+    phrases = []
+    for action in rehearsal.done:
+        targets = selection.ranges(action.targets)
+        listed = ", ".join(
+            targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"]
+        )
+        phrases.append(f"{action.verb} {listed}")
+    more = [f"{len(phrases) - _MOST_VERBS} more"] if len(phrases) > _MOST_VERBS else []
+    groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
+    grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)
+    return "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
 
 
-def touched(tried: Rehearsal) -> str:
+def touched(rehearsal: Rehearsal) -> str:
     """The blocks and groups that a rehearsal changes, as the trailer of a commit names them."""
-    return " ".join([*(row.id for row in tried.rows), *(group.id for group in tried.groups)][:_MOST_TOUCHED])
+    return " ".join([*(row.id for row in rehearsal.rows), *(group.id for group in rehearsal.groups)][:_MOST_TOUCHED])

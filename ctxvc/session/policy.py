@@ -35,36 +35,36 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     if not plan.actions:
         return None
     pressure = plan.pressure or view.calibrated(context.used(view)) > view.budget.guard
-    tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
-    now, why = _moment(policy, view, tried, cut=cut)
-    if tried and not now:
+    rehearsal = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
+    now, why = _moment(policy, view, rehearsal, cut=cut)
+    if rehearsal and not now:
         if waiting is None:
             propose(context, _told(plan, f"waits: {why}"))
         return None
-    if tried:
+    if rehearsal:
         try:
-            context.commit(msgspec.structs.replace(tried, plan=_told(tried.plan, f"now: {why}" if why else "")))
+            context.commit(msgspec.structs.replace(rehearsal, plan=_told(rehearsal.plan, f"now: {why}" if why else "")))
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
     if waiting:
-        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if tried else "stale")
-    return tried or None
+        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if rehearsal else "stale")
+    return rehearsal or None
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
     """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
-    words = policy.terms().protocol
-    if not words or protocol(ledger):
+    text = policy.terms().protocol
+    if not text or protocol(ledger):
         return None
-    words += f"\n\nThe budget is {budget.effective:,} tokens."
-    part: Part = wire.text_part(words, "user", "client", ctxvc={PROTOCOL: True})
+    text += f"\n\nThe budget is {budget.effective:,} tokens."
+    part: Part = wire.text_part(text, "user", "client", ctxvc={PROTOCOL: True})
     return Message(role="user", parts=(part,))
 
 
-def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
+def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
         return True, "a turn begins with a cut anyway"
-    moment = judged(policy, view, tried)
+    moment = judged(policy, view, rehearsal)
     return moment.now, moment.why
 
 
@@ -84,9 +84,9 @@ def propose(context: Context, plan: Plan) -> PendingPlan:
     ledger = context.ledger()
     actions = []
     for action in plan.actions:
-        named = (ledger.get(target) for target in action.targets if target.startswith("B"))
-        known = {row.id: row.sha256[:_CHECKSUM] for row in named if row}
-        actions.append(msgspec.structs.replace(action, checksums={**known, **action.checksums}))
+        rows = (ledger.get(target) for target in action.targets if target.startswith("B"))
+        checksums = {row.id: row.sha256[:_CHECKSUM] for row in rows if row}
+        actions.append(msgspec.structs.replace(action, checksums={**checksums, **action.checksums}))
     return pending_plans.put(
         context.store,
         context.stored.name,
@@ -111,12 +111,12 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
     outcomes: list[tuple[PendingPlan, Rehearsal]] = []
     for pending_plan in pending(context):
         context.stored.refresh()
-        tried = rehearse(context.view(), pending_plan.plan)
+        rehearsal = rehearse(context.view(), pending_plan.plan)
         try:
-            context.commit(tried)
+            context.commit(rehearsal)
         except Conflict:
             continue
         # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
-        pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if tried else "stale")
-        outcomes.append((pending_plan, tried))
+        pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if rehearsal else "stale")
+        outcomes.append((pending_plan, rehearsal))
     return outcomes

@@ -33,9 +33,9 @@ class Sent(msgspec.Struct, frozen=True):
         return f"{self.digest} {self.last or '-'}" + (f" +{self.later}" if self.later else "")
 
 
-def parse(words: str) -> Sent | None:
+def parse(trailer: str) -> Sent | None:
     """What the trailer says; None where it says nothing of the kind."""
-    match = _SENT.fullmatch(words)
+    match = _SENT.fullmatch(trailer)
     return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
@@ -65,8 +65,8 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
     for entry in revision.history(store, snapshot.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
         if sent and sent.later <= len(newer):
-            held = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-            return msgspec.structs.replace(held, ledger=up_to(held.ledger, sent.last))
+            later = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
+            return msgspec.structs.replace(later, ledger=up_to(later.ledger, sent.last))
         if entry.trailers.get("Ctxvc-Op") == "step":
             break
         newer.append(entry.commit)
@@ -82,10 +82,10 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
         return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
     try:
         snapshot = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-        made = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
+        rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
-    return "" if made.digest == sent.digest else "its prompt is not what was sent"
+    return "" if rendered.digest == sent.digest else "its prompt is not what was sent"
 
 
 def _before_reply(ledger: Ledger) -> str:

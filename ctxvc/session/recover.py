@@ -37,7 +37,7 @@ def part(
     """A part of a block, or the list of a group's members; see `Session.recover`."""
     context.stored.refresh()
     resolved = addresses.named(context.stored, address)
-    asked = recover.span(lines) if lines else None
+    line_span = recover.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
     if resolved and resolved.group:
         return recover.members(
@@ -46,13 +46,13 @@ def part(
             tokens=Prices(context.meter, resolved.snapshot.bodies).body,
             most=room,
             count=context.meter.count,
-            lines=asked,
+            lines=line_span,
         )
     ((row, body),) = _pieces(context, resolved, address)
     read = recover.recovered(
         row,
         body,
-        lines=asked,
+        lines=line_span,
         chars=recover.span(chars) if chars else None,
         grep=grep,
         until=lambda pattern: pattern.until(seconds, time.monotonic),
@@ -105,8 +105,8 @@ def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
     """A file beside a body, with a row that tells of it alone."""
     ending = file.rpartition(".")[2]
     kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
-    told = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
-    return _measured(told, data), data
+    file_row = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
+    return _measured(file_row, data), data
 
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
@@ -117,8 +117,8 @@ def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
             f"{address[:80]!r} is no address, and no recorded call has this id",
             hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
-    told = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
-    return _measured(told, data), data
+    row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
+    return _measured(row, data), data
 
 
 def _measured(row: Row, data: bytes) -> Row:
@@ -142,12 +142,12 @@ def _readable(context: Context, row: Row) -> None:
 def _accessed(context: Context, resolved: Resolved, row: Row, what: str = "") -> None:
     """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
     own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
-    held = context.ledger().get(row.id) if own else None
+    own_row = context.ledger().get(row.id) if own else None
     where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
     context.stored.change(
         subject=f"recover {where}{row.handle}{what}",
         op="recover",
         actor=context.actor,
-        rows=[msgspec.structs.replace(held, reads=held.reads + 1)] if held else [],
+        rows=[msgspec.structs.replace(own_row, reads=own_row.reads + 1)] if own_row else [],
         trailers={"Ctxvc-Blocks": f"{where}{row.id}"},
     )

@@ -31,8 +31,8 @@ PAUSED = "pause_turn"
 
 def newest(context: Context) -> Slot:
     """The newest that would be sent, dashboards aside. Raises: BadInput where no model could answer to it."""
-    said = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
-    last = next((slot for slot in said if any(map(alone, pieces([slot], context.bodies())))), None)
+    slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
+    last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused goes on by being sent back, and so does one that ends in a call of its own tool.
@@ -54,10 +54,10 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        tried = guard(ahead, max(mine, behind))
+        rehearsal = guard(ahead, max(mine, behind))
         try:
-            if tried:
-                context.commit(tried, relieves=False)
+            if rehearsal:
+                context.commit(rehearsal, relieves=False)
             else:
                 context.cut("earlier dashboards and thinking leave")
         except Conflict:
@@ -65,13 +65,13 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
                 raise
             context.stored.refresh()
             continue
-        left = replace(ahead, ledger=tried.after) if tried else ahead
-        needed = view.calibrated(context.used(left) + _own_words(left))
+        after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
+        needed = view.calibrated(context.used(after) + _own_words(after))
         if needed <= view.budget.effective:
             return
         raise OverBudget(
             f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
-            f"{_largest(tried.after if tried else ahead.ledger, view)}",
+            f"{_largest(rehearsal.after if rehearsal else ahead.ledger, view)}",
             hint="give a larger budget, unpin something, or remove human text yourself with --allow-user",
         )
 
@@ -134,15 +134,15 @@ class Boards:
         if form == "cut":
             return False
         if form != "none" and (
-            words := self._words(view, form, shown, dashboard_text.room(form, _kept(view), _cap(view)))
+            text := self._words(view, form, shown, dashboard_text.room(form, _kept(view), _cap(view)))
         ):
-            part = wire.text_part(words, "user", "client", kind="dashboard")
+            part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
             # It tells of itself too: what it alone brings across a threshold is no reason for another.
             # A line does not: it has no words on thresholds, so the next board tells of the one that it crosses.
-            told = context.totals(view if form == "line" else context.view())
+            totals = context.totals(view if form == "line" else context.view())
             reminded = self._unnoted(view) > 0
-            self._shown[context.scope] = dashboard_text.shown_after(shown, form, view.ledger, told, reminded=reminded)
+            self._shown[context.scope] = dashboard_text.shown_after(shown, form, view.ledger, totals, reminded=reminded)
         return True
 
     def _looked(self) -> tuple[View, dashboard_text.Shown | None]:
@@ -176,12 +176,12 @@ class Boards:
             return dashboard_text.line_text(totals)
         thresholds, unnoted = _percents(view.budget), self._unnoted(view)
         nudge = self._context.terms.nudge(dashboard_text.crossed(shown, totals, thresholds), unnoted)
-        words = self._board(view, form, shown, room, nudge)
+        text = self._board(view, form, shown, room, nudge)
         # With what it costs itself it may be across one more.
-        own = view.calibrated(self._context.meter.count(words))
+        own = view.calibrated(self._context.meter.count(text))
         whole = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
         more = self._context.terms.nudge(dashboard_text.crossed(shown, whole, thresholds), unnoted)
-        return words if more == nudge else self._board(view, form, shown, room, more)
+        return text if more == nudge else self._board(view, form, shown, room, more)
 
     def _board(
         self, view: View, form: dashboard_text.Kind, shown: dashboard_text.Shown | None, room: int, nudge: str
@@ -205,14 +205,16 @@ def refusal(context: Context, terms: Terms | None) -> str:
     used = view.calibrated(context.used(view))
     if view.ledger.meta.refused:
         context.set({"refused": view.ledger.meta.refused + 1})
-    held = [(view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
-    held.sort(reverse=True)
-    named = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in held[:5])
+    results = [
+        (view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present
+    ]
+    results.sort(reverse=True)
+    listed = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in results[:5])
     way = terms.room if terms else "make room first"
     again = ", then repeat the call" if terms is None or terms.freeing else ""
     return (
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
-        f"{'; largest: ' + named if named else ''}]"
+        f"{'; largest: ' + listed if listed else ''}]"
     )
 
 
@@ -257,7 +259,7 @@ def turn_began(ledger: Ledger) -> bool:
 
 
 def _largest(ledger: Ledger, view: View) -> str:
-    held = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
-    held.sort(key=lambda item: (-item[0], item[1].number))
-    named = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in held[:5])
-    return f"what may not leave is {named or 'the system prompt and the tools'}"
+    costs = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
+    costs.sort(key=lambda item: (-item[0], item[1].number))
+    listed = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in costs[:5])
+    return f"what may not leave is {listed or 'the system prompt and the tools'}"

@@ -114,16 +114,16 @@ class Session:
         store = Store(place) if (place / "HEAD").exists() else create(place)
         try:
             name = name or (store.current_session() if store.sessions() else "session")
-            if made := name not in store.sessions():
+            if is_new := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
             stored = StoredSession.open(store, name, scope)
             chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
             session = Session(stored, actor=actor, policy=chosen)
-            wanted = budget if isinstance(budget, Budget) else Budget(budget)
+            requested = budget if isinstance(budget, Budget) else Budget(budget)
             session.set(
-                **({"calibration": tuple(calibration.initial(model))} if made else {}),
+                **({"calibration": tuple(calibration.initial(model))} if is_new else {}),
                 **({"model": model} if model else {}),
-                **(budget_fields(wanted) if budget else {}),
+                **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
             )
             session.begin()
@@ -148,8 +148,8 @@ class Session:
 
     def begin(self) -> None:
         """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
-        if self.policy and (told := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
-            self.pin(self.append(told))
+        if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
+            self.pin(self.append(message))
 
     def close(self) -> None:
         """Commits what is complete and lets go of the files."""
@@ -179,14 +179,14 @@ class Session:
         self.stored.refresh()
         span = scoping.span(self.ledger())
         plan = Plan(actions=(Action(verb="archive", targets=span, index=words),) if span else (), actor=self.actor)
-        tried = rehearse(self.view(), plan)
-        meta = self._context.edited(tried) if tried else {}
-        trailers = {"Ctxvc-Blocks": touched(tried)} if tried else {}
+        rehearsal = rehearse(self.view(), plan)
+        meta = self._context.edited(rehearsal) if rehearsal else {}
+        trailers = {"Ctxvc-Blocks": touched(rehearsal)} if rehearsal else {}
         block = self.stored.note(
-            words, actor=self.actor, rows=tried.rows, groups=tried.groups, meta=meta, trailers=trailers
+            words, actor=self.actor, rows=rehearsal.rows, groups=rehearsal.groups, meta=meta, trailers=trailers
         )
         self._context.changed = True
-        return Noted(block, tuple(row.id for row in tried.rows), tried.freed)
+        return Noted(block, tuple(row.id for row in rehearsal.rows), rehearsal.freed)
 
     def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
         """A new scope, and this session is in it. Asked for inside a step, it takes effect at the step's end.
@@ -282,7 +282,7 @@ class Session:
         Raises: BadInput for what is no message; CtxvcError, then nothing was added.
         """
         context = self._context
-        parts = [each if isinstance(each, Message) else append.message(each, origin) for each in messages]
+        parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
         scope = self.scope
         ids = append.append(context, parts, shown)
         for part in parts:
@@ -336,10 +336,10 @@ class Session:
                 self._boards.show()
             session_request.keep_below(self._context)
         self._context.called = self._context.now()
-        made = self.prompt()
-        self._context.sent[self.scope] = Sent(made.digest, made.last, self.stored.meanwhile)
+        request = self.prompt()
+        self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
         self._calibrating.sent(self.scope, self._context.used(self._context.view()))
-        return made
+        return request
 
     def _learn(self, scope: str, reply: Message) -> None:
         """What the reply says of the prompt's size makes the session's own counts better."""
@@ -380,15 +380,15 @@ class Session:
         """
         for attempt in (1, 2):
             self.stored.refresh()
-            tried = rehearse(self.view(), plan, roll_up=roll_up)
+            rehearsal = rehearse(self.view(), plan, roll_up=roll_up)
             try:
-                self._context.commit(tried)
+                self._context.commit(rehearsal)
             except Conflict:
                 if attempt == 2:
                     raise
             else:
                 break
-        return tried
+        return rehearsal
 
     def left(self, tried: Rehearsal) -> int:
         """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
@@ -436,8 +436,8 @@ class Session:
         self.stored.refresh()
         targets, problems = selection.expand(blocks, self.ledger())
         actions = (Action(verb=verb, targets=targets, index=index),) if targets else ()
-        done = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
-        return msgspec.structs.replace(done, problems=(*problems, *done.problems))
+        rehearsal = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
+        return msgspec.structs.replace(rehearsal, problems=(*problems, *rehearsal.problems))
 
     def propose(self, plan: Plan) -> PendingPlan:
         """The plan waits, where every process sees it, until a cut is due anyway, the scope is left, or `settle`.

@@ -28,7 +28,7 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
         why = problems[0].text if problems else "it changed nothing that still stands"
         raise Refused(f"nothing is left to undo of {entry.subject!r}", hint=why)
     after = view.ledger.with_rows(rows).with_groups(groups)
-    tried = Rehearsal(
+    rehearsal = Rehearsal(
         plan=Plan(actions=(), actor=context.actor, reason=f"undo of {entry.commit[:12]}"),
         after=after,
         rows=rows,
@@ -38,14 +38,14 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
         tokens_before=context.used(view),
         tokens_after=view.overhead + measure(after, view.price),
     )
-    needed = view.calibrated(tried.tokens_after)
-    if needed > view.budget.effective and tried.freed < 0:
+    needed = view.calibrated(rehearsal.tokens_after)
+    if needed > view.budget.effective and rehearsal.freed < 0:
         raise Refused(
             f"there is no room: the prompt would be {needed:,} tokens of {view.budget.effective:,}",
             hint="archive something else first",
         )
-    context.record(tried, f"undo: {entry.subject}", "undo", {"Ctxvc-Undoes": entry.commit})
-    return tried, entry.subject
+    context.record(rehearsal, f"undo: {entry.subject}", "undo", {"Ctxvc-Undoes": entry.commit})
+    return rehearsal, entry.subject
 
 
 def _last_verb(context: Context) -> revision.Entry:

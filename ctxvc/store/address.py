@@ -56,45 +56,45 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
 
 
-def parse(words: str) -> Address | None:
-    """The address that `words` are; None where they are none, but perhaps a revision."""
-    match = _ADDRESS.fullmatch(words)
+def parse(text: str) -> Address | None:
+    """The address that `text` is; None where it is none, but perhaps a revision."""
+    match = _ADDRESS.fullmatch(text)
     if not match or (match["file"] and match["id"].startswith("G")):
         return None
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(stored: StoredSession, words: str) -> Resolved | None:
-    """What `words` are the address of, a call's id included; None where they are none. Raises: NotFound as `find`."""
-    address = parse(words)
-    return find(stored, address) if address else of_call(stored, words)
+def named(stored: StoredSession, text: str) -> Resolved | None:
+    """What `text` is the address of, a call's id included; None where it is none. Raises: NotFound as `find`."""
+    address = parse(text)
+    return find(stored, address) if address else of_call(stored, text)
 
 
-def of_call(stored: StoredSession, words: str, *, elsewhere: bool = True) -> Resolved | None:
+def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Resolved | None:
     """What a call gave: the block of its newest result, of the call itself where none was recorded.
 
-    `words` are the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
+    `call` is the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
     the body. Where the model saw an output cut and the whole is kept, that is what the id alone leads to. It is looked
     for as a block is; with `elsewhere`, a long id in other sessions too. None where there is no such call.
     Raises: NotFound, with the candidates where there are several.
     """
-    if here := _of_call(stored, stored.scope, words):
+    if here := _of_call(stored, stored.scope, call):
         return here
-    candidates = [candidate for scope in stored.scopes() if (candidate := _of_call(stored, scope, words))]
-    if elsewhere and not candidates and len(words) >= _UNIQUE:
+    candidates = [candidate for scope in stored.scopes() if (candidate := _of_call(stored, scope, call))]
+    if elsewhere and not candidates and len(call) >= _UNIQUE:
         others = (name for name in stored.store.sessions() if name != stored.name)
         candidates = [
-            candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), words)
+            candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), call)
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
         listed = ", ".join(_first(map(_named, candidates)))
-        raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {listed}")
-    return candidates[0] if candidates else _placed(stored, words)
+        raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"there is {listed}")
+    return candidates[0] if candidates else _placed(stored, call)
 
 
-def _placed(stored: StoredSession, words: str) -> Resolved | None:
+def _placed(stored: StoredSession, text: str) -> Resolved | None:
     """What a call gave whose scope is named too."""
-    match = _PLACED.fullmatch(words)
+    match = _PLACED.fullmatch(text)
     if match is None:
         return None
     if match["session"] and match["session"] != stored.name:
@@ -105,22 +105,22 @@ def _placed(stored: StoredSession, words: str) -> Resolved | None:
     return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
 
-def _in_session(stored: StoredSession, words: str) -> list[Resolved]:
+def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
     stored.leave()  # whoever only looks writes nothing
-    return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, words))]
+    return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, call))]
 
 
-def _of_call(stored: StoredSession, scope: str, words: str) -> Resolved | None:
-    called = _called(stored.ledger(scope), words)
+def _of_call(stored: StoredSession, scope: str, call: str) -> Resolved | None:
+    called = _called(stored.ledger(scope), call)
     return Resolved(snapshot=revision.now(stored, scope), row=called[0], file=called[1]) if called else None
 
 
-def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
+def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
     """The block of a call, and the file beside its body that is meant."""
     calls = selection.of_calls(ledger)
-    if row := calls.get(words):
+    if row := calls.get(name):
         return row, truncation.whole(row)
-    call, _, file = words.rpartition("-")
+    call, _, file = name.rpartition("-")
     row = calls.get(call)
     return (row, file) if row and file in row.files else None
 
@@ -162,8 +162,8 @@ def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSessio
         why = (
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
-        named = ", ".join(_first(_named(resolved) for resolved in matching or others))
-        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {named}")
+        listed = ", ".join(_first(_named(resolved) for resolved in matching or others))
+        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {listed}")
     raise NotFound(
         f"no {_what(address)} {address} in session {stored.name}", hint="`ctxvc status --all` lists this scope's"
     )
@@ -188,8 +188,8 @@ def _checksum(resolved: Resolved) -> str:
     if resolved.row:
         return resolved.row.sha256
     assert resolved.group is not None
-    said = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", resolved.group.stub)
-    return said[1] if said else ""
+    stub = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", resolved.group.stub)
+    return stub[1] if stub else ""
 
 
 def _identity(resolved: Resolved) -> object:

@@ -117,10 +117,10 @@ def person_changes(store: Store, folder: Path) -> Changes:
     base, commits = _base(store, folder)
     meta = store.reader.meta(base)
     ledger = store.reader.ledger(base)
-    gone, came, others = _differences(folder, base)
-    moves = list(_moves(ledger, gone, came))
-    for path in sorted(gone.keys() | came.keys()):
-        others.append(f"{path}: {'removed' if path in gone else 'added'}")
+    removed, added, others = _differences(folder, base)
+    moves = list(_moves(ledger, removed, added))
+    for path in sorted(removed.keys() | added.keys()):
+        others.append(f"{path}: {'removed' if path in removed else 'added'}")
     back = program.advice("-C", folder, "checkout", "--detach", "--force", base[:12])
     return Changes(
         session=meta.session,
@@ -182,8 +182,8 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
         return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
     stub = stubs.stub(row)
     # A stub that is longer than its block would cost more than it saves.
-    shown = stub if len(stub) < row.bytes else ""
-    return msgspec.structs.replace(row, state=state, level=1, stub=shown, removed_by="user")
+    preview = stub if len(stub) < row.bytes else ""
+    return msgspec.structs.replace(row, state=state, level=1, stub=preview, removed_by="user")
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
@@ -272,10 +272,10 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
     head = program.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
     foreign: list[str] = []
     for commit in store.first_parents(head):
-        found = store.repository[commit]
-        assert isinstance(found, pygit2.Commit)
-        by = f"{found.committer.name} <{found.committer.email}>"
-        if by == COMMITTER and "Ctxvc-Op" in trailers_of(found.message):
+        base_commit = store.repository[commit]
+        assert isinstance(base_commit, pygit2.Commit)
+        by = f"{base_commit.committer.name} <{base_commit.committer.email}>"
+        if by == COMMITTER and "Ctxvc-Op" in trailers_of(base_commit.message):
             return commit, foreign
         foreign.append(commit)
     raise Damaged(f"nothing under {folder} was made by ctxvc", hint="delete the folder and make a new checkout")
@@ -283,22 +283,22 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
-    words = program.in_checkout(folder, *_CHANGED, base)
-    fields = [os.fsdecode(field) for field in words.split(b"\0")]
-    gone: dict[str, str] = {}
-    came: dict[str, str] = {}
+    output = program.in_checkout(folder, *_CHANGED, base)
+    fields = [os.fsdecode(field) for field in output.split(b"\0")]
+    removed: dict[str, str] = {}
+    added: dict[str, str] = {}
     others: list[str] = []
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, kind = about.removeprefix(":").split(" ")
         blob = new if new.strip("0") else _blob(folder, path)  # zeros: not what the index has
         if kind == "D":
-            gone[path] = old
+            removed[path] = old
         elif kind == "A":
-            came[path] = blob
+            added[path] = blob
         elif old_mode != new_mode or blob != old:
             others.append(f"{path}: edited")
-    came.update({path: _blob(folder, path) for path in _untracked(folder)})
-    return gone, came, others
+    added.update({path: _blob(folder, path) for path in _untracked(folder)})
+    return removed, added, others
 
 
 def _untracked(folder: Path) -> list[str]:
@@ -314,14 +314,14 @@ def _blob(folder: Path, path: str) -> str:
         return ""
 
 
-def _moves(ledger: Ledger, gone: dict[str, str], came: dict[str, str]) -> Iterator[Move]:
-    """The blocks that moved whole; takes their files out of `gone` and `came`."""
-    for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(gone)))):
+def _moves(ledger: Ledger, removed: dict[str, str], added: dict[str, str]) -> Iterator[Move]:
+    """The blocks that moved whole; takes their files out of `removed` and `added`."""
+    for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(removed)))):
         row = ledger.get(block)
         files = {path: _swapped(path) for path in fmt.paths(row)} if row else {}
-        if files and all(path in gone and came.get(other) == gone[path] for path, other in files.items()):
+        if files and all(path in removed and added.get(other) == removed[path] for path, other in files.items()):
             for path, other in files.items():
-                del gone[path], came[other]
+                del removed[path], added[other]
             yield Move(block, "archive" if row and row.present else "restore")
 
 
@@ -332,12 +332,12 @@ def _swapped(path: str) -> str:
 
 def _told(changes: Changes) -> str:
     """What was changed, in a few words."""
-    words = [
+    phrases = [
         *changes.others,
         *(f"{move.block}: moved" for move in changes.moves),
         *(f"a commit of its own, {commit[:12]}" for commit in changes.commits),
     ]
-    return "; ".join(words[:5]) + (f"; and {len(words) - 5} more" if len(words) > 5 else "")
+    return "; ".join(phrases[:5]) + (f"; and {len(phrases) - 5} more" if len(phrases) > 5 else "")
 
 
 def _advice(changes: Changes) -> str:

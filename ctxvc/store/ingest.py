@@ -170,8 +170,8 @@ def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bo
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
-            known = store.source_of(name, opened.source) or _source(opened)
-            yield _Ingest(store, name, pack, counters, known, stored)
+            imported = store.source_of(name, opened.source) or _source(opened)
+            yield _Ingest(store, name, pack, counters, imported, stored)
         return
     source = _source(opened)
     first = store.first_commit(
@@ -381,7 +381,7 @@ class _Ingest:
     def _step(self, unit: Step, number: int) -> None:
         scope = self._scope(unit.scope, unit.parent, unit.task)
         numbering = self._numbered(scope)
-        entries = [entry for said in unit.messages for entry in numbering.add(said)]
+        entries = [entry for message in unit.messages for entry in numbering.add(message)]
         rows = [row for entry in entries for row in entry.rows]
         bodies = tuple(body for entry in entries for body in entry.bodies)
         usage = [entry.usage for entry in entries if entry.usage]
@@ -412,9 +412,9 @@ class _Ingest:
         scope.epochs.append(scope.ledger)
         gone, before = _leaving(scope.ledger, event.kept, event.before)
         numbering = self._numbered(scope)
-        placed = [numbering.aside(said) for said in event.summary]
+        placed = [numbering.aside(message) for message in event.summary]
         summary = [row for rows, _ in placed for row in rows]
-        bodies: tuple[Body, ...] = tuple(body for _, each in placed for body in each)
+        bodies: tuple[Body, ...] = tuple(body for _, placed_bodies in placed for body in placed_bodies)
         ledger = scope.ledger.with_rows(summary)
         subject = f"compaction by the host: {len(gone)} blocks left"
         if gone:
@@ -425,11 +425,11 @@ class _Ingest:
                 for member in group.members
                 if member.startswith("G")
             ]
-            left = [
+            archived = [
                 msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
                 for row in gone
             ]
-            ledger = ledger.with_rows(left).with_groups([group, *nested])
+            ledger = ledger.with_rows(archived).with_groups([group, *nested])
             subject += f" as {group.id}"
         detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
         trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
@@ -566,31 +566,31 @@ def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
     return Ledger(meta=meta, segments=segments, groups=ledger.groups)
 
 
-def _leaving(ledger: Ledger, kept: frozenset[str], before: str) -> tuple[list[Row], str]:
+def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[list[Row], str]:
     """The rows in the prompt that are not of a kept message, and the first row of the message `before`."""
-    gone: list[Row] = []
+    leaving: list[Row] = []
     stays: set[int] = set()
     place = ""
     for row in ledger.rows():
         key = row.extra.get("ctxvc", {}).get("key", "")
-        if key and key in kept:
+        if key and key in remaining:
             stays.add(row.msg)
         if key and key == before:
             place = row.id
         if row.present and row.msg not in stays:
-            gone.append(row)
-    return gone, place
+            leaving.append(row)
+    return leaving, place
 
 
-def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], before: str) -> Group:
+def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row], before: str) -> Group:
     """The group of what left; groups that stood in the prompt before are members of it as they are."""
     outer = [group.id for group in ledger.groups.values() if not group.group]
     level = 1 + max((ledger.groups[group].level for group in outer), default=0)
     return Group(
         id=name,
-        members=(*outer, *(row.id for row in gone)),
+        members=(*outer, *(row.id for row in leaving)),
         level=level,
-        label=f"{len(gone)} blocks, compacted by the host",
+        label=f"{len(leaving)} blocks, compacted by the host",
         summary=tuple(row.id for row in summary),
         before=before,
         removed_by="host",
@@ -599,9 +599,9 @@ def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], 
 
 def _placed(unit: Unit, redactor: Redactor) -> Unit:
     """The unit, without secrets in the names that say where it belongs: of scopes, and of a sub-agent's call."""
-    said = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
-    clean = {name: redactor.name(value) for name, value in said.items()}
-    return unit if clean == said else msgspec.structs.replace(unit, **clean)
+    names = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
+    clean = {name: redactor.name(value) for name, value in names.items()}
+    return unit if clean == names else msgspec.structs.replace(unit, **clean)
 
 
 def _redacted(unit: Unit, redactor: Redactor) -> Unit:
@@ -619,5 +619,5 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
 
 def _told_model(unit: Unit) -> str:
     """The model of a step's reply; empty for another unit."""
-    told = unit.messages if isinstance(unit, Step) else ()
-    return next((said.model for said in reversed(told) if said.model), "")
+    messages = unit.messages if isinstance(unit, Step) else ()
+    return next((message.model for message in reversed(messages) if message.model), "")

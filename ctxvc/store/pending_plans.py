@@ -110,8 +110,8 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
         count = len(plan.actions)
         subject = f"plan {new.id} by {plan.actor}: {count} action{'' if count == 1 else 's'}"
         files = ((COUNTER, _json(_Counter(last=number))), (_path(new.id), data))
-        words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": plan.actor})
-        _write(store, lock, session, state.tip, words, plan.actor, time, files=files)
+        text = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": plan.actor})
+        _write(store, lock, session, state.tip, text, plan.actor, time, files=files)
         return new
 
 
@@ -125,15 +125,15 @@ def drop(store: Store, session: str, ids: Collection[str], why: str, *, actor: s
         return ()
     with locked(store.lock_path(session)) as lock:
         state = _state(store, session)
-        gone = [held for held in state.plans if held.id in ids]
-        if gone:
-            names = tuple(held.id for held in gone)
-            actor = actor or gone[0].plan.actor
-            subject = f"plan{'' if len(gone) == 1 else 's'} {', '.join(names)} dropped: {why}"
-            words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": actor})
+        dropped = [plan for plan in state.plans if plan.id in ids]
+        if dropped:
+            names = tuple(plan.id for plan in dropped)
+            actor = actor or dropped[0].plan.actor
+            subject = f"plan{'' if len(dropped) == 1 else 's'} {', '.join(names)} dropped: {why}"
+            text = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": actor})
             without = tuple(map(_path, names))
-            _write(store, lock, session, state.tip, words, actor, store.now_iso(), without=without)
-        return tuple(held.id for held in gone)
+            _write(store, lock, session, state.tip, text, actor, store.now_iso(), without=without)
+        return tuple(plan.id for plan in dropped)
 
 
 def _path(plan_id: str) -> str:
@@ -161,26 +161,26 @@ def _state(store: Store, session: str) -> _State:
                 f"the plans of {session} have format {counter.format}; this ctxvc reads {FORMAT}", hint="update ctxvc"
             )
         plans = [_read(entry) for entry in (root[FOLDER].peel(pygit2.Tree) if FOLDER in root else ())]
-        if any(held.number > counter.last for held in plans):
+        if any(plan.number > counter.last for plan in plans):
             raise ValueError("one is beyond the counter")
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError, pygit2.GitError) as error:
         raise Damaged(f"{ref}: the pending plans cannot be read: {error}", hint=hint) from error
-    return _State(tip, counter.last, tuple(sorted(plans, key=lambda held: held.number)))
+    return _State(tip, counter.last, tuple(sorted(plans, key=lambda plan: plan.number)))
 
 
 def _read(entry: pygit2.Object) -> PendingPlan:
     """Raises: ValueError, RecursionError, msgspec.MsgspecError."""
-    held = _plan_decoder.decode(_blob(entry))
-    if not _ID.fullmatch(held.id) or entry.name != f"{held.id}.json":
+    plan = _plan_decoder.decode(_blob(entry))
+    if not _ID.fullmatch(plan.id) or entry.name != f"{plan.id}.json":
         raise ValueError(f"{entry.name} is another plan's name")
-    return held
+    return plan
 
 
-def _blob(found: pygit2.Object) -> bytes:
+def _blob(entry: pygit2.Object) -> bytes:
     """The bytes of a file in a plans tree. Raises: ValueError where it is none, or too big."""
-    if not isinstance(found, pygit2.Blob) or found.size > LARGEST:
-        raise ValueError(f"{found.name} is no plan")
-    return found.data
+    if not isinstance(entry, pygit2.Blob) or entry.size > LARGEST:
+        raise ValueError(f"{entry.name} is no plan")
+    return entry.data
 
 
 def _write(

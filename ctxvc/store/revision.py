@@ -53,8 +53,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> dict[str, int]:
         """What the provider said that the call took, in its own words; empty where the commit tells of no call."""
-        words = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
-        return {name: int(count) for name, _, count in words if count.isdigit()}
+        pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
+        return {name: int(count) for name, _, count in pairs if count.isdigit()}
 
 
 def now(stored: StoredSession, scope: str = "") -> Snapshot:
@@ -114,8 +114,8 @@ def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
 
 def history(store: Store, commit: str) -> Iterator[Entry]:
     """The commit and its first parents, newest first."""
-    for each in store.first_parents(commit):
-        yield entry(store, each)
+    for ancestor in store.first_parents(commit):
+        yield entry(store, ancestor)
 
 
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
@@ -128,30 +128,30 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     for tip in tips:
         chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
         for commit in reversed(chain):
-            made = entry(store, commit)
-            number = made.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
+            traced = entry(store, commit)
+            number = traced.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
             own = int(number) if number.isdecimal() else 0
-            seq, time, depth = places.get(made.parents[0], (0, 0, 0)) if made.parents else (0, 0, 0)
-            places[commit] = max(own, seq), max(made.time, time), depth + 1
+            seq, time, depth = places.get(traced.parents[0], (0, 0, 0)) if traced.parents else (0, 0, 0)
+            places[commit] = max(own, seq), max(traced.time, time), depth + 1
     return (entry(store, commit) for commit in sorted(places, key=lambda commit: (places[commit], commit)))
 
 
 def entry(store: Store, commit: str) -> Entry:
     """One commit, as `log` shows it."""
-    found = store.commit(commit)
-    subject, _, rest = found.message.partition("\n")
-    trailers = trailers_of(found.message)
+    commit_object = store.commit(commit)
+    subject, _, rest = commit_object.message.partition("\n")
+    trailers = trailers_of(commit_object.message)
     body = rest.strip()
     if trailers and body:
         body = body.rpartition("\n\n")[0]
     return Entry(
         commit=commit,
-        parents=tuple(str(parent) for parent in found.parent_ids),
+        parents=tuple(str(parent) for parent in commit_object.parent_ids),
         subject=subject,
         body=body,
         trailers=trailers,
-        actor=found.author.name,
-        time=found.author.time,
+        actor=commit_object.author.name,
+        time=commit_object.author.time,
     )
 
 
@@ -193,21 +193,21 @@ def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
         raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
     try:
-        found = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
+        commit = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
     except KeyError:
-        found = None
+        commit = None
     except ValueError as error:
         raise NotFound(f"{prefix} is the beginning of several ids", hint="give more digits") from error
-    if not isinstance(found, pygit2.Commit):
+    if not isinstance(commit, pygit2.Commit):
         raise NotFound(f"no commit {prefix}", hint=hint)
-    return str(found.id)
+    return str(commit.id)
 
 
 def _request(store: Store, commit: str) -> tuple[Any, Any]:
     """System prompt and tools, as the provider was given them; None where none is recorded."""
-    words = store.reader.optional(commit, "request/system.txt")
-    system: Any = None if words is None else words.decode("utf-8", "surrogatepass")
-    if words is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
+    text = store.reader.optional(commit, "request/system.txt")
+    system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
+    if text is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
         system = wire.parse(data)
     tools = store.reader.optional(commit, "request/tools.json")
     return system, None if tools is None else wire.parse(tools)

@@ -46,18 +46,18 @@ def piece(name: str, sessions: Container[str]) -> re.Match[str] | None:
 def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
     """Each piece is in a file of its own beside the journal, on the disk. Raises: OSError."""
     folder = store.journal_path(session).parent
-    for each in damage:
-        name = _name(session, each)
+    for damaged in damage:
+        name = _name(session, damaged)
         if not (folder / name).exists() and not (folder / f"{name}{ACCEPTED}").exists():
-            files.replace(folder / name, each.data)
+            files.replace(folder / name, damaged.data)
 
 
 def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
     """What nobody has accepted yet: files, and `damage` that is in no file so far."""
     listed = {notice.file: notice for notice in unaccepted(store, session)}
-    for each in damage:
-        name = _name(session, each)
-        listed.setdefault(name, Notice(session=session, file=name, size=len(each.data), blocks=described(each)))
+    for damaged in damage:
+        name = _name(session, damaged)
+        listed.setdefault(name, Notice(session=session, file=name, size=len(damaged.data), blocks=described(damaged)))
     return list(listed.values())
 
 
@@ -96,8 +96,8 @@ def unaccepted(store: Store, session: str) -> Iterator[Notice]:
         raise CtxvcError(f"cannot read {folder}: {error.strerror}", hint="check the store's permissions") from error
     sessions = store.sessions() if any(map(_EARLIER.fullmatch, listed)) else ()
     for name in listed:
-        found = piece(name, sessions)
-        ours = found and found["session"] == session and not found["accepted"]
+        parts = piece(name, sessions)
+        ours = parts and parts["session"] == session and not parts["accepted"]
         if ours and (folder / name).is_file() and not (folder / name).is_symlink():
             data = (folder / name).read_bytes()
             yield Notice(session=session, file=name, size=len(data), blocks=described(Damage(0, data)))

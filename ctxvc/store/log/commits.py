@@ -66,8 +66,8 @@ def plan_commits(
     planned: list[PlannedCommit] = []
     rest: dict[str, list[PendingChange]] = {}
     for scope, (ledger, pending) in scopes.items():
-        found, rest[scope] = plan(ledger, pending, journal)
-        planned += found
+        commits, rest[scope] = plan(ledger, pending, journal)
+        planned += commits
     planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
 
     def place(origin: str, before: Sequence[PlannedCommit]) -> str:
@@ -126,8 +126,8 @@ def plan(
 
 def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
-    found = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
-    return int(found.group(2)) if found and found.group(1) == journal else 0
+    match = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
+    return int(match.group(2)) if match and match.group(1) == journal else 0
 
 
 def step_subject(step: int, blocks: int, size: int) -> str:
@@ -137,8 +137,8 @@ def step_subject(step: int, blocks: int, size: int) -> str:
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
     """What the provider says that a call used, as a trailer; none where nothing is known."""
-    words = [f"{name}={count}" for name, count in usage.items()]
-    return {"Ctxvc-Usage": " ".join(words)} if words else {}
+    counts = [f"{name}={count}" for name, count in usage.items()]
+    return {"Ctxvc-Usage": " ".join(counts)} if counts else {}
 
 
 def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
@@ -166,47 +166,49 @@ def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, jour
     )
 
 
-def _newest(left: Counters, right: Counters) -> Counters:
+def _newest(one: Counters, other: Counters) -> Counters:
     return Counters(
-        block=max(left.block, right.block),
-        group=max(left.group, right.group),
-        msg=max(left.msg, right.msg),
-        step=max(left.step, right.step),
-        turn=max(left.turn, right.turn),
+        block=max(one.block, other.block),
+        group=max(one.group, other.group),
+        msg=max(one.msg, other.msg),
+        step=max(one.step, other.step),
+        turn=max(one.turn, other.turn),
     )
 
 
 def _with_fields(meta: Meta, fields: Mapping[str, object]) -> Meta:
     """`meta` with these fields, of the types that they have in it whichever way they came."""
-    known = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
-    return msgspec.structs.replace(meta, **known)
+    values = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
+    return msgspec.structs.replace(meta, **values)
 
 
-def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
+def _inherited(ledger: Ledger, inherited: frozenset[str]) -> Ledger:
     """The part of `ledger` that a new scope inherits; a group only as a whole, with its summary."""
-    whole = {name for name, group in ledger.groups.items() if kept.issuperset(group.summary)}
-    while broken := {name for name in whole if not all(m in kept or m in whole for m in ledger.groups[name].members)}:
+    whole = {name for name, group in ledger.groups.items() if inherited.issuperset(group.summary)}
+    while broken := {
+        name for name in whole if not all(m in inherited or m in whole for m in ledger.groups[name].members)
+    }:
         whole -= broken
     groups = {
         name: msgspec.structs.replace(
             group,
             group=group.group if group.group in whole else "",
-            before=group.before if group.before in kept else "",
+            before=group.before if group.before in inherited else "",
         )
         for name, group in ledger.groups.items()
         if name in whole
     }
     segments = {
         key: rows
-        for key, held in ledger.segments.items()
-        if (rows := _same(held, tuple(_alone(row, groups) for row in held if row.id in kept)))
+        for key, segment in ledger.segments.items()
+        if (rows := _same(segment, tuple(_alone(row, groups) for row in segment if row.id in inherited)))
     }
     return Ledger(meta=ledger.meta, segments=segments, groups=groups)
 
 
-def _same(held: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """`held` itself where `rows` are all of it: a segment is told by identity to be another."""
-    return held if len(held) == len(rows) and all(map(is_, held, rows)) else rows
+def _same(segment: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """`segment` itself where `rows` are all of it: a segment is told by identity to be another."""
+    return segment if len(segment) == len(rows) and all(map(is_, segment, rows)) else rows
 
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:

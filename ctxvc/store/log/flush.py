@@ -33,8 +33,8 @@ def flush(state: SessionState, lock: int) -> None:
     moved, state.moved_to = state.moved_to, ""
     if moved:
         state.store.set_current_scope(state.name, moved)
-    left = {item.seq for held in state.scopes.values() for item in held.pending}
-    frames = [found for found in state.frames if not left.isdisjoint(range(found[0], found[1] + 1))]
+    pending = {item.seq for held in state.scopes.values() for item in held.pending}
+    frames = [frame for frame in state.frames if not pending.isdisjoint(range(frame[0], frame[1] + 1))]
     if moved or len(frames) < len(state.frames):
         state.frames = frames
         state.rewrite()

@@ -65,8 +65,8 @@ def _begin_anew(store: Store, session: str) -> None:
     metas = [store.reader.meta(tip).counters for tip in store.tips(session).values()]
     numbers = Numbers(0, max(meta.block for meta in metas), max(meta.group for meta in metas))
     frames, tail = parse(whole.data)
-    pieces = [(each.start, Damage(each.start, each.data, each.seq)) for each in tail.damage]
-    pieces += [(each.start, Damage(each.start, whole.data[each.start : each.end], each.seq)) for each in frames]
+    pieces = [(frame.start, Damage(frame.start, frame.data, frame.seq)) for frame in tail.damage]
+    pieces += [(frame.start, Damage(frame.start, whole.data[frame.start : frame.end], frame.seq)) for frame in frames]
     for _, piece in sorted(pieces, key=lambda item: item[0]) or [(0, whole)]:
         numbers = numbers_after(piece, numbers)
     aside.keep(store, session, [whole])

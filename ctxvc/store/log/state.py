@@ -101,8 +101,8 @@ class ScopeState:
     @property
     def open(self) -> bool:
         """Whether a step has begun and is not complete."""
-        done = [item.change.done for item in self.pending if item.change.op == "step"]
-        return bool(done) and not done[-1]
+        ends = [item.change.done for item in self.pending if item.change.op == "step"]
+        return bool(ends) and not ends[-1]
 
 
 class SessionState:
@@ -141,31 +141,31 @@ class SessionState:
 
     def outline(self, scope: str) -> Outline:
         """What the scope has, in numbers; its ledger is not kept. Raises: NotFound, Damaged."""
-        held = self.scope(scope)
-        if not held.pending and held.known is None:
-            return self.store.reader.outline(held.tip)
-        ledger = held.current
+        state = self.scope(scope)
+        if not state.pending and state.known is None:
+            return self.store.reader.outline(state.tip)
+        ledger = state.current
         return Outline(ledger.meta, len(ledger), sum(row.kind == "note" for row in ledger.rows()))
 
     def body(self, scope: str, row: Row) -> bytes:
         """The exact bytes of a block, its checksum compared. Raises: Damaged."""
-        held = self.scope(scope)
-        if held.committed.get(row.id) is not None:
-            return self.store.reader.body(held.tip, held.committed[row.id])
+        state = self.scope(scope)
+        if state.committed.get(row.id) is not None:
+            return self.store.reader.body(state.tip, state.committed[row.id])
         return self._uncommitted(row, "")
 
     def file(self, scope: str, row: Row, suffix: str) -> bytes:
         """The exact bytes of a block's sibling. Raises: Damaged."""
-        held = self.scope(scope)
-        committed = held.committed.get(row.id)
+        state = self.scope(scope)
+        committed = state.committed.get(row.id)
         if committed is not None:
-            return self.store.reader.path(held.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
+            return self.store.reader.path(state.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
         return self._uncommitted(row, suffix)
 
     def _uncommitted(self, row: Row, suffix: str) -> bytes:
         """A body that waits: a new scope's may wait with the scope that it comes from. Numbers are the session's."""
-        for held in self.scopes.values():
-            for item in held.pending:
+        for state in self.scopes.values():
+            for item in state.pending:
                 for block_id, of, data in item.change.bodies:
                     if block_id == row.id and of == suffix:
                         return data
@@ -176,15 +176,15 @@ class SessionState:
 
         Commits of one flush can name the same change (a step, and a verb that waited for its end): the newest counts.
         """
-        found, number = "", 0
+        newest, number = "", 0
         if seq <= self.scope(scope).covered:
             for commit in self.store.first_parents(self.scopes[scope].tip):
                 covers = covered(self.store.message(commit), self.head.journal if self.head else "")
                 if covers < seq:
                     break
-                if not found or covers < number:
-                    found, number = commit, covers
-        return found
+                if not newest or covers < number:
+                    newest, number = commit, covers
+        return newest
 
     # --- looking
 
@@ -205,14 +205,14 @@ class SessionState:
             raise NotFound(f"no session {self.name!r} in {self.store.path}", hint="`ctxvc sessions` lists them")
         self.head, self.frames, self.seq, self.moved_to = head, [], head.base if head else 0, ""
         self.damage = {}
-        known, self.scopes = self.scopes, {}
+        earlier, self.scopes = self.scopes, {}
         for scope, tip in tips.items():
-            self.scopes[scope] = self._at_tip(tip, known.get(scope))
-        counters = [held.counters for held in self.scopes.values()]
+            self.scopes[scope] = self._at_tip(tip, earlier.get(scope))
+        counters = [state.counters for state in self.scopes.values()]
         self.block = max([counter.block for counter in counters] + [head.block if head else 0])
         self.group = max([counter.group for counter in counters] + [head.group if head else 0])
         # What a record has that cannot be read any more may be committed: its number is not free.
-        self.seq = max([self.seq, *(held.covered for held in self.scopes.values())])
+        self.seq = max([self.seq, *(state.covered for state in self.scopes.values())])
         self._take(records, frames, 0)
         if head and head.moving:
             self.journal.close()
@@ -236,25 +236,25 @@ class SessionState:
         for number, change in enumerate(record.changes, first):
             self.block = max(self.block, change.counters.block)
             self.group = max(self.group, change.counters.group)
-            held = self.scopes.get(change.scope)
-            if held is None:
-                held = self.scopes[change.scope] = self._begun(change)
-            elif number <= held.covered:
+            state = self.scopes.get(change.scope)
+            if state is None:
+                state = self.scopes[change.scope] = self._begun(change)
+            elif number <= state.covered:
                 continue
-            held.add(PendingChange(number, change))
+            state.add(PendingChange(number, change))
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
     def _take(self, records: list[tuple[int, Record]], frames: list[Frame], start: int) -> None:
         """Takes in what was read of the journal from byte `start` on, what is damaged in its place among the rest."""
         earlier = {place: damage for place, damage in self.damage.items() if place < start}
-        known, self.damage = self.damage, earlier
+        counted, self.damage = self.damage, earlier
         waiting = list(self.tail.damage)
         spent = Numbers(0, 0, 0)
-        for (seq, record), found in zip(records, frames, strict=True):
-            while waiting and waiting[0].start < found.start:
-                spent = self._lose(waiting.pop(0), spent, known)
-            data = raw(found)
+        for (seq, record), frame in zip(records, frames, strict=True):
+            while waiting and waiting[0].start < frame.start:
+                spent = self._lose(waiting.pop(0), spent, counted)
+            data = raw(frame)
             if self.damage:
                 block, group = self.block, self.group
                 record, data = self._mended(seq, record, data)  # noqa: PLW2901
@@ -264,25 +264,25 @@ class SessionState:
             else:
                 self.apply(seq, record, data)
         for damage in waiting:
-            spent = self._lose(damage, spent, known)
+            spent = self._lose(damage, spent, counted)
         self.seq = max(self.seq, spent.seq)
         self.block, self.group = max(self.block, spent.block), max(self.group, spent.group)
 
-    def _lose(self, damage: Damage, spent: Numbers, known: dict[int, Damage]) -> Numbers:
+    def _lose(self, damage: Damage, spent: Numbers, counted: dict[int, Damage]) -> Numbers:
         """Takes note of damage; gives the numbers that stay used for it and for what is lost right before it."""
         self.damage[damage.start] = damage
-        if damage.start == 0 or known.get(damage.start) == damage:
+        if damage.start == 0 or counted.get(damage.start) == damage:
             return spent  # the head's own, or they are counted already
         before = Numbers(max(self.seq, spent.seq), max(self.block, spent.block), max(self.group, spent.group))
-        for held in self.scopes.values():
-            held.numbering = None
+        for state in self.scopes.values():
+            state.numbering = None
         return journal_damage.numbers_after(damage, before)
 
     def _mended(self, seq: int, record: Record, data: bytes) -> tuple[Record, bytes]:
         """What is left of a record that follows damage, and its frame; the same where it does not need what is lost."""
         changes: list[Change] = []
         after: dict[str, Ledger] = {}
-        opened = {name: held.open for name, held in self.scopes.items()}
+        opened = {name: state.open for name, state in self.scopes.items()}
         for change in record.changes:
             change = self._referring(change, after, opened)  # noqa: PLW2901
             before = after[change.scope] if change.scope in after else self._before(change, after)
@@ -308,11 +308,11 @@ class SessionState:
 
         def certain(origin: str) -> str:
             scope, seq = reference(origin)
-            held = self.scopes.get(scope)
-            if not scope or (held is not None and seq <= held.covered):
+            state = self.scopes.get(scope)
+            if not scope or (state is not None and seq <= state.covered):
                 return origin
-            there = scope in after or (held is not None and any(item.seq == seq for item in held.pending))
-            return origin if there and not opened.get(scope) else (held or self._main()).tip
+            there = scope in after or (state is not None and any(item.seq == seq for item in state.pending))
+            return origin if there and not opened.get(scope) else (state or self._main()).tip
 
         if change.scope in self.scopes or change.scope in after:
             return msgspec.structs.replace(change, merge=certain(change.merge)) if change.merge else change
@@ -340,14 +340,14 @@ class SessionState:
         if commit:
             ledger = self.store.reader.ledger(commit)
             return self._starting(commit, ledger, ledger)
-        held = self.scope(scope)
-        ledger = held.start if held.start is not None else held.committed
-        waiting = [item.change for item in held.pending if item.seq <= seq]
+        state = self.scope(scope)
+        ledger = state.start if state.start is not None else state.committed
+        waiting = [item.change for item in state.pending if item.seq <= seq]
         if not waiting:
             raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint="run `ctxvc verify`")
-        for each in waiting:
-            ledger = apply_change(ledger, each)
-        return self._starting(held.tip, held.committed, ledger)
+        for change_before in waiting:
+            ledger = apply_change(ledger, change_before)
+        return self._starting(state.tip, state.committed, ledger)
 
     def _starting(self, tip: str, committed: Ledger, start: Ledger) -> ScopeState:
         counters = committed.meta.counters

@@ -116,12 +116,12 @@ class StoredSession:
 
     def covers(self, scope: str = "") -> str:
         """What the scope's newest commit covers of the journal, as its successors must say too; empty if nothing."""
-        held, head = self._state.scope(scope or self.scope), self._state.head
-        return f"{head.journal}/{held.covered}" if head and held.covered else ""
+        state, head = self._state.scope(scope or self.scope), self._state.head
+        return f"{head.journal}/{state.covered}" if head and state.covered else ""
 
     def waiting(self) -> int:
         """How many changes are acknowledged and in no commit yet."""
-        return sum(len(held.pending) for held in self._state.scopes.values())
+        return sum(len(state.pending) for state in self._state.scopes.values())
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -148,8 +148,8 @@ class StoredSession:
     @property
     def open_calls(self) -> tuple[str, ...]:
         """The ids of the calls in the current scope that have no result yet."""
-        held = self._state.scope(self.scope)
-        return tuple((held.numbering or Numbering.of(held.current, 0)).calls)
+        state = self._state.scope(self.scope)
+        return tuple((state.numbering or Numbering.of(state.current, 0)).calls)
 
     @property
     def next_group(self) -> int:
@@ -462,15 +462,17 @@ class StoredSession:
         make_switch(transaction, self.scope, requested)
         transaction.switched_to = requested.name
 
-    def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int) -> None:
+    def _unchanged(
+        self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int
+    ) -> None:
         """No writer loses another's work: what is replaced is what the caller has seen, a new number is still free.
 
         `free` was the next number when the caller looked; a group of a lower one was here, and comes back by an undo.
         """
-        moved = [row.id for row in rows if seen.get(row.id) != now.get(row.id)]
-        moved += [group.id for group in groups if seen.groups.get(group.id) != now.groups.get(group.id)]
+        moved = [row.id for row in rows if seen.get(row.id) != current.get(row.id)]
+        moved += [group.id for group in groups if seen.groups.get(group.id) != current.groups.get(group.id)]
         moved += [
-            each.id for each in groups if each.id not in now.groups and free <= int(each.id[1:]) < self.next_group
+            each.id for each in groups if each.id not in current.groups and free <= int(each.id[1:]) < self.next_group
         ]
         if moved:
             raise Conflict(
@@ -515,9 +517,9 @@ class StoredSession:
     # --- the flush
 
     def _due(self) -> bool:
-        done = sum(item.change.done for held in self._state.scopes.values() for item in held.pending)
+        complete = sum(item.change.done for state in self._state.scopes.values() for item in state.pending)
         waited = clock.monotonic() - self._flushed > FLUSH_SECONDS
-        return done > 0 and (waited or (done >= FLUSH_STEPS and self.flush_failure is None))
+        return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
     def _flush_if_possible(self) -> None:
         """Flushes, after something was acknowledged: a failure must not pass for one of that, so it is only noted."""

@@ -55,9 +55,9 @@ def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
 def arrive(transaction: Transaction, scope: str, left: str, text: str, *, actor: str, of: str) -> None:
     """One commit in `scope`, on top of it and of the scope `left`: what somebody brings along who worked there."""
     transaction.finish(left)
-    words = scoping.arrival(left, text)
-    part = scoping.note(words, actor, left=left, of=of)
-    first, whole = scoping.told(words)
+    note = scoping.arrival(left, text)
+    part = scoping.note(note, actor, left=left, of=of)
+    first, whole = scoping.told(note)
     transaction.verb(
         scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=transaction.place(left)
     )
@@ -80,9 +80,9 @@ def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) ->
 
 def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
     """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
-    words = scoping.departure(switch.name, switch.text)
-    part = scoping.note(words, switch.actor, to=switch.name)
-    first, text = scoping.told(words)
+    note = scoping.departure(switch.name, switch.text)
+    part = scoping.note(note, switch.actor, to=switch.name)
+    first, text = scoping.told(note)
     (block,) = transaction.verb(scope, op="note", actor=switch.actor, subject=f"note: {first}", text=text, parts=[part])
     if switch.origin:
         _rewind(transaction, switch, part, block_number(block))

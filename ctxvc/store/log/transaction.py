@@ -51,9 +51,9 @@ class Transaction:
 
     def ledger(self, scope: str) -> Ledger:
         """Raises: BadInput where a change cannot be made."""
-        ledger, done = self._ledgers.get(scope) or (self.state.scope(scope).current, 0)
+        ledger, applied = self._ledgers.get(scope) or (self.state.scope(scope).current, 0)
         try:
-            for change in self.changes[done:]:
+            for change in self.changes[applied:]:
                 if change.scope == scope:
                     ledger = apply_change(ledger, change)
         except (msgspec.ValidationError, TypeError) as error:
@@ -64,10 +64,10 @@ class Transaction:
     def numbering(self, scope: str) -> Numbering:
         """Where the scope's numbers stand. It may be used until this is asked for another scope, or again."""
         if scope not in self.numberings:
-            held = self.state.scopes.get(scope)
-            self.numberings[scope] = (held and held.numbering) or Numbering.of(self.ledger(scope), self.block)
-            if held:
-                held.numbering = None  # a failure would leave it in the middle
+            state = self.state.scopes.get(scope)
+            self.numberings[scope] = (state and state.numbering) or Numbering.of(self.ledger(scope), self.block)
+            if state:
+                state.numbering = None  # a failure would leave it in the middle
         numbering = self.numberings[scope]
         numbering.block = self.block
         return numbering
@@ -79,16 +79,16 @@ class Transaction:
 
     def open(self, scope: str) -> bool:
         """Whether a step of the scope has begun and is not complete."""
-        done = [change.done for change in self.changes if change.scope == scope and change.op == "step"]
-        return not done[-1] if done else self.state.scope(scope).open
+        ends = [change.done for change in self.changes if change.scope == scope and change.op == "step"]
+        return not ends[-1] if ends else self.state.scope(scope).open
 
     def place(self, scope: str) -> str:
         """What has the scope as its newest commit: for `origin` and `merge` of a later change."""
         for at, change in reversed([*enumerate(self.changes, self.state.seq + 1)]):
             if change.scope == scope:
                 return f"{scope}/{at}"
-        held = self.state.scope(scope)
-        return f"{scope}/{held.pending[-1].seq}" if held.pending else held.tip
+        state = self.state.scope(scope)
+        return f"{scope}/{state.pending[-1].seq}" if state.pending else state.tip
 
     # --- changes
 
@@ -148,7 +148,7 @@ class Transaction:
         Gives the new blocks' ids. Raises: BadInput.
         """
         groups = tuple(groups)
-        made, bodies = self.aside(scope, parts)
+        new_rows, bodies = self.aside(scope, parts)
         self._group = max([self._group, *(int(group.id[1:]) for group in groups)])
         if parts:
             counters = self.numbering(scope).counters(self._group)
@@ -160,7 +160,7 @@ class Transaction:
             actor=actor,
             counters=counters,
             time=self._time,
-            rows=(*rows, *made),
+            rows=(*rows, *new_rows),
             bodies=tuple(bodies),
             groups=groups,
             meta=dict(meta or {}),
@@ -170,7 +170,7 @@ class Transaction:
             merge=merge,
         )
         self.ledger(scope)
-        return [row.id for row in made]
+        return [row.id for row in new_rows]
 
     def begin(
         self,
@@ -210,8 +210,8 @@ class Transaction:
         return self.numbering(scope).aside(Message(role=parts[0].role, parts=tuple(parts)))
 
     def _add(self, **fields: Any) -> None:
-        words = {name: visible_controls(fields.get(name, "")) for name in ("subject", "text")}
-        self.changes.append(Change(**{**fields, **words}, written=self._written))
+        texts = {name: visible_controls(fields.get(name, "")) for name in ("subject", "text")}
+        self.changes.append(Change(**{**fields, **texts}, written=self._written))
         self.hold(self.changes[-1].bodies)
 
     def hold(self, bodies: Iterable[Body]) -> None:
