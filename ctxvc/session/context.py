@@ -287,8 +287,8 @@ def with_cut(ledger: Ledger) -> Ledger:
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
-def _same(left: Row | None, right: Row) -> bool:
-    return left is not None and left.sha256 == right.sha256
+def _same(one: Row | None, other: Row) -> bool:
+    return one is not None and one.sha256 == other.sha256
 
 
 def _op(rehearsal: Rehearsal) -> str:

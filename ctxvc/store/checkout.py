@@ -249,13 +249,13 @@ def _recovered(ledger: Ledger) -> Iterator[str]:
 
 def _ignore_dashboard(store: Store) -> None:
     try:
-        held = contained.read(store.path, "info/exclude").decode("utf-8", "surrogateescape").splitlines()
+        lines = contained.read(store.path, "info/exclude").decode("utf-8", "surrogateescape").splitlines()
     except FileNotFoundError:
-        held = []
-    if f"/{DASHBOARD}" not in held:
+        lines = []
+    if f"/{DASHBOARD}" not in lines:
         contained.make_folder(store.path, "info")
-        lines = "\n".join([*held, f"/{DASHBOARD}", ""])
-        contained.replace(store.path, "info/exclude", lines.encode("utf-8", "surrogateescape"))
+        content = "\n".join([*lines, f"/{DASHBOARD}", ""])
+        contained.replace(store.path, "info/exclude", content.encode("utf-8", "surrogateescape"))
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:

@@ -87,9 +87,9 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     with store.exclusive() as lock:
         removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
-        kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
+        repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
-        _git(store, lock, *_REPACK, *kept, "-d")
+        _git(store, lock, *_REPACK, *repack_options, "-d")
         _git(store, lock, "prune", f"--expire={expiry}")
         _git(store, lock, "pack-refs", "--all")
         contained.make_folder(store.path, "ctxvc/cache")

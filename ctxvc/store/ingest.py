@@ -410,16 +410,16 @@ class _Ingest:
         """What left becomes a group whose stub is the recorded summary, where the host put it; nothing of ours."""
         scope, event = self._scope(unit.scope), unit.event
         scope.epochs.append(scope.ledger)
-        gone, before = _leaving(scope.ledger, event.kept, event.before)
+        leaving, before = _leaving(scope.ledger, event.kept, event.before)
         numbering = self._numbered(scope)
         placed = [numbering.aside(message) for message in event.summary]
         summary = [row for rows, _ in placed for row in rows]
         bodies: tuple[Body, ...] = tuple(body for _, placed_bodies in placed for body in placed_bodies)
         ledger = scope.ledger.with_rows(summary)
-        subject = f"compaction by the host: {len(gone)} blocks left"
-        if gone:
+        subject = f"compaction by the host: {len(leaving)} blocks left"
+        if leaving:
             self.counters = msgspec.structs.replace(self.counters, group=self.counters.group + 1)
-            group = _host_group(scope.ledger, f"G{self.counters.group}", gone, summary, before)
+            group = _host_group(scope.ledger, f"G{self.counters.group}", leaving, summary, before)
             nested = [
                 msgspec.structs.replace(scope.ledger.groups[member], group=group.id)
                 for member in group.members
@@ -427,7 +427,7 @@ class _Ingest:
             ]
             archived = [
                 msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
-                for row in gone
+                for row in leaving
             ]
             ledger = ledger.with_rows(archived).with_groups([group, *nested])
             subject += f" as {group.id}"

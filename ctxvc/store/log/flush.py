@@ -21,19 +21,19 @@ def flush(state: SessionState, lock: int) -> None:
     """
     assert state.head is not None
     scopes = {
-        name: (held.committed if held.start is None else held.start, held.pending)
-        for name, held in state.scopes.items()
-        if held.pending
+        name: (scope_state.committed if scope_state.start is None else scope_state.start, scope_state.pending)
+        for name, scope_state in state.scopes.items()
+        if scope_state.pending
     }
     planned, rest = plan_commits(scopes, state.head.journal, state.committed)
     ids = state.store.write(_commits(state, planned), lock) if planned else {}
     for item in planned:  # of each scope, the last one stays
-        held = state.scopes[item.scope]
-        held.move(ids[ref_of(state.name, item.scope)], item.after, item.seq, rest[item.scope])
+        scope_state = state.scopes[item.scope]
+        scope_state.move(ids[ref_of(state.name, item.scope)], item.after, item.seq, rest[item.scope])
     moved, state.moved_to = state.moved_to, ""
     if moved:
         state.store.set_current_scope(state.name, moved)
-    pending = {item.seq for held in state.scopes.values() for item in held.pending}
+    pending = {item.seq for scope_state in state.scopes.values() for item in scope_state.pending}
     frames = [frame for frame in state.frames if not pending.isdisjoint(range(frame[0], frame[1] + 1))]
     if moved or len(frames) < len(state.frames):
         state.frames = frames

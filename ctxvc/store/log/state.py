@@ -82,7 +82,7 @@ class ScopeState:
         return self._current
 
     @property
-    def known(self) -> Ledger | None:
+    def loaded(self) -> Ledger | None:
         """The ledger at the tip, where it was read already."""
         return self._committed
 
@@ -142,7 +142,7 @@ class SessionState:
     def outline(self, scope: str) -> Outline:
         """What the scope has, in numbers; its ledger is not kept. Raises: NotFound, Damaged."""
         state = self.scope(scope)
-        if not state.pending and state.known is None:
+        if not state.pending and state.loaded is None:
             return self.store.reader.outline(state.tip)
         ledger = state.current
         return Outline(ledger.meta, len(ledger), sum(row.kind == "note" for row in ledger.rows()))
@@ -330,7 +330,7 @@ class SessionState:
         same = earlier is not None and earlier.tip == tip
         counters = earlier.counters if earlier and same else reader.meta(tip).counters
         newest = covered(self.store.message(tip), self.head.journal if self.head else "")
-        committed = earlier.known if earlier and same else None
+        committed = earlier.loaded if earlier and same else None
         return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
     def _begun(self, change: Change) -> ScopeState:

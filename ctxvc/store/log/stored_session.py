@@ -219,10 +219,10 @@ class StoredSession:
         at = scope or self.scope
         for message in messages:
             ended, rest = transaction.numbering(at).settle(message)
-            yield from _held(transaction, at, ended)
+            yield from _hold(transaction, at, ended)
             if self._switch_if_due(transaction, at):
                 at = scope or transaction.switched_to
-            yield from _held(transaction, at, transaction.numbering(at).begin(rest))
+            yield from _hold(transaction, at, transaction.numbering(at).begin(rest))
         self._switch_if_due(transaction, at)
 
     def acknowledge(self, transaction: Transaction) -> None:
@@ -549,7 +549,7 @@ class StoredSession:
         self.flush_failure = None
 
 
-def _held(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+def _hold(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
     for entry in entries:
         transaction.hold(entry.bodies)
         yield scope, entry
