@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +15,7 @@ import click
 
 from ctxvc.cli.output import Output, safe
 from ctxvc.core import display, patterns
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Damaged
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -234,6 +234,13 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
             return [CompletionItem(name) for name in names(store) if name.startswith(incomplete)]
     except CtxvcError:
         return []  # a shell that completes has no place for errors
+
+
+def raise_unreadable(errors: Sequence[Damaged]) -> None:
+    """Ends a command that has answered for all sessions but these. Raises: Damaged."""
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise Damaged(f"{errors[0]}{more}", hint=errors[0].hint)
 
 
 def write(app: App, target: Path | None, data: bytes) -> None:

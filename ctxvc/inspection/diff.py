@@ -27,10 +27,8 @@ def difference(before: Ledger, after: Ledger) -> list[BlockChange]:
 
 
 def _changes(before: Ledger, after: Ledger) -> Iterator[BlockChange]:
-    for segment in before.segments.keys() | after.segments.keys():
-        old_rows, new_rows = before.segments.get(segment, ()), after.segments.get(segment, ())
-        if old_rows is new_rows:
-            continue
+    for segment in {*before.segments.changed_since(after.segments), *after.segments.changed_since(before.segments)}:
+        old_rows, new_rows = before.segments.get(segment), after.segments.get(segment)
         # By checksum too: where clones grew apart, one number can mean two blocks.
         old = {(row.id, row.sha256): row for row in old_rows}
         new = {(row.id, row.sha256): row for row in new_rows}

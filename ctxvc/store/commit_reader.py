@@ -10,6 +10,7 @@ import msgspec
 import pygit2
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.errors import Damaged, NotFound
 from ctxvc.store import format as fmt
 
@@ -49,7 +50,7 @@ class Reader:
                 groups = fmt.decode_groups(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
             else:
                 segments[fmt.segment_number(path)] = self._segment(path, blob, where)
-        return Ledger(meta=meta, segments=segments, groups=groups)
+        return Ledger(meta=meta, segments=Segments(segments), groups=groups)
 
     def outline(self, commit: str) -> Outline:
         """The scope at the commit, in numbers. Of what several commits have in common, each part is read once.

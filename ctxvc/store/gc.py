@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import contained, leftovers
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
@@ -42,7 +42,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gc did. `removed` are the leftovers of killed writers, as paths in the store."""
+    """What a gc did. `removed` are the leftovers of killed writers, as paths in the store.
+
+    `unreadable` has an error for each session whose journal stays as it is, since it cannot be read.
+    """
 
     before_bytes: int
     after_bytes: int
@@ -50,6 +53,7 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     packs_after: int
     removed: tuple[str, ...]
     seconds: float
+    unreadable: tuple[Damaged, ...] = ()
 
 
 def sizes(store: Store) -> Sizes:
@@ -79,7 +83,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     """
     start = time.perf_counter()
     before = sizes(store)
-    flush(store)
+    unreadable = flush(store)
     if _packs(store) != _marked(store):
         # Under the shared lock nobody takes our temporary files for a killed writer's.
         with locked(store._store_lock, shared=True) as lock:
@@ -102,20 +106,28 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
         packs_after=after.packs,
         removed=tuple(removed),
         seconds=time.perf_counter() - start,
+        unreadable=tuple(unreadable),
     )
 
 
-def flush(store: Store) -> None:
-    """Makes commits of what the journals hold and is complete, and sets aside what of them cannot be read."""
+def flush(store: Store) -> list[Damaged]:
+    """Commits the complete steps of all journals and sets damaged records aside.
+
+    Returns an error for each session whose journal cannot be read at all, which stays as it is. Raises: CtxvcError.
+    """
+    unreadable = []
     for name in store.sessions():
         journal = Journal(store.journal_path(name))
         try:
             _, records, _, tail = journal.read()
+            if records or tail.damage:
+                with StoredSession.open(store, name) as stored:
+                    stored.flush()
+        except Damaged as error:
+            unreadable.append(error)
         finally:
             journal.close()
-        if records or tail.damage:
-            with StoredSession.open(store, name) as stored:
-                stored.flush()
+    return unreadable
 
 
 def _git(store: Store, lock: int, *arguments: str) -> None:

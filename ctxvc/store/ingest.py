@@ -12,6 +12,7 @@ import msgspec
 from ctxvc.core.ledger import names
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.ledger.numbering import Body, Numbering
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
@@ -563,7 +564,7 @@ def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
         if (rows := tuple(row for row in segment if row.number <= counters.block))
     }
     meta = msgspec.structs.replace(ledger.meta, counters=counters)
-    return Ledger(meta=meta, segments=segments, groups=ledger.groups)
+    return Ledger(meta=meta, segments=Segments(segments), groups=ledger.groups)
 
 
 def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[list[Row], str]:

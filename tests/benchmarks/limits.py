@@ -180,8 +180,8 @@ def _write_scopes(packs: PackWriter, main: Ledger, tip: str, count: int) -> None
             tip = packs.commit(_commit("main", "note", main, after, bodies, tip))
             main = after
             if "to" in switch:
-                segments = dict(main.segments)
-                segments[0] = tuple(row for row in segments[0] if row.kind == "note")
+                notes = tuple(row for row in main.segments[0] if row.kind == "note")
+                segments = main.segments.updated({0: notes})
                 counters = scoping.first_counters(main)
                 meta = msgspec.structs.replace(main.meta, scope=scope, parent="main", counters=counters)
                 packs.commit(_commit(scope, "scope", main, Ledger(meta=meta, segments=segments), (), tip))

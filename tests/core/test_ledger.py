@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Ledger, Meta, Row, segment_of
+from ctxvc.core.ledger.segments import Segments
 
 META = Meta(format=1, session="s", scope="main")
 numbers = st.integers(1, 400) | st.sampled_from([63, 64, 65, 127, 128, 4095, 4096, 10**11])
@@ -95,8 +96,8 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_an_empty_segment_has_no_last_row() -> None:
-    assert Ledger(META, {0: ()}).last() is None
-    assert Ledger(META, {0: (row(1),), 1: ()}).last() == row(1)
+    assert Ledger(META, Segments({0: ()})).last() is None
+    assert Ledger(META, Segments({0: (row(1),), 1: ()})).last() == row(1)
 
 
 def test_a_handle_is_the_address_and_the_beginning_of_the_checksum() -> None:

@@ -13,6 +13,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering, is_human, speaks
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.store import format as fmt
 from tests.core.strategies import conversations, wild_messages
 
@@ -124,7 +125,7 @@ def meta(numbering: Numbering) -> Meta:
 
 def written_and_read(ledger: Ledger) -> Ledger:
     segments = {key: fmt.decode_rows(fmt.encode_rows(rows), "here") for key, rows in ledger.segments.items()}
-    return Ledger(fmt.decode_meta(fmt.encode_meta(ledger.meta), "here"), segments)
+    return Ledger(fmt.decode_meta(fmt.encode_meta(ledger.meta), "here"), Segments(segments))
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ctxvc.core.ledger.ledger import Group
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store.log import aside, repair
 from ctxvc.store.log.journal import Frame, Record, frame, parse
 from ctxvc.store.log.stored_session import StoredSession
@@ -385,3 +385,84 @@ def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, 
         assert aside.untold(case.store, "demo", session.damage) == []
 
     assert list(outside.iterdir()) == []
+
+
+# --- a head that is lost
+
+
+def _behead(case: Case, size: int = 8) -> None:
+    data = bytearray(case.journal.read_bytes())
+    data[4 : 4 + size] = bytes(255 - byte for byte in data[4 : 4 + size])
+    case.journal.write_bytes(data)
+
+
+@pytest.mark.parametrize("flushed", ["nothing", "all but the open step"])
+def test_a_journal_without_its_head_keeps_its_records_once_repaired(
+    case: Case, monkeypatch: pytest.MonkeyPatch, flushed: str
+) -> None:
+    if flushed != "nothing":
+        with StoredSession.open(case.store, "demo") as session:
+            session.append(reply("", "open"))
+            session.flush()
+            session.leave()
+        with monkeypatch.context() as waiting:
+            waiting.setattr(StoredSession, "_flush", lambda _: None)
+            with StoredSession.open(case.store, "demo") as session:
+                session.append(results(result("open", "out")))
+                session.append(human("and then?"))
+    before = blocks(case.store)
+    _behead(case)
+    with pytest.raises(Damaged, match="the head cannot be read"):
+        StoredSession.open(case.store, "demo")
+
+    (notice,) = repair.accept(case.store)
+
+    assert notice.size < 200, "no record was set aside"
+    assert blocks(case.store) == before
+    with StoredSession.open(case.store, "demo", "main") as session:
+        (block,) = session.append(human("after it"))
+        assert int(block[1:]) > case.numbers[0]
+        session.flush()
+    assert before.items() <= blocks(case.store).items()
+    assert verify(case.store).damaged is False
+    assert repair.accept(case.store) == []
+
+
+def test_a_lost_head_and_record_cost_that_record(case: Case) -> None:
+    case.reset()
+    _, first, *_ = parse(case.data)[0]
+    data = bytearray(case.data)
+    data[4 : first.start + 40] = bytes(255 - byte for byte in data[4 : first.start + 40])
+    case.journal.write_bytes(data)
+
+    (notice,) = repair.accept(case.store)
+
+    assert notice.size == first.end
+    kept = blocks(case.store)
+    assert {key: body for key, body in case.blocks.items() if key in kept} == kept
+    assert {block for _, block in case.blocks.keys() - kept.keys()} == {"B1"}
+    with StoredSession.open(case.store, "demo", "main") as session:
+        session.append(human("after it"))
+        session.flush()
+        assert session.flush_failure is None
+    assert verify(case.store).damaged is False
+
+
+def test_records_of_what_is_committed_are_not_taken_in_again(case: Case) -> None:
+    """They are of another journal than the commits name, so only their blocks tell that they are committed."""
+    with StoredSession.open(case.store, "demo") as session:
+        session.flush()
+    case.store.journal_path("demo").unlink()
+    with StoredSession.open(case.store, "demo") as session:
+        session.append(human("in a new journal"))
+        session.append(reply("yes"))
+        session.flush()
+    before = blocks(case.store)
+    case.journal.write_bytes(case.data)
+    _behead(case)
+
+    (notice,) = repair.accept(case.store)
+
+    assert notice.size == len(case.data)
+    assert blocks(case.store) == before
+    assert verify(case.store).damaged is False

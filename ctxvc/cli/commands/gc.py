@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import Answer, described
-from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Output, counted
 from ctxvc.core.display import human_bytes
 from ctxvc.store import gc as upkeep
@@ -37,6 +37,7 @@ def gc(app: App) -> None:
         app.output.value(answer)
     else:
         app.output.lines(_packed_lines(app.output, answer))
+    raise_unreadable(report.unreadable)
 
 
 def _packed_lines(output: Output, answer: Packed) -> Iterator[str]:

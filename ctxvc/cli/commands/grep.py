@@ -10,12 +10,13 @@ from typing import Annotated, get_args
 import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
-from ctxvc.cli.app import App, command, json_option, timeout_option
+from ctxvc.cli.app import App, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.output import Column, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.errors import Damaged
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Held, Place, bodies, read
 from ctxvc.store.log.stored_session import StoredSession
@@ -60,8 +61,9 @@ def grep(
     def wanted(row: Row) -> bool:
         return (not kinds or row.kind in kinds) and (states[row.present] or not (gone or live))
 
+    unreadable: list[Damaged] = []
     with app.reading() as stored:
-        held = bodies(_sessions(stored, scope, everywhere=everywhere), wanted, whole=True)
+        held = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), wanted, whole=True)
         with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
             search = searching.Search(_watched(read(stored.store, held), progress), pattern)
             found = iter(search)
@@ -76,6 +78,7 @@ def grep(
         app.output.table(_hits_table(answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
+    raise_unreadable(unreadable)
     if search.slow:
         raise _unfinished(search, search.slow, len(held))
     if not listed:
@@ -95,19 +98,24 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
 
 
 def _sessions(
-    stored: StoredSession, scope: str | None, *, everywhere: bool
+    stored: StoredSession, scope: str | None, unreadable: list[Damaged], *, everywhere: bool
 ) -> Iterator[tuple[StoredSession, Sequence[str]]]:
-    """The sessions that are meant, with their scopes, the current one first."""
+    """The sessions to search with their scopes, the current one first. Errors of the others go into `unreadable`."""
     if scope is not None:
         stored.ledger(scope)  # raises where there is none
         yield stored, [scope]
         return
     yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
     for name in stored.store.sessions() if everywhere else []:
-        if name != stored.name:
+        if name == stored.name:
+            continue
+        try:
             other = StoredSession.open(stored.store, name)
-            other.leave()  # whoever only looks writes nothing
-            yield other, other.scopes()
+        except Damaged as error:
+            unreadable.append(error)
+            continue
+        other.leave()  # whoever only looks writes nothing
+        yield other, other.scopes()
 
 
 def _watched(found: Iterator[tuple[Held, bytes]], progress: Progress) -> Iterator[tuple[Held, bytes]]:

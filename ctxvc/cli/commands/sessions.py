@@ -7,12 +7,12 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import Answer, Item, SessionName, TimeText, TokenCount, described
-from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Column, Guess, Moment, Size, Table, iso
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
-from ctxvc.errors import NotFound
+from ctxvc.errors import Damaged, NotFound
 from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -29,14 +29,26 @@ def sessions(app: App) -> None:
     guess from the size, until `ctxvc status` has counted the blocks.
     """
     with app.store() as store:
-        items = sorted((_item(store, name) for name in store.sessions()), key=lambda item: item.updated, reverse=True)
+        items, unreadable = _items(store)
         current = _current(store)
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
-        return
-    app.output.table(_table(items, current))
-    if not items:
+    else:
+        app.output.table(_table(items, current))
+    if not items and not unreadable and not app.output.json:
         app.output.note("no session yet: `ctxvc import` brings in recorded ones")
+    raise_unreadable(unreadable)
+
+
+def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
+    """The sessions that can be read, newest first, and an error for each of the others."""
+    items, unreadable = [], []
+    for name in store.sessions():
+        try:
+            items.append(_item(store, name))
+        except Damaged as error:
+            unreadable.append(error)
+    return sorted(items, key=lambda item: item.updated, reverse=True), unreadable
 
 
 def _table(items: list[SessionItem], current: str) -> Table:

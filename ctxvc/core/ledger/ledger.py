@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ctxvc.core.ledger.block import PRESENT, Kind, Origin, Role, State, block_number
+from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 
 #: How many block numbers share one segment of the ledger and one folder of bodies.
 SEGMENT = 64
@@ -155,7 +156,7 @@ class Ledger:
     """The rows of a scope in the order of their numbers, its groups, and what it knows of itself."""
 
     meta: Meta
-    segments: Mapping[int, tuple[Row, ...]] = field(default_factory=dict)
+    segments: Segments = field(default_factory=Segments)
     groups: Mapping[str, Group] = field(default_factory=dict)
     #: What `derived` has worked out: (rule, identities of what it was given) → (what it was given, the result).
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
@@ -165,7 +166,7 @@ class Ledger:
     _held: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
-        return chain.from_iterable(map(self.segments.__getitem__, sorted(self.segments)))
+        return chain.from_iterable(self.segments.values())
 
     def derived(self, rule: Callable[..., T], *given: object) -> T:
         """`rule(ledger, *given)`, worked out once: a ledger never changes. So nobody may change the result either.
@@ -181,8 +182,7 @@ class Ledger:
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
         """`rule` of the rows of each segment, in order. A segment that stood in an earlier ledger is not done again."""
         known = self.held(rule)
-        for segment in sorted(self.segments):
-            rows = self.segments[segment]
+        for segment, rows in self.segments.items():
             held = known.get(segment)
             if held is None or held[0] is not rows:
                 held = known[segment] = rows, rule(rows)
@@ -190,8 +190,8 @@ class Ledger:
 
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
-        inside = zip(self.by_segment(_steps), sorted(self.segments), strict=True)
-        return [row for steps, key in inside if step in steps for row in self.segments[key] if row.step == step]
+        inside = zip(self.by_segment(_steps), self.segments.values(), strict=True)
+        return [row for steps, rows in inside if step in steps for row in rows if row.step == step]
 
     def held(self, rule: Callable[..., Any]) -> dict[Any, Any]:
         """Where `rule` leaves what it worked out for this ledger, its ancestors or others that come of them.
@@ -201,12 +201,12 @@ class Ledger:
         return self._held.setdefault(rule, {})
 
     def __len__(self) -> int:
-        return sum(map(len, self.segments.values()))
+        return self.segments.rows
 
     def get(self, block_id: str) -> Row | None:
         """The row of `block_id`, or None. Raises: ValueError where that is no block's address."""
         number = block_number(block_id)
-        rows = self.segments.get(segment_of(number), ())
+        rows = self.segments.get(segment_of(number))
         at = bisect_left(rows, number, key=lambda row: row.number)
         return rows[at] if at < len(rows) and rows[at].number == number else None
 
@@ -222,33 +222,32 @@ class Ledger:
 
     def backwards(self) -> Iterator[Row]:
         """The rows, newest first."""
-        for segment in sorted(self.segments, reverse=True):
+        for segment in reversed(self.segments):
             yield from reversed(self.segments[segment])
 
     def since(self, earlier: Ledger | None) -> Iterator[Row]:
         """The rows of all segments that are not in an `earlier` ledger as they are here."""
-        held = earlier.segments if earlier else {}
-        for segment in sorted(self.segments):
-            if self.segments[segment] is not held.get(segment):
-                yield from self.segments[segment]
+        for segment in self.segments.changed_since(earlier.segments if earlier else NO_SEGMENTS):
+            yield from self.segments[segment]
 
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
         """The ledger with each of `rows` added, or in the place of the row that has its id."""
-        segments = dict(self.segments)
-        changed: dict[int, dict[int, Row]] = {}
+        segments: dict[int, tuple[Row, ...]] = {}
+        by_number: dict[int, dict[int, Row]] = {}  # of the segments in which a row is replaced
         for row in rows:
             number = row.number
             segment = segment_of(number)
-            held = segments.get(segment, ())
-            if segment not in changed and (not held or held[-1].number < number):
-                segments[segment] = (*held, row)  # the common case: a new block at the end
+            if segment in by_number:
+                by_number[segment][number] = row
                 continue
-            if segment not in changed:
-                changed[segment] = {old.number: old for old in held}
-            changed[segment][number] = row
-        for segment, by_number in changed.items():
-            segments[segment] = tuple(by_number[number] for number in sorted(by_number))
-        return replace(self, segments=segments)
+            old = segments.get(segment) or self.segments.get(segment)
+            if not old or old[-1].number < number:
+                segments[segment] = (*old, row)  # the common case: a new block at the end
+            else:
+                by_number[segment] = {row.number: row for row in old} | {number: row}
+        for segment, replaced in by_number.items():
+            segments[segment] = tuple(replaced[number] for number in sorted(replaced))
+        return replace(self, segments=self.segments.updated(segments))
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
         """The ledger with each of `groups` added or replaced; a group without members goes."""

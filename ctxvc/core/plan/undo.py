@@ -54,10 +54,8 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
 
 def _touched(before: Ledger, after: Ledger) -> Iterator[tuple[Row, Row]]:
     """The rows that the verb set, as they were and as they were then."""
-    for segment in sorted(after.segments):
-        old = before.segments.get(segment, ())
-        if old is after.segments[segment]:
-            continue
+    for segment in after.segments.changed_since(before.segments):
+        old = before.segments.get(segment)
         by_id = {row.id: row for row in old}
         for then in after.segments[segment]:
             was = by_id.get(then.id)

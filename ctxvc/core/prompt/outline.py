@@ -17,6 +17,7 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.sanitise import Piece, Words, sendable
@@ -110,12 +111,12 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
         return None
     if any(ledger.segments.get(key) is not was.segments[key] for key in before):
         return None
-    here, there = ([row for row in each.segments.get(segment, ()) if row.number < head.end] for each in (ledger, was))
+    here, there = ([row for row in each.segments.get(segment) if row.number < head.end] for each in (ledger, was))
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
     segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
-    segments[segment] = ledger.segments.get(segment, ())[len(here) :]
-    rest = Ledger(meta=ledger.meta, segments=segments, groups=ledger.groups)
+    segments[segment] = ledger.segments.get(segment)[len(here) :]
+    rest = Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
     return None if any(row.group or (row.kind in _PAIRED and row.call in head.calls) for row in rest.rows()) else rest
 
 

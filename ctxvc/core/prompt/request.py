@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone, together
@@ -233,7 +234,7 @@ def up_to(ledger: Ledger, last: str) -> Ledger:
         for key, rows in ledger.segments.items()
         if (kept := rows if rows[-1].number <= end else tuple(row for row in rows if row.number <= end))
     }
-    return Ledger(meta=ledger.meta, segments=segments, groups=ledger.groups)
+    return Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
 
 
 def canonical(value: Any) -> bytes:

@@ -227,12 +227,9 @@ def _changed(before: Ledger, after: Ledger) -> set[str]:
     """The lines of `after` that tell of what is new in it or stands otherwise: blocks, and outermost groups."""
     around = outer_groups(after)
     names = {around[name] for name, group in after.groups.items() if before.groups.get(name) != group}
-    for segment, rows in after.segments.items():
-        held = before.segments.get(segment, ())
-        if held is rows:
-            continue
-        old = {row.id: _standing(row) for row in held}
-        changed = (row for row in rows if old.get(row.id) != _standing(row))
+    for segment in after.segments.changed_since(before.segments):
+        old = {row.id: _standing(row) for row in before.segments.get(segment)}
+        changed = (row for row in after.segments[segment] if old.get(row.id) != _standing(row))
         names.update(row.id if row.present else around.get(row.group, row.id) for row in changed)
     return names
 

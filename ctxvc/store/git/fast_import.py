@@ -22,6 +22,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Body
+from ctxvc.core.ledger.segments import NO_SEGMENTS
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
@@ -288,11 +289,11 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 
 def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     """Bodies that are gone, that moved between `blocks/` and `archive/`, and that are new."""
-    old_segments = commit.before.segments if commit.before else {}
+    old_segments = commit.before.segments if commit.before else NO_SEGMENTS
     old_rows = {row.id: row for key in _gone(commit.before, commit.after) for row in old_segments[key]}
     rows: dict[str, Row] = {}
     for key in _changed(commit.before, commit.after):
-        old, new = old_segments.get(key, ()), commit.after.segments[key]
+        old, new = old_segments.get(key), commit.after.segments[key]
         same = _common(old, new)
         old_rows.update((row.id, row) for row in old[same:])
         rows.update((row.id, row) for row in new[same:])
@@ -310,12 +311,13 @@ def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 
 def _changed(before: Ledger | None, after: Ledger) -> list[int]:
     """The segments of `after` that are not those of `before`."""
-    old = before.segments if before else {}
-    return [key for key, rows in after.segments.items() if old.get(key) is not rows]
+    return after.segments.changed_since(before.segments if before else NO_SEGMENTS)
 
 
 def _gone(before: Ledger | None, after: Ledger) -> list[int]:
-    return [key for key in before.segments if key not in after.segments] if before else []
+    if before is None:
+        return []
+    return [key for key in before.segments.changed_since(after.segments) if key not in after.segments]
 
 
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:

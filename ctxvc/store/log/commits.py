@@ -11,6 +11,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
+from ctxvc.core.ledger.segments import Segments
 from ctxvc.errors import Damaged
 from ctxvc.store.format import message, trailers_of
 from ctxvc.store.log.journal import Change, reference
@@ -126,8 +127,14 @@ def plan(
 
 def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
+    named, newest = sequence(message)
+    return newest if named == journal else 0
+
+
+def sequence(message: str) -> tuple[str, int]:
+    """The journal that a commit names, and the newest record of it that the commit covers; ("", 0) if none."""
     match = _SEQ.fullmatch(trailers_of(message).get("Ctxvc-Seq", ""))
-    return int(match.group(2)) if match and match.group(1) == journal else 0
+    return (match[1], int(match[2])) if match else ("", 0)
 
 
 def step_subject(step: int, blocks: int, size: int) -> str:
@@ -203,7 +210,7 @@ def _inherited(ledger: Ledger, inherited: frozenset[str]) -> Ledger:
         for key, segment in ledger.segments.items()
         if (rows := _same(segment, tuple(_alone(row, groups) for row in segment if row.id in inherited)))
     }
-    return Ledger(meta=ledger.meta, segments=segments, groups=groups)
+    return Ledger(meta=ledger.meta, segments=Segments(segments), groups=groups)
 
 
 def _same(segment: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -411,7 +411,7 @@ def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Fram
     if not frames or frames[0].start or frames[0].seq:
         right = corrected_head(data)
         if right is None:
-            hint = "`ctxvc doctor --repair` sets the file aside, and the session goes on from its commits"
+            hint = "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read"
             raise Damaged(f"{where}: the head cannot be read", hint=hint)
         spoilt = (Damage(0, data[: len(right)]),)
         frames, tail = parse(right + data[len(right) :])

@@ -17,7 +17,7 @@ from ctxvc.store.verify.finding import Finding, Where, damage, warning
 Committed = Callable[[Change], Collection[str]]
 
 _LOST = "restore the file from a backup, or move it aside: what no commit has yet is lost with it"
-_LOST_HEAD = "`ctxvc doctor --repair` sets the file aside, and the session goes on from its commits"
+_LOST_HEAD = "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read"
 _REPAIR = "`ctxvc doctor --repair` keeps them aside and takes them as lost; a backup may have them whole"
 _TORN = "the next write removes them; nothing that was acknowledged is in them"
 

@@ -1,0 +1,46 @@
+"""Segments are an immutable mapping, and a comparison of two finds the segments that differ."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
+from tests.core.test_ledger import row
+
+#: Numbers of segments around the ends of pages, and far away.
+numbers = st.integers(0, 200) | st.sampled_from([63, 64, 127, 128, 4096, 10**9])
+contents = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(
+    lambda ids: tuple(map(row, sorted(ids)))
+)
+changes = st.lists(st.dictionaries(numbers, contents, max_size=8), max_size=8)
+
+
+@given(changes)
+def test_they_hold_what_a_dict_holds_in_ascending_order(updates: list[dict[int, tuple[Row, ...]]]) -> None:
+    segments, model = NO_SEGMENTS, dict[int, tuple[Row, ...]]()
+    for update in updates:
+        before, then = segments, dict(model)
+        segments = segments.updated(update)
+        model |= update
+
+        assert list(before.items()) == sorted(then.items())
+        assert list(segments.items()) == sorted(model.items())
+        assert list(segments) == sorted(model) == list(reversed(list(reversed(segments))))
+        assert list(segments.values()) == [model[key] for key in sorted(model)]
+        assert (len(segments), segments.rows) == (len(model), sum(map(len, model.values())))
+        assert segments == Segments(model)
+        for key in (*update, 0, 64, 10**9 + 1):
+            assert segments.get(key) == model.get(key, ())
+            assert (key in segments) == (key in model)
+
+
+@given(changes, st.data())
+def test_what_changed_is_what_has_other_rows(updates: list[dict[int, tuple[Row, ...]]], data: st.DataObject) -> None:
+    history = [NO_SEGMENTS]
+    for update in updates:
+        history.append(history[-1].updated(update))
+    earlier, later = (data.draw(st.sampled_from(history)) for _ in range(2))
+    expected = [key for key in later if key not in earlier or later[key] is not earlier[key]]
+    assert later.changed_since(earlier) == expected
