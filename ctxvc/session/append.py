@@ -68,9 +68,9 @@ def stopped(ledger: Ledger) -> str:
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
     """What the provider says that the call of a reply took: its counts of tokens."""
-    counts_told = reply.get("usage")
-    counts = counts_told.items() if isinstance(counts_told, dict) else ()
-    return {name: count for name, count in counts if isinstance(count, int)}
+    counts = reply.get("usage")
+    items = counts.items() if isinstance(counts, dict) else ()
+    return {name: count for name, count in items if isinstance(count, int)}
 
 
 def _part(block: Any, role: Role, maker: Origin) -> Part:

@@ -59,7 +59,7 @@ def apply_change(ledger: Ledger, change: Change) -> Ledger:
 def plan_commits(
     scopes: Mapping[str, tuple[Ledger, Sequence[PendingChange]]], journal: str, committed: Callable[[str, int], str]
 ) -> tuple[list[PlannedCommit], dict[str, list[PendingChange]]]:
-    """The commits that a session's scopes are due, each behind those that it needs, and what stays of each scope.
+    """The commits that a session's scopes are due, each after those that it needs, and what stays of each scope.
 
     A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
     the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
@@ -214,12 +214,12 @@ def _inherited(ledger: Ledger, inherited: frozenset[str]) -> Ledger:
 
 
 def _same(segment: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """`segment` itself where `rows` are all of it: a segment is told by identity to be another."""
+    """`segment` itself if `rows` equal it: segments that did not change are recognised by identity."""
     return segment if len(segment) == len(rows) and all(map(is_, segment, rows)) else rows
 
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
-    """`row` as it stands where its group was not inherited."""
+    """`row`, out of its group if that was not inherited."""
     if not row.group or row.group in groups:
         return row
     return msgspec.structs.replace(row, group="", level=min(row.level, 1))

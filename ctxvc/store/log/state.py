@@ -1,4 +1,4 @@
-"""What a process knows of a session: its scopes at their tips, and what the journal adds.
+"""A session as a process last read it: its scopes at their tips, and the changes that the journal adds.
 
 docs/format.md says how the two are put together. Looking needs no lock.
 """
@@ -35,7 +35,7 @@ from ctxvc.store.store import Store
 
 
 class ScopeState:
-    """A scope as this process knows it: its newest commit, the ledger there, and the ledger with what waits.
+    """A scope as this process last read it: its newest commit, the ledger there, and the ledger with pending changes.
 
     One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
     from. A ledger is read when it is first asked for: a session can have thousands of scopes.
@@ -73,7 +73,7 @@ class ScopeState:
 
     @property
     def current(self) -> Ledger:
-        """The ledger with what waits. Raises: Damaged, Refused."""
+        """The ledger with the pending changes. Raises: Damaged, Refused."""
         if self._current is None:
             ledger = self.committed
             for item in self.pending:
@@ -83,7 +83,7 @@ class ScopeState:
 
     @property
     def loaded(self) -> Ledger | None:
-        """The ledger at the tip, where it was read already."""
+        """The ledger at the tip if it was read already, else None."""
         return self._committed
 
     def add(self, item: PendingChange) -> None:
@@ -94,7 +94,7 @@ class ScopeState:
         self.numbering = None
 
     def move(self, tip: str, committed: Ledger, covered: int, pending: list[PendingChange]) -> None:
-        """What waited is in commits now, but for `pending`."""
+        """The pending changes were committed, except `pending`."""
         self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
         self.start, self.pending = None, pending
 
@@ -106,7 +106,7 @@ class ScopeState:
 
 
 class SessionState:
-    """A session as it was when it was last looked at: `catch_up` does so again."""
+    """A session as it was last read. `catch_up` reads on; `reload` reads everything anew."""
 
     def __init__(self, store: Store, name: str) -> None:
         """Raises: NotFound where there is no such session, Damaged."""
@@ -140,7 +140,7 @@ class SessionState:
         return sorted(self.scopes, key=lambda name: (name != "main", name))
 
     def outline(self, scope: str) -> Outline:
-        """What the scope has, in numbers; its ledger is not kept. Raises: NotFound, Damaged."""
+        """The scope in numbers, without reading its ledger if it can be helped. Raises: NotFound, Damaged."""
         state = self.scope(scope)
         if not state.pending and state.loaded is None:
             return self.store.reader.outline(state.tip)
@@ -189,7 +189,7 @@ class SessionState:
     # --- looking
 
     def catch_up(self) -> None:
-        """Takes in what other processes have written since."""
+        """Applies the records that other processes appended since; reloads if the journal is another file."""
         if self.head is None or self.journal.moved():
             self.reload()
             return
@@ -198,7 +198,7 @@ class SessionState:
         self._take(records, frames, start)
 
     def reload(self) -> None:
-        """Everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
+        """Reads everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
         head, records, frames, self.tail = self.journal.read()
         tips = self.store.tips(self.name)
         if not tips:
@@ -334,7 +334,7 @@ class SessionState:
         return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
     def _begun(self, change: Change) -> ScopeState:
-        """The scope that `change` begins, as it stands before it."""
+        """The scope that `change` begins, before the change is applied."""
         scope, seq = reference(change.origin)
         commit = self.committed(scope, seq) if scope else change.origin
         if commit:

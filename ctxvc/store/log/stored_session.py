@@ -1,4 +1,4 @@
-"""A stored session: one that is open, the one mutable object. What it acknowledges survives; what it reads is current.
+"""An open session, as the store has it: the one mutable object. Appends survive a crash once they are acknowledged.
 
 An operation takes the session's lock, catches up with what other processes wrote, appends a record to the journal, and
 is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md draws it.
@@ -115,17 +115,17 @@ class StoredSession:
         return self._state.file(scope or self.scope, row, suffix)
 
     def covers(self, scope: str = "") -> str:
-        """What the scope's newest commit covers of the journal, as its successors must say too; empty if nothing."""
+        """The `Ctxvc-Seq` of the scope's newest commit, for its successors to repeat; empty if it covers nothing."""
         state, head = self._state.scope(scope or self.scope), self._state.head
         return f"{head.journal}/{state.covered}" if head and state.covered else ""
 
     def waiting(self) -> int:
-        """How many changes are acknowledged and in no commit yet."""
+        """The number of changes that are acknowledged and not committed yet."""
         return sum(len(state.pending) for state in self._state.scopes.values())
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What of the journal cannot be read, and is passed over: the next writing operation sets it aside."""
+        """The parts of the journal that cannot be read: skipped, and set aside by the next operation that writes."""
         return tuple(self._state.damage.values())
 
     @property
@@ -135,7 +135,7 @@ class StoredSession:
 
     @property
     def meanwhile(self) -> int:
-        """How many verbs were made in the current scope while a step is open: their commits come right behind its."""
+        """The number of verbs in the current scope since its open step began: their commits follow that of the step."""
         count, begun = 0, False
         for item in self._state.scope(self.scope).pending:
             if item.change.op == "step":
@@ -162,7 +162,7 @@ class StoredSession:
         return self._pending_switch.name if self._pending_switch else ""
 
     def refresh(self) -> None:
-        """Reads what other processes have written since."""
+        """Catches up with what other processes wrote."""
         with self._mutex:
             self._state.catch_up()
 
@@ -184,7 +184,11 @@ class StoredSession:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """The session's lock, everything read that others wrote, and an empty transaction to be acknowledged."""
+        """Holds the session's lock; gives an empty transaction on top of everything that other processes wrote.
+
+        A transaction that is not acknowledged inside leaves no trace. Any error makes the next operation read the
+        journal from its beginning.
+        """
         with self._mutex, locked(self.store.lock_path(self.name)) as handle:
             self._lock_handle = handle
             state = self._state
@@ -199,7 +203,7 @@ class StoredSession:
                 self._journal.close()
                 raise _unwritable(self.name, error) from error
             except BaseException:
-                # How far it came stands on the disk: the next operation reads everything anew.
+                # Only the disk says how much of it was done: the next operation reads everything anew.
                 self._journal.close()
                 raise
 
@@ -323,9 +327,9 @@ class StoredSession:
     ) -> None:
         """Leaves for a new scope: with a note on why, which is in both.
 
-        It inherits what `core.scoping.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
-        everything that stood there, on top of that commit. While calls are open it is only kept: `switching` tells, and
-        the end of the step makes it true.
+        It inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
+        everything there, on top of that commit. While calls are open the switch is pending (`switching`): it is made
+        when the step ends.
         Raises: BadName, BadInput, Refused (the name is taken, or a switch is asked for already), NotFound.
         """
         self._switch(
@@ -398,12 +402,12 @@ class StoredSession:
             self._flush()
 
     def leave(self) -> None:
-        """Lets go of the files without a flush, as a reader does; what was read stays readable."""
+        """Closes the files without a flush, as a reader does; everything read so far stays readable."""
         with self._mutex:
             self._journal.close()
 
     def close(self) -> None:
-        """Flushes and lets go of the files. Raises: CtxvcError as `flush` does."""
+        """Flushes and closes the files. Raises: CtxvcError as `flush` does."""
         with self._mutex:
             try:
                 if self.waiting():
@@ -484,7 +488,7 @@ class StoredSession:
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Inside, refs may move without a record. Other sessions look at the tips again, also after a crash in here."""
+        """Allows refs to move without a record. Other processes read the tips anew, also after a crash in here."""
         self._state.rewrite(moving=True)
         yield
         self._state.reload()

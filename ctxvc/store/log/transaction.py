@@ -62,7 +62,7 @@ class Transaction:
         return ledger
 
     def numbering(self, scope: str) -> Numbering:
-        """Where the scope's numbers stand. It may be used until this is asked for another scope, or again."""
+        """The scope's numbering after these changes. It is valid until the next call of this method."""
         if scope not in self.numberings:
             state = self.state.scopes.get(scope)
             self.numberings[scope] = (state and state.numbering) or Numbering.of(self.ledger(scope), self.block)
@@ -83,7 +83,7 @@ class Transaction:
         return not ends[-1] if ends else self.state.scope(scope).open
 
     def place(self, scope: str) -> str:
-        """What has the scope as its newest commit: for `origin` and `merge` of a later change."""
+        """A reference to the scope's newest commit or change, for `origin` and `merge` of a later change."""
         for at, change in reversed([*enumerate(self.changes, self.state.seq + 1)]):
             if change.scope == scope:
                 return f"{scope}/{at}"
@@ -204,7 +204,7 @@ class Transaction:
         self._ledgers[scope] = apply_change(before, self.changes[-1]), len(self.changes)
 
     def aside(self, scope: str, parts: Sequence[Part]) -> tuple[list[Row], list[Body]]:
-        """Rows and bodies of what stands beside the conversation, in one message at the current step."""
+        """Rows and bodies of parts outside the conversation (notes, dashboards): one message at the current step."""
         if not parts:
             return [], []
         return self.numbering(scope).aside(Message(role=parts[0].role, parts=tuple(parts)))
@@ -215,5 +215,5 @@ class Transaction:
         self.hold(self.changes[-1].bodies)
 
     def hold(self, bodies: Iterable[Body]) -> None:
-        """Bodies that have their numbers, so that what is recorded of them can be weighed."""
+        """Adds to `bodies`, by which an entry is admitted before it is appended."""
         self.bodies.update(((block, suffix), data) for block, suffix, data in bodies)
