@@ -328,7 +328,7 @@ def test_ctrl_c_between_the_disk_and_what_is_known_here_loses_nothing(
 
     session.append(human("before"))
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(known, "apply", interrupt)
+        interrupted.setattr(known, "apply_change", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.append(human("on the disk"))
 
