@@ -83,7 +83,7 @@ def store(project: Path) -> Any:
         yield opened
 
 
-def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Found:
+def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Resolved:
     address = addresses.parse(words)
     assert address is not None
     return addresses.find(StoredSession.open(store, session, scope), address)

@@ -143,7 +143,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(
 ) -> None:
     follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION), "claude-code")
     take(follower)
-    monkeypatch.setattr("ctxvc.recording.files.record", None)
+    monkeypatch.setattr("ctxvc.recording.files.ingest", None)
 
     assert take(follower) == 0
 
