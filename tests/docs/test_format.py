@@ -157,9 +157,7 @@ def test_the_reader_knows_that_a_verb_follows_the_step_that_was_open(small: Stor
         row = msgspec.structs.replace(session.ledger()["B9"], state="pinned")
         with session.writing():  # as `change` does, without its flush
             counters = session.ledger().meta.counters
-            session._acknowledge(
-                Record(changes=(Change("main", "pin", "user", counters, rows=(row,), subject="pin B9"),))
-            )
+            session._write(Record(changes=(Change("main", "pin", "user", counters, rows=(row,), subject="pin B9"),)))
         session.append(message("user", "tool", result("toolu_3", "done")))
         before = journal.read_bytes()
         assert len(reader.waiting(small.path, "demo")) == 4
@@ -198,7 +196,7 @@ def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -
             origin=session.tip("main"),
             inherit=("B7", "B9"),
         )
-        session._acknowledge(Record(changes=(new,), head="fix-auth"))
+        session._write(Record(changes=(new,), head="fix-auth"))
 
         assert list(reader.current(small.path, "fix-login", "fix-auth")[0]) == ["B7", "B9"]
 
