@@ -26,6 +26,7 @@ from ctxvc.core.prompt.recover import NoRoom, readable
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -242,10 +243,10 @@ class _Recorded:
         with self._session(name, ToolError, reads=True) as session:
             store = session.store
             names = [other for other in store.sessions() if other != session.name] if everywhere else []
-            others = [store.writer(other) for other in names]
+            others = [StoredSession.open(store, other) for other in names]
             for other in others:
                 other.leave()  # whoever only looks writes nothing
-            result = search(session.writer, pattern, ignore_case=ignore_case, others=others)
+            result = search(session.stored, pattern, ignore_case=ignore_case, others=others)
             matches = [
                 Found(
                     address=match.address,
@@ -279,7 +280,7 @@ class _Recorded:
     def dashboard(self) -> str:
         with self._session("", ResourceError, reads=True) as session:
             ledger = session.ledger()
-            notes, older = dashboard_text.recent_notes(ledger, session.writer.body)
+            notes, older = dashboard_text.recent_notes(ledger, session.stored.body)
             count = Meter(session.store, ledger.meta.tokenizer).count
             return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
@@ -294,11 +295,11 @@ class _Recorded:
             with Store(self._find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
-                session = Session(store.writer(name or self._default))
+                session = Session(StoredSession.open(store, name or self._default))
                 try:
                     yield session
                 finally:
-                    session.writer.leave() if reads else session.close()
+                    session.stored.leave() if reads else session.close()
         except CtxvcError as error:
             raise failure(_error_text(error)) from error
 

@@ -22,6 +22,7 @@ from ctxvc.core.prompt.sanitise import valid
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision as revisions
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import Wanted, purge
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
@@ -65,7 +66,7 @@ THOUGHTFUL = (
 
 
 def moment(store: Store, session: str, revision: str = "HEAD", scope: str = "") -> Snapshot:
-    with store.writer(session, scope) as opened:
+    with StoredSession.open(store, session, scope) as opened:
         return revisions.resolve(store, opened, revision)
 
 
@@ -146,9 +147,9 @@ def test_what_any_session_was_given_comes_back(tmp_path: Path) -> None:
 
 def test_whose_words_a_text_is_comes_back(store: Store, tmp_path: Path) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(human("<system-reminder>typed by a person</system-reminder>"), *exchange(1))
-    with Session(store.writer("demo")) as session:
+    with Session(StoredSession.open(store, "demo")) as session:
         session.note("learned")
     made = resumable(store, moment(store, "demo"), FOLDER)
     path = settled_file(tmp_path / "again" / f"{made.session}.jsonl", made.data)
@@ -176,7 +177,7 @@ def test_an_unedited_part_has_the_hosts_own_lines(store: Store, tmp_path: Path) 
 def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *THOUGHTFUL)
     session = take(store, path, final=True).session
-    with store.writer(session) as opened:
+    with StoredSession.open(store, session) as opened:
         archive(opened, "B8")  # the result of the second step
 
     made = resumable(store, moment(store, session), FOLDER, recorded=path)
@@ -192,7 +193,7 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
 def test_thinking_that_a_cut_took_does_not_come_back(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *THOUGHTFUL, line("user", "u2", "a5", "and now?"))
     session = take(store, path, final=True).session
-    with Session(store.writer(session)) as opened:
+    with Session(StoredSession.open(store, session)) as opened:
         opened.archive("B5", "the listing")
         opened.restore("B5")
 
@@ -205,7 +206,7 @@ def test_thinking_that_a_cut_took_does_not_come_back(store: Store, tmp_path: Pat
 def test_what_came_behind_the_recording_hangs_from_its_last_line(store: Store, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *THOUGHTFUL)
     session = take(store, path, final=True).session
-    with Session(store.writer(session)) as opened:
+    with Session(StoredSession.open(store, session)) as opened:
         opened.note("the bug is in two")
 
     made = resumable(store, moment(store, session), FOLDER, recorded=path)
@@ -299,7 +300,7 @@ def test_lines_of_which_nothing_is_as_it_should_be_do_no_harm(store: Store, tmp_
     ]
     path = write(tmp_path / "s.jsonl", *THOUGHTFUL[:4], *odd, *THOUGHTFUL[4:])
     session = take(store, path, final=True).session
-    with Session(store.writer(session)) as opened:
+    with Session(StoredSession.open(store, session)) as opened:
         opened.note("learned")
 
     made = resumable(store, moment(store, session), FOLDER, recorded=path)
@@ -350,7 +351,7 @@ def test_what_was_counted_is_told_until_something_left(store: Store, tmp_path: P
         return [each.get("cache_read_input_tokens", 0) for each in told]
 
     assert usage() == [4000, 4000, 4000]
-    with Session(store.writer(session)) as opened:
+    with Session(StoredSession.open(store, session)) as opened:
         opened.archive("B5", "the listing")
     assert usage() == [0, 0, 0]
 

@@ -22,7 +22,8 @@ from ctxvc.store import links, links_inbox
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.docs.test_how_to import steps
 from tests.docs.test_tutorial import matches
@@ -35,7 +36,7 @@ SECRET = "ghp_" + "R7tK2mQ9xW4vB8nJ6cY3hL5sD1fG0zP" + "aUeTx"
 
 def test_git_shows_a_call_readably(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(
             Message(role="user", parts=(text_part("go", "user", "human"),)),
             Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}'),)),
@@ -52,7 +53,7 @@ def test_git_shows_a_call_readably(store: Store) -> None:
 
 def test_a_plain_checkout_of_another_commit_redraws_the_dashboard(store: Store, tmp_path: Path) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         for number in (1, 2):
             session.append(
                 Message(role="user", parts=(text_part(f"question {number}", "user", "human"),), key=f"h{number}"),
@@ -101,7 +102,7 @@ def project(store: Store, program: Path) -> Path:
     folder = store.path.parent
     in_git(folder, "init", "-q", ".")
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(
             Message(role="user", parts=(text_part("go", "user", "human"),)),
             Message(role="assistant", parts=(text_part("gone", "assistant", "model"),)),
@@ -238,7 +239,7 @@ def test_the_stores_hooks_come_and_go_together(store: Store, project: Path) -> N
 
 
 def test_calls_are_readable_after_install_wherever_the_store_is_moved(store: Store, project: Path) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         call = call_part("Bash", "c1", b'{"command":"ls \xc3\xa4","limit":3}')
         session.append(Message(role="assistant", parts=(call,), key="a2"))
         session.finish()
@@ -297,7 +298,7 @@ def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_pa
 
 
 def test_git_log_in_a_project_runs_no_module_of_the_project(store: Store, project: Path) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(Message(role="assistant", parts=(call_part("Bash", "c1", b'{"command":"ls"}'),), key="a2"))
         session.finish()
     (project / "json").mkdir()
@@ -330,7 +331,7 @@ def test_a_push_of_a_sound_store_goes_through_and_one_with_a_secret_does_not(
         Said(message=Message(role="user", parts=(text_part(f"the key is {SECRET}", "user", "human"),)), end=1),
         Said(message=Message(role="assistant", parts=(text_part("thanks", "assistant", "model"),)), end=2),
     ]
-    record(store, [Opened(format="pi", source="s"), *said], name="other", final=True, redact=False)
+    ingest(store, [Opened(format="pi", source="s"), *said], name="other", final=True, redact=False)
 
     done = in_git(project, git_dir, "push", "-q", "--all", "origin", check=False)
 
@@ -382,7 +383,7 @@ def test_the_page_on_why_does_what_it_says(store: Store, project: Path, program:
         ),
     ]
     events = [Opened(format="pi", source="s"), *(Said(message=each, end=end) for end, each in enumerate(said, 1))]
-    record(store, events, name="work", final=True)
+    ingest(store, events, name="work", final=True)
     store.set_current_scope("work", "main")
     (project / "login.py").write_text(json.loads(written)["content"])
     in_git(project, "add", "login.py")

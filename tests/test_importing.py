@@ -20,6 +20,7 @@ from ctxvc.errors import BadInput, CtxvcError, Refused
 from ctxvc.recording.files import Outcome, import_paths
 from ctxvc.store import revision
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 DAY = 24 * 3600
@@ -41,7 +42,7 @@ def settled(path: Path) -> Path:
 
 def exported(store: Store, session: str, scope: str = "", *, everything: bool = False) -> list[dict[str, Any]]:
     """The scope's messages; with `everything`, those that a host's compaction took out of the prompt too."""
-    with store.writer(session, scope) as opened:
+    with StoredSession.open(store, session, scope) as opened:
         moment = revision.now(opened)
         ledger = _uncompacted(moment.ledger) if everything else moment.ledger
         bodies = Bodies(opened.body, opened.file)
@@ -126,7 +127,7 @@ def test_a_session_is_one_commit_a_step(store: Store, tmp_path: Path) -> None:
     assert (outcome.session, outcome.units, outcome.blocks, outcome.waiting) == ("claude-11111111", 4, 11, 0)
     subjects = [words.split(" ", 1)[1] for words in tips_and_trees(store)["claude-11111111/main"]]
     assert [subject.split(":")[0] for subject in subjects[1:]] == ["step 1", "step 2", "step 3", "step 4"]
-    with store.writer("claude-11111111") as session:
+    with StoredSession.open(store, "claude-11111111") as session:
         rows = {row.id: row for row in session.ledger().rows()}
     assert [rows["B4"].parent, rows["B4"].tool, rows["B4"].step] == ["B3", "Bash", 1]
     assert [row.turn for row in rows.values()] == [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
@@ -152,7 +153,7 @@ def test_an_unfinished_step_of_a_file_that_may_grow_is_not_taken(store: Store, t
     outcome = take(store, path)
 
     assert (outcome.units, outcome.waiting) == (2, 3)
-    with store.writer(outcome.session) as session:
+    with StoredSession.open(store, outcome.session) as session:
         source = session.ledger().meta.source
     assert source is not None
     assert source.offset == sum(len(json.dumps(each)) + 1 for each in CONVERSATION[:5])
@@ -241,7 +242,7 @@ def test_a_compaction_is_one_commit_whose_summary_stands_for_what_left(store: St
     prompt = exported(store, outcome.session)
     words = [block["text"] for message in prompt for block in message["content"]]
     assert words == ["This session is being continued.", "Mended.", "go on", "I go on."]
-    with store.writer(outcome.session) as session:
+    with StoredSession.open(store, outcome.session) as session:
         ledger = session.ledger()
     (group,) = ledger.groups.values()
     assert (group.removed_by, group.stub, len(group.members)) == ("host", "", 10)
@@ -309,7 +310,7 @@ def test_a_folder_is_taken_file_by_file_past_a_bad_one(store: Store, tmp_path: P
 
 def test_a_recorded_session_can_be_continued_live(store: Store, tmp_path: Path) -> None:
     outcome = take(store, settled(write(tmp_path / "s.jsonl", *CONVERSATION)))
-    with store.writer(outcome.session) as session:
+    with StoredSession.open(store, outcome.session) as session:
         ids = session.append(
             Message(role="user", parts=(part("one more", "user", "human"),)),
             Message(role="assistant", parts=(part("yes", "assistant", "model"),)),
@@ -378,7 +379,7 @@ def test_lone_surrogates_outside_of_bodies_are_mended_and_inside_kept(store: Sto
     )
     outcome = take(store, settled(path))
 
-    with store.writer(outcome.session) as session:
+    with StoredSession.open(store, outcome.session) as session:
         rows = list(session.ledger().rows())
         assert session.body(rows[0]).decode("utf-8", "surrogatepass") == words
         assert session.body(rows[2]).decode("utf-8", "surrogatepass") == words

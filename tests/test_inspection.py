@@ -21,8 +21,8 @@ from ctxvc.errors import Damaged
 from ctxvc.inspection import bisect, blame, grep, history
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.log.transaction import Shaped
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store, create
 from tests.store.building import exchange, human, raw, reminder, reply, results
 
@@ -35,26 +35,28 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def session(store: Store) -> Iterator[Writer]:
-    with store.writer("demo") as opened:
+def session(store: Store) -> Iterator[StoredSession]:
+    with StoredSession.open(store, "demo") as opened:
         yield opened
 
 
-def change(session: Writer, op: str, *names: str, actor: str = "user", trailers: Any = None, **fields: Any) -> None:
+def change(
+    session: StoredSession, op: str, *names: str, actor: str = "user", trailers: Any = None, **fields: Any
+) -> None:
     """A verb: these fields of these rows are otherwise."""
     rows = [msgspec.structs.replace(session.ledger()[name], **fields) for name in names]
     session.change(subject=f"{op} {' '.join(names)}", op=op, actor=actor, rows=rows, trailers=trailers)
 
 
-def archive(session: Writer, *names: str, **fields: Any) -> None:
+def archive(session: StoredSession, *names: str, **fields: Any) -> None:
     change(session, "archive", *names, **{"state": "archived", "removed_by": "user", **fields})
 
 
-def restore(session: Writer, *names: str) -> None:
+def restore(session: StoredSession, *names: str) -> None:
     change(session, "restore", *names, state="visible", removed_by="", stub="", group="", level=0)
 
 
-def found(session: Writer, pattern: str, *others: Writer, **options: Any) -> list[tuple[str, int, str]]:
+def found(session: StoredSession, pattern: str, *others: StoredSession, **options: Any) -> list[tuple[str, int, str]]:
     """The first place, line and text of each hit."""
     held = bodies(((each, each.scopes()) for each in (session, *others)), lambda _: True)
     hits = grep.Search(read(session.store, held), compiled(pattern, **options))
@@ -64,7 +66,7 @@ def found(session: Writer, pattern: str, *others: Writer, **options: Any) -> lis
 # --- grep
 
 
-def test_a_body_is_found_wherever_it_stands_now(session: Writer) -> None:
+def test_a_body_is_found_wherever_it_stands_now(session: StoredSession) -> None:
     session.append(*exchange(1), *exchange(2), reply("done"))
     archive(session, "B1", stub="[gone]")
     change(session, "delete", "B4", state="deleted")
@@ -76,17 +78,17 @@ def test_a_body_is_found_wherever_it_stands_now(session: Writer) -> None:
     ]
 
 
-def test_what_is_in_no_commit_yet_is_found(session: Writer) -> None:
+def test_what_is_in_no_commit_yet_is_found(session: StoredSession) -> None:
     session.append(*exchange(1), human("an open question"))
 
     assert session.waiting()
     assert found(session, "open") == [("demo/main:B5", 1, "an open question")]
 
 
-def test_equal_bodies_are_searched_once_and_all_their_places_are_told(session: Writer, store: Store) -> None:
+def test_equal_bodies_are_searched_once_and_all_their_places_are_told(session: StoredSession, store: Store) -> None:
     store.create_session("other")
     session.append(human("the same"), reply("the same"), human("another"))
-    with store.writer("other") as other:
+    with StoredSession.open(store, "other") as other:
         other.append(human("the same"))
         session.open_scope("aside", "to look", with_messages=True)
 
@@ -98,7 +100,7 @@ def test_equal_bodies_are_searched_once_and_all_their_places_are_told(session: W
     ]  # fmt: skip
 
 
-def test_strings_in_json_are_searched_as_what_they_say(session: Writer) -> None:
+def test_strings_in_json_are_searched_as_what_they_say(session: StoredSession) -> None:
     command = {"type": "tool_use", "id": "c1", "name": "sh", "input": {"cmd": 'cd /\necho "hi" \\o/\nls', "n": ["é"]}}
     content = [{"type": "text", "text": 'a\n"quoted"'}, {"type": "text", "text": "b"}]
     answer = {"type": "tool_result", "tool_use_id": "c1", "content": content}
@@ -112,7 +114,7 @@ def test_strings_in_json_are_searched_as_what_they_say(session: Writer) -> None:
     assert [words for _, _, words in found(session, "echo|é|ls")] == ['echo "hi" \\o/', "ls", "é"]
 
 
-def test_bytes_that_are_no_text_are_searched_too_and_images_are_not(session: Writer) -> None:
+def test_bytes_that_are_no_text_are_searched_too_and_images_are_not(session: StoredSession) -> None:
     session.append(raw(b"\0\xff needle \xe9"))
     for ext in ("png", "bin"):
         image = Part(kind="image", role="user", origin="human", body=b"needle", ext=ext)
@@ -138,7 +140,7 @@ def test_a_fixed_text_is_found_where_it_is_and_nowhere_else(texts: list[str], wa
     assert hits == [at for each in texts for at, line in enumerate(each.split("\n"), 1) if wanted in line]
 
 
-def test_a_body_that_is_missing_is_damage_and_its_block_is_named(session: Writer, store: Store) -> None:
+def test_a_body_that_is_missing_is_damage_and_its_block_is_named(session: StoredSession, store: Store) -> None:
     session.append(human("one"), reply("two"))
     session.close()
     held = bodies([(session, ["main"])], lambda _: True)
@@ -151,7 +153,7 @@ def test_a_body_that_is_missing_is_damage_and_its_block_is_named(session: Writer
 # --- bisect
 
 
-def moves(session: Writer, words: str) -> list[tuple[str, str, str]]:
+def moves(session: StoredSession, words: str) -> list[tuple[str, str, str]]:
     """What bisect tells, each commit by its subject up to a colon."""
     told = bisect.of_address(session, "main", words) if words[1:].isdigit() else bisect.of_text(session, "main", words)
     subjects = {
@@ -162,7 +164,7 @@ def moves(session: Writer, words: str) -> list[tuple[str, str, str]]:
     return [(move.move, move.id, subjects.get(move.commit, "")) for move in told]
 
 
-def test_a_block_that_comes_and_goes_is_followed(session: Writer) -> None:
+def test_a_block_that_comes_and_goes_is_followed(session: StoredSession) -> None:
     """Restoring gives back the very row that was: the ledger's file is the same before and after."""
     session.append(*exchange(1), *exchange(2), reply("done"))
     archive(session, "B4")
@@ -178,14 +180,14 @@ def test_a_block_that_comes_and_goes_is_followed(session: Writer) -> None:
     ]
 
 
-def test_what_is_not_committed_yet_is_told_without_a_commit(session: Writer) -> None:
+def test_what_is_not_committed_yet_is_told_without_a_commit(session: StoredSession) -> None:
     session.append(*exchange(1), human("open"))
 
     assert moves(session, "B5") == [("entered", "B5", "")]
     assert moves(session, "open") == [("entered", "B5", "")]
 
 
-def test_a_text_is_followed_through_bodies_masks_and_stubs(session: Writer) -> None:
+def test_a_text_is_followed_through_bodies_masks_and_stubs(session: StoredSession) -> None:
     session.append(human("x" * 500 + " needle " + "x" * 500), reply("one"), human("needle"), reply("two"))
     change(session, "mask", "B1", state="masked")
     archive(session, "B3", stub="[archived B3: the needle]")
@@ -199,7 +201,7 @@ def test_a_text_is_followed_through_bodies_masks_and_stubs(session: Writer) -> N
     ]
 
 
-def test_a_text_in_the_stub_of_a_group_is_in_the_prompt_while_the_group_is_outermost(session: Writer) -> None:
+def test_a_text_in_the_stub_of_a_group_is_in_the_prompt_while_the_group_is_outermost(session: StoredSession) -> None:
     session.append(*exchange(1), reply("done"))
     rows = [
         msgspec.structs.replace(session.ledger()[name], state="archived", group="G1", level=1) for name in ("B3", "B4")
@@ -216,7 +218,7 @@ def test_a_text_in_the_stub_of_a_group_is_in_the_prompt_while_the_group_is_outer
     assert moves(session, "G2") == [("entered", "G2", "group again")]
 
 
-def test_thinking_leaves_with_a_cut(session: Writer) -> None:
+def test_thinking_leaves_with_a_cut(session: StoredSession) -> None:
     thought = Part(kind="thinking", role="assistant", origin="model", body=b"deep thought")
     said = Message(role="assistant", parts=(thought, reply("so").parts[0]))
     session.append(human("go"), said, human("on"), reply("yes"))
@@ -229,7 +231,7 @@ def test_thinking_leaves_with_a_cut(session: Writer) -> None:
     assert moves(session, "deep") == [("entered", "B2", "step 1"), ("left", "B2", "cut again")]
 
 
-def test_the_system_prompt_is_told_of(session: Writer) -> None:
+def test_the_system_prompt_is_told_of(session: StoredSession) -> None:
     session.append(human("go"), reply("yes"))
 
     (move,) = bisect.of_text(session, "main", "rate limit")
@@ -237,7 +239,7 @@ def test_the_system_prompt_is_told_of(session: Writer) -> None:
     assert (move.id, move.move) == (bisect.REQUEST, "entered")
 
 
-def test_a_scope_goes_back_to_where_it_came_from(session: Writer) -> None:
+def test_a_scope_goes_back_to_where_it_came_from(session: StoredSession) -> None:
     session.append(human("before needle"), reply("yes"))
     session.open_scope("aside", "to look", with_messages=True)
     session.append(human("after needle"), reply("no"))
@@ -256,7 +258,7 @@ def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathF
     chance = random.Random(seed)
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             for number in range(16):
                 session.append(*exchange(number))
                 rows = list(session.ledger().rows())
@@ -281,7 +283,7 @@ def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathF
     assert sorted(told, key=str) == sorted(expected, key=str)
 
 
-def test_what_was_done_after_coming_back_is_found_too(session: Writer) -> None:
+def test_what_was_done_after_coming_back_is_found_too(session: StoredSession) -> None:
     session.append(*exchange(1), reply("done"))
     session.open_scope("aside", "to look")
     session.append(human("aside"), reply("yes"))
@@ -298,7 +300,7 @@ def test_what_was_done_after_coming_back_is_found_too(session: Writer) -> None:
     ]
 
 
-def test_a_text_in_many_blocks_is_followed_in_all_of_them(session: Writer) -> None:
+def test_a_text_in_many_blocks_is_followed_in_all_of_them(session: StoredSession) -> None:
     session.append(*(each(f"needle {number}") for number in range(4_000) for each in (reminder, reply)))
     archive(session, "B1", "B5000")
 
@@ -322,7 +324,7 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
     chance = random.Random(seed)
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             for number in range(14):
                 session.append(reminder(f"{number}"), reply(f"answer {number}"))
                 if chance.random() < 0.3:
@@ -341,10 +343,13 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
                 assert over == (costs[-1] > most)
 
 
-def test_a_cut_within_a_step_makes_a_prompt_smaller(session: Writer, store: Store) -> None:
+def test_a_cut_within_a_step_makes_a_prompt_smaller(session: StoredSession, store: Store) -> None:
     thoughts = [Part(kind="thinking", role="assistant", origin="model", body=b"%d" % each) for each in range(5)]
     session.append(reminder("a"), Message(role="assistant", parts=(*thoughts, reply("b").parts[0])))
-    session.append(reminder("c"), reply("d"), shape=lambda _, entry, __: Shaped(entry.rows, {"cuts": (7,)}))
+    with session.writing() as transaction:
+        for scope, entry in session.number(transaction, session.redacted_messages([reminder("c"), reply("d")])):
+            transaction.append(scope, AdmittedEntry(entry, {"cuts": (7,)}))
+        session.acknowledge(transaction)
     session.append(reminder("e"), reply("f"))
     commits = list(store.first_parents(session.tip()))[::-1]
 
@@ -354,7 +359,7 @@ def test_a_cut_within_a_step_makes_a_prompt_smaller(session: Writer, store: Stor
     assert not bisect.still_over(store, commits, lambda commit: shown(store, commit), 6, 1)
 
 
-def test_few_prompts_are_measured_where_a_session_only_grew(session: Writer, store: Store) -> None:
+def test_few_prompts_are_measured_where_a_session_only_grew(session: StoredSession, store: Store) -> None:
     session.append(*(each(f"{number}") for number in range(200) for each in (reminder, reply)))
     commits = list(store.first_parents(session.tip()))[::-1]
     measured: list[str] = []
@@ -393,7 +398,7 @@ def test_looking_at_all_finds_every_change(answers: list[bool]) -> None:
 # --- blame
 
 
-def stays(session: Writer, name: str) -> list[tuple[str, int, int]]:
+def stays(session: StoredSession, name: str) -> list[tuple[str, int, int]]:
     met = blame.events(session, "main", name)
     return [
         ("group" if isinstance(stay.item, Group) else stay.item.state, stay.first, stay.last)
@@ -402,7 +407,7 @@ def stays(session: Writer, name: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def test_all_that_was_done_to_a_block_is_told_in_order(session: Writer) -> None:
+def test_all_that_was_done_to_a_block_is_told_in_order(session: StoredSession) -> None:
     session.append(*exchange(1), *exchange(2), reply("done"))
     archive(session, "B4", actor="policy:old", trailers={"Ctxvc-Reason": "too large"}, stub="[archived B4]")
     change(session, "recover", "B4", actor="agent", reads=1)
@@ -423,7 +428,7 @@ def test_all_that_was_done_to_a_block_is_told_in_order(session: Writer) -> None:
     assert told[1].step == 3
 
 
-def test_the_calls_that_saw_a_block_are_those_between(session: Writer) -> None:
+def test_the_calls_that_saw_a_block_are_those_between(session: StoredSession) -> None:
     session.append(*exchange(1), *exchange(2))  # B1 question, B2 reply, B3 call, B4 result; …
     archive(session, "B4", "B1")
     session.append(*exchange(3), *exchange(4))
@@ -436,7 +441,7 @@ def test_the_calls_that_saw_a_block_are_those_between(session: Writer) -> None:
     assert stays(session, "B20") == []  # nobody has asked again since its result came
 
 
-def test_what_came_in_and_was_not_answered_yet_was_never_sent(session: Writer) -> None:
+def test_what_came_in_and_was_not_answered_yet_was_never_sent(session: StoredSession) -> None:
     session.append(*exchange(1), human("open"))
     assert stays(session, "B5") == []
     assert [event.what for event in blame.events(session, "main", "B5")] == ["brought in"]
@@ -445,7 +450,7 @@ def test_what_came_in_and_was_not_answered_yet_was_never_sent(session: Writer) -
     assert stays(session, "B5") == [("visible", 2, 2)]
 
 
-def test_a_note_is_sent_with_the_next_call(session: Writer) -> None:
+def test_a_note_is_sent_with_the_next_call(session: StoredSession) -> None:
     session.append(*exchange(1), *exchange(2))
     note = session.note("remember this")
     session.append(*exchange(3))
@@ -453,7 +458,7 @@ def test_a_note_is_sent_with_the_next_call(session: Writer) -> None:
     assert stays(session, note) == [("visible", 3, 3)]
 
 
-def test_what_waits_for_the_end_of_an_open_step_counts_from_the_next_call(session: Writer) -> None:
+def test_what_waits_for_the_end_of_an_open_step_counts_from_the_next_call(session: StoredSession) -> None:
     session.append(*exchange(1), human("open"))
     archive(session, "B1")
 
@@ -461,7 +466,7 @@ def test_what_waits_for_the_end_of_an_open_step_counts_from_the_next_call(sessio
     assert stays(session, "B1") == [("visible", 1, 1)]
 
 
-def test_a_group_is_made_put_into_another_and_dissolved(session: Writer) -> None:
+def test_a_group_is_made_put_into_another_and_dissolved(session: StoredSession) -> None:
     session.append(*exchange(1), reply("done"))
     rows = [
         msgspec.structs.replace(session.ledger()[name], state="archived", group="G1", level=1) for name in ("B3", "B4")
@@ -480,9 +485,9 @@ def test_a_group_is_made_put_into_another_and_dissolved(session: Writer) -> None
 
 
 def test_a_group_that_comes_back_is_followed_past_the_time_when_it_was_gone(
-    session: Writer, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Writer, "_unchanged", lambda *_: None)  # as an undo brings it back, under its old number
+    monkeypatch.setattr(StoredSession, "_unchanged", lambda *_: None)  # as an undo brings it back, under its old number
     session.append(*exchange(1), reply("done"))
     group = Group(id="G1", members=("B3", "B4"), stub="[archived G1]")
     for subject, members in (("group", group.members), ("restore", ()), ("undo", group.members)):

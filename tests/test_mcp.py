@@ -18,6 +18,7 @@ from mcp.types import TextContent, TextResourceContents
 
 from ctxvc.mcp import LISTED, MOST, server
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.building import build
 from tests.session.building import damages
@@ -113,7 +114,7 @@ def test_a_note_is_a_commit_and_is_listed(live: Path) -> None:
     made = told(live, "note", text="The fixture is too old.")
     assert (made["session"], made["scope"]) == ("demo", "main")
     assert told(live, "notes")["notes"] == [{"block": made["block"], "step": 3, "text": "The fixture is too old."}]
-    with Store(live) as store, Session(store.writer("demo")) as session:
+    with Store(live) as store, Session(StoredSession.open(store, "demo")) as session:
         assert [note.text for note in session.notes()] == ["The fixture is too old."]
 
 

@@ -135,13 +135,13 @@ class Adapter:
                 return self._refuse(plain_call)
             if not name:
                 return None
-            if plain_call.get("id") not in self.session.writer.open_calls:
+            if plain_call.get("id") not in self.session.stored.open_calls:
                 raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
             if answer_sent := self._answered.get(plain_call.get("id")):
                 return dict(answer_sent)
-            before = self.session.writer.switching
+            before = self.session.stored.switching
             answer = self._tools.answer(name, plain_call.get("input"), str(plain_call.get("id")))
-            if self.session.writer.switching != before:
+            if self.session.stored.switching != before:
                 self._switch = plain_call.get("id")
             self._answered[plain_call.get("id")] = answer_sent = result(plain_call, answer.text, error=answer.error)
             return dict(answer_sent)
@@ -163,11 +163,11 @@ class Adapter:
         if not results:
             return []
         with self._lock:
-            switching = self.session.writer.switching
+            switching = self.session.stored.switching
             try:
                 blocks = self._take_in(results, shown, noted)
             except Conflict as error:
-                if not switching or self.session.writer.switching:
+                if not switching or self.session.stored.switching:
                     raise
                 blocks = self._take_in(self._stayed(results, failed(error).text), shown, noted)
             self._tools.taken_in(str(plain_result.get("tool_use_id")) for plain_result in results)

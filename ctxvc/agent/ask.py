@@ -140,10 +140,10 @@ class Recording:
 
     def _read(self, arguments: ReadBlock) -> Outcome:
         name = self._recorded.name
-        resolved = address.named(self._recorded.writer, arguments.block)
+        resolved = address.named(self._recorded.stored, arguments.block)
         if resolved is None:
             raise BadInput(f"{arguments.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
-        if resolved.moment.session != name:
+        if resolved.snapshot.session != name:
             raise BadInput(f"{arguments.block[:80]!r} is in another session", hint=f"only {name} is asked about")
         block_address = (
             f"{resolved.row.id}{f'-{resolved.file}' if resolved.file else ''}"
@@ -151,7 +151,7 @@ class Recording:
             else arguments.block.rpartition(":")[2]
         )
         part = self._asking.recover(
-            f"{name}/{resolved.moment.scope}:{block_address}",
+            f"{name}/{resolved.snapshot.scope}:{block_address}",
             lines=arguments.lines,
             chars=arguments.chars,
             grep=arguments.grep or None,
@@ -159,19 +159,19 @@ class Recording:
         if resolved.row and (part.total or part.unit != "matches"):
             self.was_read.add((resolved.row.id, resolved.row.sha256))
             if file := resolved.file or truncation.whole(resolved.row):  # it is headed by the file's own handle
-                digest = checksum(self._recorded, resolved.row, file, resolved.moment.scope)
+                digest = checksum(self._recorded, resolved.row, file, resolved.snapshot.scope)
                 self.was_read.add((f"{resolved.row.id}-{file}", digest))
         return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
     def _search(self, arguments: SearchSession) -> Outcome:
         pattern = patterns.compiled(arguments.pattern, ignore_case=arguments.ignore_case)
-        writer = self._recorded.writer
+        stored = self._recorded.stored
 
         def searched(row: Row) -> bool:
             return row.kind != "dashboard" and row.state != "deleted"
 
-        stored = bodies([(writer, writer.scopes())], searched, whole=True)
-        hits = Search(read(self._recorded.store, stored), pattern.until(patterns.TOOL_SECONDS, time.monotonic))
+        stored_bodies = bodies([(stored, stored.scopes())], searched, whole=True)
+        hits = Search(read(self._recorded.store, stored_bodies), pattern.until(patterns.TOOL_SECONDS, time.monotonic))
         lines: list[str] = []
         for place, inside in groupby(hits, key=lambda hit: hit.places[0]):
             block_hits = list(islice(inside, HITS_IN_BLOCK + 1))
@@ -183,7 +183,7 @@ class Recording:
                 lines.append("(and more blocks: narrow the search)")
                 break
         if hits.slow:
-            lines.append(f"({unfinished(hits, len(stored))})")
+            lines.append(f"({unfinished(hits, len(stored_bodies))})")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
 
@@ -244,7 +244,7 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
                 break
             human_lines.append(line)
     yield "\n".join(["What humans said in it:", *human_lines])
-    notes, older = dashboard_text.recent_notes(ledger, recorded.writer.body)
+    notes, older = dashboard_text.recent_notes(ledger, recorded.stored.body)
     table = dashboard_text.full_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
     yield "What is in it: " + table.removeprefix("[").replace("]", "", 1)
 
@@ -355,4 +355,4 @@ def checksum(recorded: Session, row: Row, file: str, scope: str) -> str:
     """The checksum of a block, or of a file beside it; empty where it has no such file."""
     if not file:
         return row.sha256
-    return hashlib.sha256(recorded.writer.file(row, file, scope)).hexdigest() if file in row.files else ""
+    return hashlib.sha256(recorded.stored.file(row, file, scope)).hexdigest() if file in row.files else ""

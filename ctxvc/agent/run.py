@@ -26,6 +26,7 @@ from ctxvc.core.view.view import View
 from ctxvc.errors import Refused
 from ctxvc.policies import run as run_module
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 
@@ -70,7 +71,7 @@ def _tidy(session: Session) -> None:
     """Ends the steps that helpers of a run before this one left open: nobody is going to."""
     for scope in session.scopes():
         if scope != session.scope:
-            session.writer.finish(scope)  # nothing where no step is open
+            session.stored.finish(scope)  # nothing where no step is open
 
 
 @contextmanager
@@ -158,14 +159,14 @@ class _Helpers:
 
         What there is to write is read from the ledgers: a run that was killed before it did is made up for.
         """
-        self._session.writer.refresh()
+        self._session.stored.refresh()
         for scope in self._session.scopes():
             for result, helper, last in scoping.unarrived(self._session.ledger(scope)):
                 if not (text := report(self._session, helper, last)):
                     continue  # its scope is not here any more
                 if len(text) > NOTE:
                     text = f"{display.one_line(text, SHOWN)} (all of it is {result.handle})"
-                self._session.writer.arrive(helper, text, of=result.id, scope=scope)
+                self._session.stored.arrive(helper, text, of=result.id, scope=scope)
 
     @contextmanager
     def _alone(self, scope: str) -> Iterator[None]:
@@ -183,9 +184,9 @@ class _Helpers:
     def _opened(self, scope: str, task: str) -> Iterator[Session]:
         is_open = scope in self._session.scopes() and scope != self._session.scope
         if not is_open or has_task(self._session, scope):  # a human has spoken there: it is no helper's
-            self._session.writer.branch(scope, task)
+            self._session.stored.branch(scope, task)
         with Store(self._session.store.path) as store:
-            session = Session(store.writer(self._session.name, scope), policy=self._policy)
+            session = Session(StoredSession.open(store, self._session.name, scope), policy=self._policy)
             with session, _planning(session, self._policy, self._setup, self._spending):
                 session.begin()
                 yield session

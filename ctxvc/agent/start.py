@@ -25,7 +25,7 @@ from ctxvc.errors import Conflict, Phrase, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.files import locked
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 #: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
@@ -183,14 +183,14 @@ def _sessions(path: Path) -> list[str]:
         return store.sessions()
 
 
-def check_begun(session: Writer) -> None:
+def check_begun(stored: StoredSession) -> None:
     """Raises: Refused for a session that `begin` did not make: its model was given other tools, or none."""
-    tools = revision.now(session).tools
+    tools = revision.now(stored).tools
     tool_names = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
     if not {"bash", DELEGATE["name"]} <= tool_names:
         raise Refused(
-            Phrase("run-not-begun", session=session.name),
-            hint=Phrase("question-session", session=session.name),
+            Phrase("run-not-begun", session=stored.name),
+            hint=Phrase("question-session", session=stored.name),
         )
 
 
@@ -206,4 +206,4 @@ def report(session: Session, scope: str, last: str) -> str:
     if ledger is None or end is None:
         return ""
     reply_rows = (row for row in ledger.rows() if row.msg == end.msg and row.kind == "assistant")
-    return "".join(display.decode(session.writer.body(row, scope)) for row in reply_rows)
+    return "".join(display.decode(session.stored.body(row, scope)) for row in reply_rows)

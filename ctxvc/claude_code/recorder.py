@@ -22,7 +22,7 @@ from ctxvc.recording.files import Follower, Outcome
 from ctxvc.store import contained
 from ctxvc.store.files import locked
 from ctxvc.store.locate import project_root
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 #: What Claude Code's hooks name is never anything else.
@@ -149,23 +149,23 @@ class _Recorder:
                 done = self._failed(asked, outcome.error, outcome)
         if not follower.session:
             return done
-        writer = self.store.writer(follower.session)
+        stored = StoredSession.open(self.store, follower.session)
         try:
-            self._tell(writer, transcript, asked)
+            self._tell(stored, transcript, asked)
         finally:
-            writer.leave()
+            stored.leave()
         return done
 
-    def _tell(self, writer: Writer, transcript: str, asked: Sequence[Request]) -> None:
+    def _tell(self, stored: StoredSession, transcript: str, asked: Sequence[Request]) -> None:
         """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
-        path, ledger = self.store.path, writer.ledger()
-        places.write_sealed(path, places.standing(path, transcript), _standing(ledger, writer))
-        gone = handoff.after_compaction(ledger, writer.body, event.MOST - len(event.UNFINISHED)).encode()
+        path, ledger = self.store.path, stored.ledger()
+        places.write_sealed(path, places.standing(path, transcript), _standing(ledger, stored))
+        gone = handoff.after_compaction(ledger, stored.body, event.MOST - len(event.UNFINISHED)).encode()
         places.write_sealed(path, places.so_far(path, transcript), gone)
         if any(request.compacts for request in asked):
             places.write_sealed(path, places.handoff(path, transcript), gone)
         if any(request.last for request in asked):
-            places.write_sealed(path, places.offer(path), handoff.at_startup(ledger, writer.body).encode())
+            places.write_sealed(path, places.offer(path), handoff.at_startup(ledger, stored.body).encode())
 
     def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
         where = outcome.path if outcome else asked[-1].transcript
@@ -180,7 +180,7 @@ def _by_transcript(asked: Sequence[tuple[Path, Request]]) -> dict[str, list[tupl
     return groups
 
 
-def _standing(ledger: Ledger, writer: Writer) -> bytes:
+def _standing(ledger: Ledger, stored: StoredSession) -> bytes:
     rows = list(ledger.rows())
     told = {
         "session": ledger.meta.session,
@@ -189,7 +189,7 @@ def _standing(ledger: Ledger, writer: Writer) -> bytes:
         "blocks": len(rows),
         "left": sum(not row.present for row in rows),
         "notes": sum(row.kind == "note" for row in rows),
-        "waiting": writer.waiting(),
+        "waiting": stored.waiting(),
     }
     return json.dumps(told).encode()
 

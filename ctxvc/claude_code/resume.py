@@ -73,7 +73,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 def resumable(
-    store: Store, moment: Snapshot, folder: Path, *, recorded: Path | None = None, copy: int = 0
+    store: Store, snapshot: Snapshot, folder: Path, *, recorded: Path | None = None, copy: int = 0
 ) -> Resumable:
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
@@ -83,24 +83,24 @@ def resumable(
     cannot be read, Refused where nothing was said yet, or where the file, imported again, would not give the same
     messages.
     """
-    ledger = moment.ledger
-    shown = pieces(outline(ledger), moment.bodies)
+    ledger = snapshot.ledger
+    shown = pieces(outline(ledger), snapshot.bodies)
     wanted, safe = valid(shown), sendable(shown)
     if not wanted:
         raise Refused("nothing was said yet at this revision", hint=Phrase("other-revisions"))
-    history = list(revision.history(store, moment.commit))
+    history = list(revision.history(store, snapshot.commit))
     rewritten = set(purge_apply.commits(store).values())
     if any(entry.commit in rewritten for entry in history):
         recorded = None
-    redactor = store.redaction.of(moment.session)
+    redactor = store.redaction.of(snapshot.session)
     calls, began = _calls(history), _at(history[-1].time)
     reason = ""
     for same, end in dict.fromkeys((_unedited(ledger, recorded, wanted), (0, 0))):
-        session = str(uuid.uuid5(_NAMESPACE, _name(moment, end, copy)))
-        envelope = _envelope(moment, session, folder)
+        session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
+        envelope = _envelope(snapshot, session, folder)
         lines = list(_kept(recorded, end, session, folder, redactor)) if recorded and end else []
         rest = [piece for piece in safe[same:] if piece.kind != "thinking"]
-        made = [*_Writer(envelope, ledger, calls, began, lines).lines(rest), _title(moment, session)]
+        made = [*_Writer(envelope, ledger, calls, began, lines).lines(rest), _title(snapshot, session)]
         exported = Resumable(
             session=session,
             data=b"".join(wire.compact(line) + b"\n" for line in (*lines, *made)),
@@ -114,10 +114,12 @@ def resumable(
     raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint=Phrase("export-anthropic"))
 
 
-def _name(moment: Snapshot, end: int, copy: int) -> str:
-    last = moment.ledger.last()
+def _name(snapshot: Snapshot, end: int, copy: int) -> str:
+    last = snapshot.ledger.last()
     newest = f"{last.id}@{last.sha256}" if last else ""
-    return "\0".join((moment.session, moment.scope, moment.commit, newest, str(moment.waiting), str(end), str(copy)))
+    return "\0".join(
+        (snapshot.session, snapshot.scope, snapshot.commit, newest, str(snapshot.waiting), str(end), str(copy))
+    )
 
 
 def _unedited(ledger: Ledger, recorded: Path | None, wanted: list[Piece]) -> tuple[int, int]:
@@ -185,9 +187,9 @@ def _raw(value: object) -> msgspec.Raw:
 # --- lines of ours
 
 
-def _envelope(moment: Snapshot, session: str, folder: Path) -> _Fields:
+def _envelope(snapshot: Snapshot, session: str, folder: Path) -> _Fields:
     """What every line says of its session."""
-    source = moment.ledger.meta.source
+    source = snapshot.ledger.meta.source
     release = _RELEASE.search(source.agent) if source and source.format == "claude-code" else None
     return {
         "isSidechain": False,
@@ -199,11 +201,11 @@ def _envelope(moment: Snapshot, session: str, folder: Path) -> _Fields:
     }
 
 
-def _title(moment: Snapshot, session: str) -> _Fields:
+def _title(snapshot: Snapshot, session: str) -> _Fields:
     """The line that gives the session a name by which a person finds it in the host's list."""
-    meta = moment.ledger.meta
-    title = (meta.source.title if meta.source else "") or moment.session
-    words = display.one_line(f"{title} ({moment.scope}, step {meta.counters.step})", _LONGEST_TITLE)
+    meta = snapshot.ledger.meta
+    title = (meta.source.title if meta.source else "") or snapshot.session
+    words = display.one_line(f"{title} ({snapshot.scope}, step {meta.counters.step})", _LONGEST_TITLE)
     return {"type": "custom-title", "customTitle": words, "sessionId": session}
 
 

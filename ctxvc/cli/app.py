@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import Writer
+    from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.store import Store
 
 
@@ -71,22 +71,25 @@ class App:
             yield store
 
     @contextmanager
-    def reading(self) -> Iterator[Writer]:
+    def reading(self) -> Iterator[StoredSession]:
         """The session that is meant, for reading: nothing is flushed on the way out."""
+        from ctxvc.store.log.stored_session import StoredSession
+
         with self.store() as store:
-            writer = store.writer(self.session)
-            self.tell_damage(writer)
-            yield writer
+            stored = StoredSession.open(store, self.session)
+            self.tell_damage(stored)
+            yield stored
 
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The session that is meant, for changing its context; what is complete is committed on the way out."""
         from ctxvc.session.session import Session
+        from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            writer = store.writer(self.session, scope)
-            self.tell_damage(writer)
-            with Session(writer, actor=actor) as session:
+            stored = StoredSession.open(store, self.session, scope)
+            self.tell_damage(stored)
+            with Session(stored, actor=actor) as session:
                 yield session
 
     def tell_remaining(self, store: Store) -> None:
@@ -94,11 +97,11 @@ class App:
         for folder in store.remaining:
             self.output.note(f"a purge that was killed is finished now; {folder} may still have what it erased")
 
-    def tell_damage(self, writer: Writer) -> None:
+    def tell_damage(self, stored: StoredSession) -> None:
         """Says, once for each, what of the session's journal cannot be read."""
         from ctxvc.store.log import aside
 
-        for notice in aside.untold(writer.store, writer.name, writer.damage):
+        for notice in aside.untold(stored.store, stored.name, stored.damage):
             self.output.note(f"ctxvc: damaged: {notice}; all else goes on")
             self.output.note(
                 "hint: `ctxvc verify` tells where; `ctxvc doctor --repair` keeps them aside and takes them as lost"

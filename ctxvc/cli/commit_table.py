@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from ctxvc.cli import answers
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, iso
 from ctxvc.inspection.diff import BlockChange, difference
-from ctxvc.store.address import Found
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.address import Resolved
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -105,10 +105,10 @@ def commit_cells(item: answers.LogItem | None) -> list[Cell]:
     return [item.commit[:SHORT], item.step, Timestamp(item.time), item.actor, item.subject]
 
 
-def writer_of(session: Writer, found: Found) -> Writer:
+def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
     """The session that something was found in."""
-    if found.moment.session == session.name:
-        return session
-    other = session.store.writer(found.moment.session, found.moment.scope)
+    if resolved.snapshot.session == stored.name:
+        return stored
+    other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)
     other.leave()
     return other

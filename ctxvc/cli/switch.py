@@ -22,14 +22,14 @@ def end_step(session: Session, *, interrupt: bool) -> None:
 
     Raises: Refused.
     """
-    waiting = session.writer.open_calls
+    waiting = session.stored.open_calls
     if waiting and not interrupt:
         raise Refused(
             f"the step is open: {counted(len(waiting), 'call')} in {session.scope} without a result",
             hint="wait for the end of the step, or end it as it is with --interrupt",
         )
     if waiting:
-        session.writer.finish()
+        session.stored.finish()
 
 
 def print_move(app: App, session: Session, origin: str) -> None:

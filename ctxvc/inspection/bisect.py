@@ -15,7 +15,7 @@ from ctxvc.inspection.bodies import StoredBody, bodies, read, searchable
 from ctxvc.inspection.history import rev_list, touches
 from ctxvc.store import revision
 from ctxvc.store.format import trailers_of
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 
@@ -35,17 +35,17 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-def of_address(session: Writer, scope: str, name: str) -> list[Move]:
+def of_address(stored: StoredSession, scope: str, name: str) -> list[Move]:
     """When the block entered and left the prompt, or the group was made and dissolved, in their order."""
-    return _moves(session, scope, {name: _present})
+    return _moves(stored, scope, {name: _present})
 
 
-def of_text(session: Writer, scope: str, sought: str) -> list[Move]:
+def of_text(stored: StoredSession, scope: str, sought: str) -> list[Move]:
     """When blocks with that text in them, or stubs, entered the prompt and left it, in their order. Raises: Damaged.
 
     Bodies never go, so what is searched is the scope as it stands now; of stubs and masks, those that stand now.
     """
-    return [*_in_request(session, scope, sought), *_moves(session, scope, _holders(session, scope, sought))]
+    return [*_in_request(stored, scope, sought), *_moves(stored, scope, _holders(stored, scope, sought))]
 
 
 def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int) -> int | None:
@@ -95,9 +95,9 @@ def changes(places: Iterable[int], good: Callable[[int], bool]) -> Iterator[tupl
 # --- texts and blocks
 
 
-def _moves(session: Writer, scope: str, shows: Mapping[str, Shows]) -> list[Move]:
+def _moves(stored: StoredSession, scope: str, shows: Mapping[str, Shows]) -> list[Move]:
     moves: list[Move] = []
-    for touch in touches(session, scope, shows.keys()):
+    for touch in touches(stored, scope, shows.keys()):
         was = touch.before is not None and not touch.cut_before and shows[touch.id](touch.before)
         now = touch.after is not None and not touch.cut_after and shows[touch.id](touch.after)
         if was != now:
@@ -111,11 +111,11 @@ def _present(item: Row | Group) -> bool:
     return isinstance(item, Group) or item.present
 
 
-def _holders(session: Writer, scope: str, sought: str) -> dict[str, Shows]:
+def _holders(stored: StoredSession, scope: str, sought: str) -> dict[str, Shows]:
     """The blocks and groups that show the text in some state, with how to tell."""
-    ledger, snapshot = session.ledger(scope), revision.now(session, scope)
-    stored = bodies([(session, [scope])], lambda _row: True)
-    within = {place.row.id for body in _containing(session.store, stored, sought) for place in body.places}
+    ledger, snapshot = stored.ledger(scope), revision.now(stored, scope)
+    stored_bodies = bodies([(stored, [scope])], lambda _row: True)
+    within = {place.row.id for body in _containing(stored.store, stored_bodies, sought) for place in body.places}
     predicates: dict[str, Shows] = {}
     for name in _with_stub(ledger, sought) | within:
         if name.startswith("G"):
@@ -157,14 +157,14 @@ def _shows(sought: str, read_bodies: Bodies, *, whole: bool) -> Shows:
 # --- the system prompt and the tools
 
 
-def _in_request(session: Writer, scope: str, sought: str) -> list[Move]:
+def _in_request(stored: StoredSession, scope: str, sought: str) -> list[Move]:
     """When system prompt or tools began and ceased to have the text; nothing where they have it not now."""
-    if not _requested(revision.now(session, scope), sought):
+    if not _requested(revision.now(stored, scope), sought):
         return []
     moves: list[Move] = []
     was = False
-    for commit in rev_list(session.store, session.tip(scope), "--", "request")[::-1]:
-        now = _requested(revision.at(session.store, commit), sought)
+    for commit in rev_list(stored.store, stored.tip(scope), "--", "request")[::-1]:
+        now = _requested(revision.at(stored.store, commit), sought)
         if now != was:
             moves.append(Move(commit=commit, id=REQUEST, move="entered" if now else "left", kind="system"))
         was = now

@@ -9,7 +9,7 @@ import msgspec
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.inspection.history import Touch, touches
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Entry
 from ctxvc.store.store import Store
 
@@ -36,10 +36,10 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.last - self.first + 1)
 
 
-def events(session: Writer, scope: str, name: str) -> list[Event]:
+def events(stored: StoredSession, scope: str, name: str) -> list[Event]:
     """All that was done to it, in order. Raises: Damaged."""
     return [
-        _event(session.store, touch, session.ledger(scope)) for touch in touches(session, scope, [name], by_name=True)
+        _event(stored.store, touch, stored.ledger(scope)) for touch in touches(stored, scope, [name], by_name=True)
     ][::-1]
 
 

@@ -13,7 +13,7 @@ from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies, and bytes of them, that are read at once: no hashing is a setting of the whole process.
@@ -42,7 +42,7 @@ class StoredBody(msgspec.Struct, frozen=True):
 
 
 def bodies(
-    sessions: Iterable[tuple[Writer, Sequence[str]]], accepts: Callable[[Row], bool], *, whole: bool = False
+    sessions: Iterable[tuple[StoredSession, Sequence[str]]], accepts: Callable[[Row], bool], *, whole: bool = False
 ) -> list[StoredBody]:
     """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
 

@@ -22,7 +22,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Commit, Objects, Tree, Unreadable
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 
@@ -53,20 +53,20 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
     cut_after: bool = False
 
 
-def touches(session: Writer, scope: str, ids: Collection[str], *, by_name: bool = False) -> Iterator[Touch]:
+def touches(stored: StoredSession, scope: str, ids: Collection[str], *, by_name: bool = False) -> Iterator[Touch]:
     """Every commit of the scope, and of what it came from, that changed one of `ids`, newest first. Raises: Damaged.
 
     `ids` are of blocks and groups that the scope has now. It ends with the commit that the last block came in with.
     With `by_name`, commits that only name one of them in their message are given too.
     """
-    ledger = session.ledger(scope)
+    ledger = stored.ledger(scope)
     now: dict[str, Row | Group | None] = {
         name: ledger.groups.get(name) if name.startswith("G") else ledger.get(name) for name in ids
     }
-    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT])
+    cuts = _cuts(stored, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT])
     cut = {name for names in cuts.values() for name in names}
-    walk = _Walk(session.store, now, cuts, by_name=by_name)
-    for commit, name, what in chain(walk.waiting(session, scope), walk.commits(session.tip(scope))):
+    walk = _Walk(stored.store, now, cuts, by_name=by_name)
+    for commit, name, what in chain(walk.waiting(stored, scope), walk.commits(stored.tip(scope))):
         item, is_cut = now[name], name in cut
         if what is _CUT:
             cut.discard(name)
@@ -80,16 +80,16 @@ def touches(session: Writer, scope: str, ids: Collection[str], *, by_name: bool 
         )  # fmt: skip
 
 
-def _cuts(session: Writer, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
+def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
     """Commit → the blocks that its cut took out of the prompt; the commit is empty where it is not made yet."""
-    newest = session.ledger(scope).meta.cuts[-1:]
+    newest = stored.ledger(scope).meta.cuts[-1:]
     cut_rows = [row for row in rows if newest and row.number <= newest[0]]
     if not cut_rows:
         return {}
-    commits = list(session.store.first_parents(session.tip(scope)))
+    commits = list(stored.store.first_parents(stored.tip(scope)))
     by_commit: dict[str, list[str]] = {}
     for row in cut_rows:
-        by_commit.setdefault(_cut_of(session.store, commits, row.number), []).append(row.id)
+        by_commit.setdefault(_cut_of(stored.store, commits, row.number), []).append(row.id)
     return by_commit
 
 
@@ -124,12 +124,12 @@ class _Walk:
             _, folder, file = fmt.segment_path(segment_of(block_number(name))).encode().split(b"/")
             self._folders.setdefault(folder, {}).setdefault(file, set()).add(name)
 
-    def waiting(self, session: Writer, scope: str) -> Iterator[_Met]:
+    def waiting(self, stored: StoredSession, scope: str) -> Iterator[_Met]:
         """Changes that are acknowledged and in no commit yet."""
         yield from (("", name, _CUT) for name in self._cuts.get("", ()))
-        if not session.waiting():
+        if not stored.waiting():
             return
-        committed, now = session.store.reader.ledger(session.tip(scope)), session.ledger(scope)
+        committed, now = stored.store.reader.ledger(stored.tip(scope)), stored.ledger(scope)
         for name in sorted(self._open, key=_number):
             items_now = now.groups if name.startswith("G") else now
             items_committed = committed.groups if name.startswith("G") else committed

@@ -17,7 +17,7 @@ from ctxvc.inspection.bodies import Place, bodies, read
 from ctxvc.inspection.edits import Write, needle, same_file, writes
 from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.links import Link, every, step_of, steps
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: A line of fewer characters than this says nothing of where it came from.
@@ -97,15 +97,15 @@ def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Ste
     session, scope = _where(store, link)
     if not session:
         return None
-    writer = _writer(store, session, scope)
+    stored = _opened(store, session, scope)
     others = [
         link_before
         for link_before in every(store)
         if link_before.time < link.time and _where(store, link_before) == (session, scope)
     ]
     oldest = min(epoch(link_before.time, 0) for link_before in (*others, link))
-    steps_since = list(takewhile(lambda step: step.ended >= oldest, steps(store, writer.tip(scope))))
-    newest = writer.ledger(scope).meta.counters.step
+    steps_since = list(takewhile(lambda step: step.ended >= oldest, steps(store, stored.tip(scope))))
+    newest = stored.ledger(scope).meta.counters.step
     step = step_of(link, steps_since, newest)
     since: dict[str, int] = {}
     for link_before in others:
@@ -117,7 +117,7 @@ def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Ste
         # What an earlier commit of the file took is that one's.
         return since.get(name, 0) < row.step <= step
 
-    return _step(writer, scope, step, list(_calls(writer, scope, lines, belongs)))
+    return _step(stored, scope, step, list(_calls(stored, scope, lines, belongs)))
 
 
 def _where(store: Store, link: Link) -> tuple[str, str]:
@@ -131,19 +131,19 @@ def _where(store: Store, link: Link) -> tuple[str, str]:
 
 
 def _calls(
-    writer: Writer, scope: str, sought: Mapping[str, frozenset[str]], belongs: Callable[[Row, str], bool]
+    stored: StoredSession, scope: str, sought: Mapping[str, frozenset[str]], belongs: Callable[[Row, str], bool]
 ) -> Iterator[Call]:
-    for row in writer.ledger(scope).rows():
+    for row in stored.ledger(scope).rows():
         if row.kind != "tool_use" or not any(belongs(row, name) for name in sought):
             continue
         hits = [
             (len(lines), write.path)
-            for name, write, lines in _hits(writes(writer.body(row, scope), row.ext), sought)
+            for name, write, lines in _hits(writes(stored.body(row, scope), row.ext), sought)
             if write.path and same_file(write.path, name) and belongs(row, name)
         ]
         if hits:
             count, path = max(hits)
-            yield Call(place=Place(writer.name, scope, row), path=path, lines=count)
+            yield Call(place=Place(stored.name, scope, row), path=path, lines=count)
 
 
 # --- by text
@@ -154,7 +154,7 @@ def by_text(store: Store, sessions: Sequence[str], sought: Sought, progress: Cal
     needles = [needle(line) for lines in sought.lines.values() for line in lines]
     if not needles:
         return None
-    writers = {name: _writer(store, name) for name in sessions}
+    writers = {name: _opened(store, name) for name in sessions}
     stored = bodies(
         ((stored_body, stored_body.scopes()) for stored_body in writers.values()), lambda row: row.kind == "tool_use"
     )
@@ -178,7 +178,7 @@ def by_text(store: Store, sessions: Sequence[str], sought: Sought, progress: Cal
 
 def _best(
     store: Store,
-    writers: Mapping[str, Writer],
+    writers: Mapping[str, StoredSession],
     by_scope: Mapping[tuple[str, str], Sequence[tuple[Call, frozenset[str], bool]]],
     sought: Sought,
 ) -> ByText:
@@ -218,15 +218,15 @@ def _hits(
 # --- the conversation around a step
 
 
-def _step(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
-    rows = [row for row in writer.ledger(scope).rows() if row.step <= step]
+def _step(stored: StoredSession, scope: str, step: int, calls: Sequence[Call]) -> Step:
+    rows = [row for row in stored.ledger(scope).rows() if row.step <= step]
     turn = max((row.turn for row in rows if row.step == step), default=0)
     here = [row for row in rows if row.turn == turn]
     replies = [row for row in here if row.kind == "assistant"]
-    behind = takewhile(lambda commit_step: commit_step.number >= step, steps(writer.store, writer.tip(scope)))
+    behind = takewhile(lambda commit_step: commit_step.number >= step, steps(stored.store, stored.tip(scope)))
     commit = next((commit_step.commit for commit_step in behind if commit_step.number == step), "")
     return Step(
-        session=writer.name,
+        session=stored.name,
         scope=scope,
         step=step,
         turn=turn,
@@ -238,7 +238,7 @@ def _step(writer: Writer, scope: str, step: int, calls: Sequence[Call]) -> Step:
     )
 
 
-def _writer(store: Store, session: str, scope: str = "") -> Writer:
-    writer = store.writer(session, scope)
-    writer.leave()  # whoever only looks writes nothing
-    return writer
+def _opened(store: Store, session: str, scope: str = "") -> StoredSession:
+    stored = StoredSession.open(store, session, scope)
+    stored.leave()  # whoever only looks writes nothing
+    return stored

@@ -19,7 +19,7 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.claude_code.truncation import with_whole
 from ctxvc.importers.file import Line, Recording
 from ctxvc.store import hook_outputs
-from ctxvc.store.ingest import Recorded, Unfinished, begin, record
+from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
 
 #: A file that was written to within so many seconds may still grow: its open step waits.
@@ -127,7 +127,7 @@ class _Run:
         yield Outcome(path=path, format=known, error=failed)
 
     def _conversation(self, path: Path, format: str, suffix: str, events: Iterable[Event]) -> Iterator[Outcome]:
-        begun = begin(
+        begun = start_ingest(
             self.store,
             events,
             name=f"{self.name}{suffix}" if self.name else "",
@@ -150,7 +150,7 @@ class _Run:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
             ((_, events),) = _conversations(Recording(path, self.progress), format, self.store)
-            done = record(self.store, events, into=session, source=path.stem, final=self._settled(path))
+            done = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path))
             return _outcome(path, format, done)
         except CtxvcError as error:
             return Outcome(path=path, format=format, session=session, error=error)
@@ -225,14 +225,14 @@ class Follower:
         self.session = self.session or done.session
         return [_outcome(path, self._format, done)]
 
-    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Recorded:
+    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> IngestResult:
         """Raises: _Silent where nothing is said yet, CtxvcError, OSError."""
         # The end of a line that is being written is not there yet; at a recording's end it never comes.
         recording = Recording(path) if final else _Growing(path)
         ((_, events),) = _conversations(recording, self._format, self._store)
         events = _spoken(events)
         events = _closed(events) if closes else events
-        return record(self._store, events, into=into, source=path.stem if into else "", final=final)
+        return ingest(self._store, events, into=into, source=path.stem if into else "", final=final)
 
 
 class _Growing(Recording):
@@ -288,7 +288,7 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
     yield Closed(end=end)
 
 
-def _outcome(path: Path, format: str, done: Recorded) -> Outcome:
+def _outcome(path: Path, format: str, done: IngestResult) -> Outcome:
     return Outcome(
         path=path,
         format=format,

@@ -1,8 +1,8 @@
-"""What comes into a session: messages as the Messages API has them, and how their rows are recorded."""
+"""Appending to a session: messages as the Messages API has them are numbered, admitted, and appended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,37 +14,38 @@ from ctxvc.core.ledger.numbering import Entry, is_human, speaks
 from ctxvc.core.plan import admission
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.stub import arguments
+from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.session.context import Context
 from ctxvc.session.proof import TRAILER
-from ctxvc.store.log.transaction import Fresh, Shaped
+from ctxvc.store.log.transaction import AdmittedEntry
 
 #: How a reply ends that is complete. Any other end is noted at its last block: who goes on later has to know.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
 
 
-def message(given: Mapping[str, Any], origin: Origin) -> Message:
+def message(raw: Mapping[str, Any], origin: Origin) -> Message:
     """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
 
     Raises: BadInput.
     """
-    role, content = (given.get("role"), given.get("content")) if isinstance(given, Mapping) else (None, None)
+    role, content = (raw.get("role"), raw.get("content")) if isinstance(raw, Mapping) else (None, None)
     if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
         raise BadInput(
-            f"this is no message of the Messages API: {str(given)[:80]}",
+            f"this is no message of the Messages API: {str(raw)[:80]}",
             hint='give {"role": "user", "content": …}, or a reply as it came',
         )
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content
     parts = tuple(_part(block, role, maker) for block in blocks)
     if role == "assistant" and parts:
-        parts = (*parts[:-1], _ended(parts[-1], given.get("stop_reason")))
+        parts = (*parts[:-1], _ended(parts[-1], raw.get("stop_reason")))
     return Message(
         role=role,
         parts=parts,
-        reply=str(given.get("id") or ""),
-        model=str(given.get("model") or ""),
-        usage=usage(given),
+        reply=str(raw.get("id") or ""),
+        model=str(raw.get("model") or ""),
+        usage=usage(raw),
     )
 
 
@@ -67,9 +68,9 @@ def stopped(ledger: Ledger) -> str:
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
     """What the provider says that the call of a reply took: its counts of tokens."""
-    told = reply.get("usage")
-    counts = told.items() if isinstance(told, dict) else ()
-    return {name: count for name, count in counts if isinstance(count, int)}
+    counts = reply.get("usage")
+    items = counts.items() if isinstance(counts, dict) else ()
+    return {name: count for name, count in items if isinstance(count, int)}
 
 
 def _part(block: Any, role: Role, maker: Origin) -> Part:
@@ -83,43 +84,69 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return wire.part(block, role, maker)
 
 
-def shaped(context: Context, shown: Mapping[str, str], ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
-    """How new rows are recorded.
+def append(context: Context, messages: Sequence[Message], shown: Mapping[str, str]) -> list[str]:
+    """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
 
-    The first words of a human are pinned, results are admitted or blocked, and a turn begins with a cut. A reply's
-    commit says which prompt it saw. `shown` is what the model is to see of a result, by its call.
+    `shown` is what the model is to see of a result, by its call. All is done under the session's lock: an entry is
+    weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
+    """
+    stored, ids = context.stored, []
+    messages, shown = stored.redacted_messages(messages), stored.redacted(shown)
+    with stored.writing() as transaction:
+        for scope, entry in stored.number(transaction, messages):
+            ledger = transaction.ledger(scope)
+            texts = _texts(entry)
+            view = context.view(ledger, entry.rows, transaction.bodies) if texts else None
+            admitted = admit(ledger, entry, texts, view, shown, context.terms.batch)
+            transaction.append(scope, _with_proof(context, scope, admitted))
+            ids += [row.id for row in entry.rows]
+        stored.acknowledge(transaction)
+    return ids
+
+
+def admit(
+    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, shown: Mapping[str, str], batch: int
+) -> AdmittedEntry:
+    """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
+
+    The first words of a human are pinned, a turn begins with a cut, and `texts` are admitted or blocked by what they
+    cost in `view` (None where the entry has none). `shown` replaces a result's preview, by its call; if all results
+    together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
     rows = entry.rows
-    context.fresh = fresh
-    bodies = {block: data for block, suffix, data in entry.bodies if not suffix}
     if any(speaks(row.kind, row.role, row.origin) for row in rows):
         if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
             rows = tuple(_pinned(row) for row in rows)
         if rows[0].turn > ledger.meta.counters.turn:
             meta["cuts"] = cut.at_turn(ledger)
-    words = admission.texts(rows, bodies)
-    if words:
-        view = context.view(ledger, rows)
-        calls = {row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows}
+    if view is not None:
         admitted = admission.admit(
             view,
             rows,
-            words,
+            texts,
             view.counted,
-            calls,
+            calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
             replacements={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
-            batch=context.terms.batch,
+            batch=batch,
         )
         rows = admitted.rows
         if admitted.blocked:
             meta["refused"] = max(1, ledger.meta.refused)
-    sent = context.sent.pop(ledger.meta.scope, None) if any(row.role == "assistant" for row in rows) else None
-    return Shaped(
-        rows,
-        {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)},
-        {TRAILER: str(sent)} if sent else {},
-    )
+    meta = {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)}
+    return AdmittedEntry(msgspec.structs.replace(entry, rows=rows), meta)
+
+
+def _texts(entry: Entry) -> dict[str, str]:
+    """The texts of the entry that admission weighs, by block."""
+    return admission.texts(entry.rows, {block: body for block, suffix, body in entry.bodies if not suffix})
+
+
+def _with_proof(context: Context, scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
+    """A reply's commit says which prompt it saw."""
+    is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
+    sent = context.sent.pop(scope, None) if is_reply else None
+    return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted
 
 
 def _pinned(row: Row) -> Row:

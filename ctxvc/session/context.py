@@ -21,7 +21,7 @@ from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.core.view.view import View, costs, dashboards, measure
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
@@ -40,11 +40,11 @@ _HELD = 64 << 20
 class Context:
     """A writer, with prices and a budget. `actor` is who acts: `agent` for a model's own calls, `user` for a person."""
 
-    def __init__(self, writer: Writer, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
-        self.writer = writer
-        self.store = writer.store
+    def __init__(self, stored: StoredSession, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
+        self.stored = stored
+        self.store = stored.store
         self.actor = actor
-        self.meter = Meter(self.store, writer.ledger().meta.tokenizer)
+        self.meter = Meter(self.store, stored.ledger().meta.tokenizer)
         #: When the last request was made, by `now`; None where none was.
         self.called: float | None = None
         #: Whether the prompt was changed by somebody since this was last set to False.
@@ -54,8 +54,6 @@ class Context:
         self.now = now
         #: What the session's policy asks for.
         self.terms = Terms()
-        #: Bodies that are on their way in, while an append goes on.
-        self.fresh: Mapping[tuple[str, str], bytes] = {}
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and what blocks cost it
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
@@ -66,28 +64,40 @@ class Context:
 
     @property
     def scope(self) -> str:
-        return self.writer.scope
+        return self.stored.scope
 
     def ledger(self, scope: str = "") -> Ledger:
-        return self.writer.ledger(scope)
+        return self.stored.ledger(scope)
 
-    def view(self, ledger: Ledger | None = None, coming: Iterable[Row] = ()) -> View:
-        """What would be sent now, or with that ledger of the current scope, and what it costs.
+    def view(
+        self,
+        ledger: Ledger | None = None,
+        rows: Iterable[Row] = (),
+        bodies: Mapping[tuple[str, str], bytes] = {},
+    ) -> View:
+        """What would be sent now, or with that ledger of a transaction, and what it costs.
 
-        Rows that are `coming` in are counted with it, in one go.
+        `rows` that are not in it yet are counted with it, in one go. `bodies` are those of the transaction, by block
+        and suffix: the store has them only once it is acknowledged.
         """
         ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
         prices = self.prices(scope)
+        if bodies:
+
+            def body(row: Row, suffix: str = "") -> bytes:
+                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._read(row, suffix, scope)
+
+            prices = prices.reading(Bodies(body, body))
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
-        prices.load([*new, *coming], fresh=scope in self._counted)
+        prices.load([*new, *rows], fresh=scope in self._counted)
         self._counted[scope] = ledger
         return View(
             ledger=ledger,
             price=prices,
             budget=budget_of(ledger, self.terms.ladder),
             overhead=self._overhead_tokens(scope),
-            next_group=self.writer.next_group,
+            next_group=self.stored.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
             words=lambda row: display.decode(self._kept(row, "", scope)),
@@ -154,31 +164,29 @@ class Context:
         return self._prices[scope][1]
 
     def _read(self, row: Row, suffix: str, scope: str) -> bytes:
-        if (row.id, suffix) in self.fresh:
-            return self.fresh[row.id, suffix]
-        if scope not in self.writer.scopes():
+        if scope not in self.stored.scopes():
             # One that begins in the append that goes on: what it inherits stands in a scope that is there.
-            scope = next(name for name in self.writer.scopes() if _same(self.ledger(name).get(row.id), row))
-        return self.writer.file(row, suffix, scope) if suffix else self.writer.body(row, scope)
+            scope = next(name for name in self.stored.scopes() if _same(self.ledger(name).get(row.id), row))
+        return self.stored.file(row, suffix, scope) if suffix else self.stored.body(row, scope)
 
     def _overhead_tokens(self, scope: str) -> int:
         if scope not in self._overhead:
-            self._overhead[scope] = self.meter.overhead(revision.now(self.writer))
+            self._overhead[scope] = self.meter.overhead(revision.now(self.stored))
         return self._overhead[scope]
 
     # --- changes
 
-    def commit(self, tried: Rehearsal, *, relieves: bool = True) -> None:
+    def commit(self, rehearsal: Rehearsal, *, relieves: bool = True) -> None:
         """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict.
 
         If it `relieves`, what it frees ends overflow mode.
         """
-        if tried:
-            self.record(tried, _subject(tried), _op(tried), relieves=relieves)
+        if rehearsal:
+            self.record(rehearsal, _subject(rehearsal), _op(rehearsal), relieves=relieves)
 
     def record(
         self,
-        tried: Rehearsal,
+        rehearsal: Rehearsal,
         subject: str,
         op: str,
         trailers: Mapping[str, str] | None = None,
@@ -186,42 +194,42 @@ class Context:
         relieves: bool = True,
     ) -> None:
         """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
-        self.writer.change(
+        self.stored.change(
             subject=subject,
             op=op,
-            actor=tried.plan.actor,
-            rows=tried.rows,
-            groups=tried.groups,
-            meta={} if op in _NO_EDIT else self.edited(tried, relieves=relieves),
+            actor=rehearsal.plan.actor,
+            rows=rehearsal.rows,
+            groups=rehearsal.groups,
+            meta={} if op in _NO_EDIT else self.edited(rehearsal, relieves=relieves),
             trailers={
-                "Ctxvc-Blocks": touched(tried),
-                "Ctxvc-Reason": tried.plan.reason,
-                "Ctxvc-Freed": f"{tried.freed} tokens",
+                "Ctxvc-Blocks": touched(rehearsal),
+                "Ctxvc-Reason": rehearsal.plan.reason,
+                "Ctxvc-Freed": f"{rehearsal.freed} tokens",
                 **(trailers or {}),
             },
         )
         self.changed = True
 
-    def edited(self, tried: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
+    def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it relieves."""
         meta = self.ledger().meta
         # The prefix breaks here anyway: what is bound to it leaves now, once.
         fields = {
             "cuts": cuts.before_reply(self.ledger()),
-            "refused": 0 if relieves and tried.freed > 0 else meta.refused,
+            "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
-    def left(self, tried: Rehearsal) -> int:
-        """The tokens of the whole prompt as we count them, once `tried` is committed: with the cut that comes along."""
-        after = with_cut(tried.after) if tried and _op(tried) not in _NO_EDIT else tried.after
+    def left(self, rehearsal: Rehearsal) -> int:
+        """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
+        after = with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
     def asked(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
         """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
-            self.writer.change(
+            self.stored.change(
                 subject=f"asked by {actor}", op="ask", actor=actor, meta={"asked": number}, trailers=trailers
             )
 
@@ -238,7 +246,7 @@ class Context:
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
         if rows or new_cuts != ledger.meta.cuts:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
-            self.writer.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
+            self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets fields of `ctxvc.json`, where they are not so already.
@@ -252,10 +260,10 @@ class Context:
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
-        words = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
+        listed = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
-        self.writer.change(subject=f"settings: {words}", op="settings", actor=self.actor, meta=new)
+        self.stored.change(subject=f"settings: {listed}", op="settings", actor=self.actor, meta=new)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
@@ -275,28 +283,30 @@ def with_cut(ledger: Ledger) -> Ledger:
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
-def _same(left: Row | None, right: Row) -> bool:
-    return left is not None and left.sha256 == right.sha256
+def _same(one: Row | None, other: Row) -> bool:
+    return one is not None and one.sha256 == other.sha256
 
 
-def _op(tried: Rehearsal) -> str:
-    verbs = {action.verb for action in tried.done}
+def _op(rehearsal: Rehearsal) -> str:
+    verbs = {action.verb for action in rehearsal.done}
     return verbs.pop() if len(verbs) == 1 else _MIXED
 
 
-def _subject(tried: Rehearsal) -> str:
+def _subject(rehearsal: Rehearsal) -> str:
     """`archive B6-B9 as G2`, `restore B7, B9`; of a mixed plan, each verb."""
-    words = []
-    for action in tried.done:
-        named = selection.ranges(action.targets)
-        listed = ", ".join(named if len(named) <= _MOST_NAMED else [*named[:_MOST_NAMED], f"{len(named)} in all"])
-        words.append(f"{action.verb} {listed}")
-    more = [f"{len(words) - _MOST_VERBS} more"] if len(words) > _MOST_VERBS else []
-    made = [group.id for group in tried.groups if group.members and group.id not in tried.rolled]
-    grouping = any(action.verb in ("archive", "summarise") for action in tried.done)
-    return "; ".join([*words[:_MOST_VERBS], *more]) + (f" as {', '.join(made)}" if made and grouping else "")
+    phrases = []
+    for action in rehearsal.done:
+        targets = selection.ranges(action.targets)
+        listed = ", ".join(
+            targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"]
+        )
+        phrases.append(f"{action.verb} {listed}")
+    more = [f"{len(phrases) - _MOST_VERBS} more"] if len(phrases) > _MOST_VERBS else []
+    groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
+    grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)
+    return "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
 
 
-def touched(tried: Rehearsal) -> str:
+def touched(rehearsal: Rehearsal) -> str:
     """The blocks and groups that a rehearsal changes, as the trailer of a commit names them."""
-    return " ".join([*(row.id for row in tried.rows), *(group.id for group in tried.groups)][:_MOST_TOUCHED])
+    return " ".join([*(row.id for row in rehearsal.rows), *(group.id for group in rehearsal.groups)][:_MOST_TOUCHED])

@@ -17,7 +17,7 @@ from ctxvc.errors import Conflict
 from ctxvc.policies.run import actor_name, ask_plan, ask_timing
 from ctxvc.session.context import Context
 from ctxvc.store import pending_plans
-from ctxvc.store.pending_plans import Pending
+from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
@@ -26,45 +26,45 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
-    context.writer.refresh()
-    held = next((each for each in pending(context) if each.plan.actor == actor_name(policy)), None)
+    context.stored.refresh()
+    waiting = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
     view = context.view()
-    plan = held.plan if held else ask_plan(policy, view)
-    if plan.asked and not held:
+    plan = waiting.plan if waiting else ask_plan(policy, view)
+    if plan.asked and not waiting:
         context.asked(actor_name(policy))
     if not plan.actions:
         return None
     pressure = plan.pressure or view.used > view.budget.guard
-    tried = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
-    now, why = _moment(policy, view, tried, cut=cut)
-    if tried and not now:
-        if held is None:
+    rehearsal = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
+    now, why = _moment(policy, view, rehearsal, cut=cut)
+    if rehearsal and not now:
+        if waiting is None:
             propose(context, _told(plan, f"waits: {why}"))
         return None
-    if tried:
+    if rehearsal:
         try:
-            context.commit(msgspec.structs.replace(tried, plan=_told(tried.plan, f"now: {why}" if why else "")))
+            context.commit(msgspec.structs.replace(rehearsal, plan=_told(rehearsal.plan, f"now: {why}" if why else "")))
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
-    if held:
-        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
-    return tried or None
+    if waiting:
+        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if rehearsal else "stale")
+    return rehearsal or None
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
     """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
-    words = policy.terms().protocol
-    if not words or protocol(ledger):
+    text = policy.terms().protocol
+    if not text or protocol(ledger):
         return None
-    words += f"\n\nThe budget is {budget.effective:,} tokens."
-    part: Part = wire.text_part(words, "user", "client", ctxvc={PROTOCOL: True})
+    text += f"\n\nThe budget is {budget.effective:,} tokens."
+    part: Part = wire.text_part(text, "user", "client", ctxvc={PROTOCOL: True})
     return Message(role="user", parts=(part,))
 
 
-def _moment(policy: Policy, view: View, tried: Rehearsal, *, cut: bool) -> tuple[bool, str]:
+def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
         return True, "a turn begins with a cut anyway"
-    decision = ask_timing(policy, view, tried)
+    decision = ask_timing(policy, view, rehearsal)
     return decision.now, decision.why
 
 
@@ -78,45 +78,45 @@ def _told(plan: Plan, more: str) -> Plan:
 _CHECKSUM = 12
 
 
-def propose(context: Context, plan: Plan) -> Pending:
+def propose(context: Context, plan: Plan) -> PendingPlan:
     """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
-    context.writer.refresh()
+    context.stored.refresh()
     ledger = context.ledger()
     actions = []
     for action in plan.actions:
-        named = (ledger.get(target) for target in action.targets if target.startswith("B"))
-        known = {row.id: row.sha256[:_CHECKSUM] for row in named if row}
-        actions.append(msgspec.structs.replace(action, checksums={**known, **action.checksums}))
+        rows = (ledger.get(target) for target in action.targets if target.startswith("B"))
+        checksums = {row.id: row.sha256[:_CHECKSUM] for row in rows if row}
+        actions.append(msgspec.structs.replace(action, checksums={**checksums, **action.checksums}))
     return pending_plans.put(
         context.store,
-        context.writer.name,
+        context.stored.name,
         context.scope,
         msgspec.structs.replace(plan, actions=tuple(actions)),
-        base_commit=context.writer.tip(),
+        base_commit=context.stored.tip(),
         time=context.store.now_iso(),
     )
 
 
-def pending(context: Context) -> tuple[Pending, ...]:
+def pending(context: Context) -> tuple[PendingPlan, ...]:
     """The plans that wait in this scope, oldest first."""
-    held = pending_plans.pending(context.store, context.writer.name)
-    return tuple(plan for plan in held if plan.scope == context.scope)
+    plans = pending_plans.pending(context.store, context.stored.name)
+    return tuple(plan for plan in plans if plan.scope == context.scope)
 
 
-def settle(context: Context) -> list[tuple[Pending, Rehearsal]]:
+def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
     """Commits what waits, each plan as far as the view of now allows it; gives what came of each.
 
     A plan of which nothing is left is dropped as stale. Where another writer is in between, the plan goes on waiting.
     """
-    done: list[tuple[Pending, Rehearsal]] = []
-    for held in pending(context):
-        context.writer.refresh()
-        tried = rehearse(context.view(), held.plan)
+    outcomes: list[tuple[PendingPlan, Rehearsal]] = []
+    for pending_plan in pending(context):
+        context.stored.refresh()
+        rehearsal = rehearse(context.view(), pending_plan.plan)
         try:
-            context.commit(tried)
+            context.commit(rehearsal)
         except Conflict:
             continue
         # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
-        pending_plans.drop(context.store, context.writer.name, [held.id], "committed" if tried else "stale")
-        done.append((held, tried))
-    return done
+        pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if rehearsal else "stale")
+        outcomes.append((pending_plan, rehearsal))
+    return outcomes

@@ -33,9 +33,9 @@ class Sent(msgspec.Struct, frozen=True):
         return f"{self.digest} {self.last or '-'}" + (f" +{self.later}" if self.later else "")
 
 
-def parse(words: str) -> Sent | None:
+def parse(trailer: str) -> Sent | None:
     """What the trailer says; None where it says nothing of the kind."""
-    match = _SENT.fullmatch(words)
+    match = _SENT.fullmatch(trailer)
     return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
@@ -59,18 +59,18 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
     return count, findings
 
 
-def as_sent(store: Store, moment: Snapshot) -> Snapshot:
-    """What the newest reply of a moment saw: by its commit's trailer, else all that stands before the reply."""
+def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
+    """What the newest reply of a snapshot saw: by its commit's trailer, else all that stands before the reply."""
     newer: list[str] = []
-    for entry in revision.history(store, moment.commit):
+    for entry in revision.history(store, snapshot.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
         if sent and sent.later <= len(newer):
-            held = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-            return msgspec.structs.replace(held, ledger=up_to(held.ledger, sent.last))
+            later = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
+            return msgspec.structs.replace(later, ledger=up_to(later.ledger, sent.last))
         if entry.trailers.get("Ctxvc-Op") == "step":
             break
         newer.append(entry.commit)
-    return msgspec.structs.replace(moment, ledger=up_to(moment.ledger, _before_reply(moment.ledger)))
+    return msgspec.structs.replace(snapshot, ledger=up_to(snapshot.ledger, _before_reply(snapshot.ledger)))
 
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
@@ -81,11 +81,11 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     if sent.later > len(newer):
         return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
     try:
-        moment = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-        made = request(up_to(moment.ledger, sent.last), moment.bodies, moment.system, moment.tools)
+        snapshot = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
+        rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
-    return "" if made.digest == sent.digest else "its prompt is not what was sent"
+    return "" if rendered.digest == sent.digest else "its prompt is not what was sent"
 
 
 def _before_reply(ledger: Ledger) -> str:

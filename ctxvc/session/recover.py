@@ -16,7 +16,7 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.session.context import Context
 from ctxvc.store import address as addresses
 from ctxvc.store import hook_outputs as files_of_hooks
-from ctxvc.store.address import Found
+from ctxvc.store.address import Resolved
 from ctxvc.tokens.meter import Prices
 
 #: Tokens that a person is shown at most of what is read out in parts.
@@ -35,88 +35,90 @@ def part(
     seconds: float = patterns.TOOL_SECONDS,
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
-    context.writer.refresh()
-    found = addresses.named(context.writer, address)
-    asked = recover.span(lines) if lines else None
+    context.stored.refresh()
+    resolved = addresses.named(context.stored, address)
+    line_span = recover.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
-    if found and found.group:
+    if resolved and resolved.group:
         return recover.members(
-            found.group,
-            found.moment.ledger,
-            tokens=Prices(context.meter, found.moment.bodies).body,
+            resolved.group,
+            resolved.snapshot.ledger,
+            tokens=Prices(context.meter, resolved.snapshot.bodies).body,
             most=room,
             count=context.meter.count,
-            lines=asked,
+            lines=line_span,
         )
-    ((row, body),) = _pieces(context, found, address)
+    ((row, body),) = _pieces(context, resolved, address)
     read = recover.recovered(
         row,
         body,
-        lines=asked,
+        lines=line_span,
         chars=recover.span(chars) if chars else None,
         grep=grep,
         until=lambda pattern: pattern.until(seconds, time.monotonic),
         most=room,
         count=context.meter.count,
         # A file that is no text is shown and written with its block.
-        address=found.row.id if found and found.row and found.file and row.kind != found.row.kind else address,
+        address=resolved.row.id
+        if resolved and resolved.row and resolved.file and row.kind != resolved.row.kind
+        else address,
     )
-    if found and found.row:
+    if resolved and resolved.row:
         which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
-        _accessed(context, found, found.row, which)
+        _accessed(context, resolved, resolved.row, which)
     return read
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
-    context.writer.refresh()
-    found = addresses.named(context.writer, address)
-    pieces = _pieces(context, found, address)
-    if found:
-        for row in _blocks(found):
-            _accessed(context, found, row)
+    context.stored.refresh()
+    resolved = addresses.named(context.stored, address)
+    pieces = _pieces(context, resolved, address)
+    if resolved:
+        for row in _blocks(resolved):
+            _accessed(context, resolved, row)
     return pieces
 
 
-def _pieces(context: Context, found: Found | None, address: str) -> list[tuple[Row, bytes]]:
+def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[tuple[Row, bytes]]:
     """What is read, each with a row that tells of it. Raises: Refused, NotFound where there is nothing, Damaged."""
-    if found is None:
+    if resolved is None:
         return [_unrecorded(context, address)]
-    rows = _blocks(found)
+    rows = _blocks(resolved)
     for row in rows:
         _readable(context, row)
-    bodies = found.moment.bodies
-    files = [(row, found.file or truncation.whole(row)) for row in rows]
+    bodies = resolved.snapshot.bodies
+    files = [(row, resolved.file or truncation.whole(row)) for row in rows]
     return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
 
 
-def _blocks(found: Found) -> list[Row]:
+def _blocks(resolved: Resolved) -> list[Row]:
     """The block that was found, or those of the group."""
-    if found.row:
-        return [found.row]
-    assert found.group is not None
-    ledger = found.moment.ledger
-    return [ledger[name] for name in blocks_of(ledger.groups, found.group.id)]
+    if resolved.row:
+        return [resolved.row]
+    assert resolved.group is not None
+    ledger = resolved.snapshot.ledger
+    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
 
 
 def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
     """A file beside a body, with a row that tells of it alone."""
     ending = file.rpartition(".")[2]
     kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
-    told = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
-    return _measured(told, data), data
+    file_row = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
+    return _measured(file_row, data), data
 
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
-    data = files_of_hooks.named(context.writer.store.path, address)
+    data = files_of_hooks.named(context.stored.store.path, address)
     if data is None:
         raise NotFound(
             f"{address[:80]!r} is no address, and no recorded call has this id",
             hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
-    told = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
-    return _measured(told, data), data
+    row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
+    return _measured(row, data), data
 
 
 def _measured(row: Row, data: bytes) -> Row:
@@ -137,15 +139,15 @@ def _readable(context: Context, row: Row) -> None:
         raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
-def _accessed(context: Context, found: Found, row: Row, what: str = "") -> None:
+def _accessed(context: Context, resolved: Resolved, row: Row, what: str = "") -> None:
     """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
-    own = found.moment.session == context.writer.name and found.moment.scope == context.scope
-    held = context.ledger().get(row.id) if own else None
-    where = "" if own else f"{found.moment.session}/{found.moment.scope}:"
-    context.writer.change(
+    own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
+    own_row = context.ledger().get(row.id) if own else None
+    where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
+    context.stored.change(
         subject=f"recover {where}{row.handle}{what}",
         op="recover",
         actor=context.actor,
-        rows=[msgspec.structs.replace(held, reads=held.reads + 1)] if held else [],
+        rows=[msgspec.structs.replace(own_row, reads=own_row.reads + 1)] if own_row else [],
         trailers={"Ctxvc-Blocks": f"{where}{row.id}"},
     )

@@ -63,7 +63,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
         except Conflict:
             if attempt == 2:
                 raise
-            context.writer.refresh()
+            context.stored.refresh()
             continue
         after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
         needed = view.calibrated(after.counted + _own_words(after))
@@ -104,7 +104,7 @@ class DashboardFeed:
             try:
                 context.cut("a dashboard names a group that is gone", standing)
             except Conflict:
-                context.writer.refresh()  # another writer has done it
+                context.stored.refresh()  # another writer has done it
 
     def show(self) -> None:
         """Adds the dashboard that is due, if one is; where there is no room for it, a cut comes first."""
@@ -194,7 +194,7 @@ class DashboardFeed:
         dashboard = self._context.dashboard()
         if form == "changes" and last and last.ledger:
             return dashboard_text.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
-        notes, older = dashboard_text.recent_notes(view.ledger, self._context.writer.body)
+        notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
         return dashboard_text.full_text(dashboard, notes, older, cap=room, count=count, nudge=nudge)
 
 

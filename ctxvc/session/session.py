@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,19 +29,16 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict, NotFound, Phrase
-from ctxvc.session import append as incoming
-from ctxvc.session import policy as governing
-from ctxvc.session import policy as waiting
-from ctxvc.session import recover as recovering
-from ctxvc.session import request as outgoing
-from ctxvc.session import undo as undoing
+from ctxvc.session import append, recover, undo
+from ctxvc.session import policy as session_policy
+from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
 from ctxvc.store import pending_plans
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
-from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.pending_plans import Pending
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
 from ctxvc.tokens.calibration import Calibrating
@@ -76,21 +72,21 @@ class Session:
 
     def __init__(
         self,
-        writer: Writer,
+        stored: StoredSession,
         *,
         actor: str = "agent",
         policy: Policy | None = None,
         now: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self.writer = writer
-        self.store = writer.store
+        self.stored = stored
+        self.store = stored.store
         self.policy = policy
-        self._context = Context(writer, actor, now)
+        self._context = Context(stored, actor, now)
         if policy:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, where the policy does not say that there is none.
         self.shows_dashboard = True
-        self._dashboards = outgoing.DashboardFeed(self._context, self.append)
+        self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
 
@@ -118,16 +114,16 @@ class Session:
         store = Store(place) if (place / "HEAD").exists() else create(place)
         try:
             name = name or (store.current_session() if store.sessions() else "session")
-            if made := name not in store.sessions():
+            if is_new := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
-            writer = store.writer(name, scope)
-            chosen = policy if isinstance(policy, Policy) else _policy(policy or writer.ledger().meta.policy)
-            session = Session(writer, actor=actor, policy=chosen)
-            wanted = budget if isinstance(budget, Budget) else Budget(budget)
+            stored = StoredSession.open(store, name, scope)
+            chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
+            session = Session(stored, actor=actor, policy=chosen)
+            requested = budget if isinstance(budget, Budget) else Budget(budget)
             session.set(
-                **({"calibration": tuple(calibration.initial(model))} if made else {}),
+                **({"calibration": tuple(calibration.initial(model))} if is_new else {}),
                 **({"model": model} if model else {}),
-                **(budget_fields(wanted) if budget else {}),
+                **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
             )
             session.begin()
@@ -152,13 +148,13 @@ class Session:
 
     def begin(self) -> None:
         """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
-        if self.policy and (told := governing.protocol_message(self.ledger(), self.policy, self.budget)):
-            self.pin(self.append(told))
+        if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
+            self.pin(self.append(message))
 
     def close(self) -> None:
         """Commits what is complete and lets go of the files."""
         self._context.meter.save()
-        self.writer.close()
+        self.stored.close()
         if self._owned:
             self._owned.close()
 
@@ -166,12 +162,12 @@ class Session:
 
     def scopes(self) -> list[str]:
         """The names of the scopes, `main` first."""
-        return self.writer.scopes()
+        return self.stored.scopes()
 
     def notes(self, scope: str = "") -> list[Note]:
         """The notes of a scope, oldest first, those that it inherited among them."""
         rows = [row for row in self.ledger(scope).rows() if row.kind == "note"]
-        return [Note(row.id, row.step, text.decode(self.writer.body(row, scope))) for row in rows]
+        return [Note(row.id, row.step, text.decode(self.stored.body(row, scope))) for row in rows]
 
     def note(self, words: str, *, fold: bool = False) -> Noted:
         """Writes down what was learned: a commit, and a block that is seen from now on.
@@ -179,18 +175,18 @@ class Session:
         `fold` archives the span that it covers: all since the note or human message before it that may leave.
         """
         if not fold:
-            return Noted(self.writer.note(words, actor=self.actor))
-        self.writer.refresh()
+            return Noted(self.stored.note(words, actor=self.actor))
+        self.stored.refresh()
         span = scoping.span(self.ledger())
         plan = Plan(actions=(Action(verb="archive", targets=span, index=words),) if span else (), actor=self.actor)
-        tried = rehearse(self.view(), plan)
-        meta = self._context.edited(tried) if tried else {}
-        trailers = {"Ctxvc-Blocks": touched(tried)} if tried else {}
-        block = self.writer.note(
-            words, actor=self.actor, rows=tried.rows, groups=tried.groups, meta=meta, trailers=trailers
+        rehearsal = rehearse(self.view(), plan)
+        meta = self._context.edited(rehearsal) if rehearsal else {}
+        trailers = {"Ctxvc-Blocks": touched(rehearsal)} if rehearsal else {}
+        block = self.stored.note(
+            words, actor=self.actor, rows=rehearsal.rows, groups=rehearsal.groups, meta=meta, trailers=trailers
         )
         self._context.changed = True
-        return Noted(block, tuple(row.id for row in tried.rows), tried.freed)
+        return Noted(block, tuple(row.id for row in rehearsal.rows), rehearsal.freed)
 
     def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
         """A new scope, and this session is in it. Asked for inside a step, it takes effect at the step's end.
@@ -198,28 +194,33 @@ class Session:
         It begins with what is pinned, the notes, and the human message that opened the turn; `with_messages` takes
         everything; from a `revision` it begins with all that stood there. Raises: BadName, Refused, BadInput.
         """
-        commit = revisions.resolve(self.store, self.writer, revision).commit if revision else ""
+        commit = revisions.resolve(self.store, self.stored, revision).commit if revision else ""
         self.settle()
-        self.writer.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
+        self.stored.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
 
     def goto(self, name: str, words: str) -> None:
         """To another scope, which stands as it was left, with an arrival note. Raises: NotFound, Refused, BadInput."""
         self.settle()
-        self.writer.goto(name, words, actor=self.actor)
+        self.stored.goto(name, words, actor=self.actor)
 
     # --- what stands
 
     @property
     def name(self) -> str:
-        return self.writer.name
+        return self.stored.name
+
+    @property
+    def writer(self) -> StoredSession:
+        """The old name of `stored`; goes with the next version."""
+        return self.stored
 
     @property
     def scope(self) -> str:
         """The scope that this session is in."""
-        return self.writer.scope
+        return self.stored.scope
 
     def ledger(self, scope: str = "") -> Ledger:
-        return self.writer.ledger(scope)
+        return self.stored.ledger(scope)
 
     @property
     def actor(self) -> str:
@@ -253,15 +254,15 @@ class Session:
 
     def prompt(self) -> Request:
         """What the next call would be sent. Nothing is written."""
-        moment = revisions.now(self.writer)
-        return request(moment.ledger, self._context.bodies(), moment.system, moment.tools)
+        snapshot = revisions.now(self.stored)
+        return request(snapshot.ledger, self._context.bodies(), snapshot.system, snapshot.tools)
 
     def body(self, block: str) -> bytes:
         """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""
         row = self.ledger().get(block)
         if row is None:
             raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint=Phrase("list-blocks"))
-        return self.writer.body(row)
+        return self.stored.body(row)
 
     # --- what comes in
 
@@ -281,17 +282,13 @@ class Session:
         Raises: BadInput for what is no message; CtxvcError, then nothing was added.
         """
         context = self._context
-        parts = [each if isinstance(each, Message) else incoming.message(each, origin) for each in messages]
+        parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
         scope = self.scope
-        shown = self.writer.redacted(shown)
-        try:
-            made = self.writer.append(*parts, shape=partial(incoming.shaped, context, shown))
-        finally:
-            context.fresh = {}
+        ids = append.append(context, parts, shown)
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
-        return made
+        return ids
 
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
         """Records what a call beside the conversation took, as a policy's, where the reply tells.
@@ -299,7 +296,7 @@ class Session:
         It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` replied where
         `reply` does not say which.
         """
-        usage = incoming.usage(reply)
+        usage = append.usage(reply)
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
             self._context.asked(actor, trailers)
@@ -314,35 +311,37 @@ class Session:
         Raises: OverBudget where what may not leave is too much; BadInput while a call waits for its result, and where
         nothing was said since the model's last word.
         """
-        self.writer.refresh()
-        if self.writer.open_calls:
+        self.stored.refresh()
+        if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
-        newest = outgoing.newest(self._context)
-        began = outgoing.turn_began(self.ledger())
+        newest = session_request.newest(self._context)
+        began = session_request.turn_began(self.ledger())
         if began:
             self.settle()  # a cut was made here anyway
         if self.policy:
-            governing.govern(self._context, self.policy, cut=began)
+            session_policy.govern(self._context, self.policy, cut=began)
         self._dashboards.retire()
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
-            outgoing.keep_below(self._context)
+            session_request.keep_below(self._context)
         elif self.terms.board == "off":
-            outgoing.keep_below(self._context, self._dashboards.most())  # whoever has none has no more room for it
+            session_request.keep_below(
+                self._context, self._dashboards.most()
+            )  # whoever has none has no more room for it
         else:
             # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-            outgoing.keep_below(self._context, self._dashboards.room(), self._dashboards.most())
+            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.most())
             try:
                 self._dashboards.show()
             except Conflict as error:  # what is added would have made a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._dashboards.show()
-            outgoing.keep_below(self._context)
+            session_request.keep_below(self._context)
         self._context.called = self._context.now()
-        made = self.prompt()
-        self._context.sent[self.scope] = Sent(made.digest, made.last, self.writer.meanwhile)
+        request = self.prompt()
+        self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
         self._calibrating.sent(self.scope, self._context.view().counted)
-        return made
+        return request
 
     def _learn(self, scope: str, reply: Message) -> None:
         """What the reply says of the prompt's size makes the session's own counts better."""
@@ -365,14 +364,14 @@ class Session:
 
         Empty where it did not, or something has come since.
         """
-        return incoming.stopped(self.ledger())
+        return append.stopped(self.ledger())
 
     def refuse(self, terms: Terms | None = None) -> str:
         """What answers a call that overflow mode does not let through; it counts.
 
         It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
         """
-        return outgoing.refusal(self._context, terms or (self.terms if self.policy else None))
+        return session_request.refusal(self._context, terms or (self.terms if self.policy else None))
 
     # --- what changes
 
@@ -382,16 +381,16 @@ class Session:
         It is in force in the very next request. Raises: Conflict where another writer changed the same blocks again.
         """
         for attempt in (1, 2):
-            self.writer.refresh()
-            tried = rehearse(self.view(), plan, roll_up=roll_up)
+            self.stored.refresh()
+            rehearsal = rehearse(self.view(), plan, roll_up=roll_up)
             try:
-                self._context.commit(tried)
+                self._context.commit(rehearsal)
             except Conflict:
                 if attempt == 2:
                     raise
             else:
                 break
-        return tried
+        return rehearsal
 
     def left(self, tried: Rehearsal) -> int:
         """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
@@ -436,26 +435,26 @@ class Session:
 
         `allow_user` lets a person remove what a human wrote. Raises: Conflict, CtxvcError.
         """
-        self.writer.refresh()
+        self.stored.refresh()
         targets, problems = selection.expand(blocks, self.ledger())
         actions = (Action(verb=verb, targets=targets, index=index),) if targets else ()
-        done = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
-        return msgspec.structs.replace(done, problems=(*problems, *done.problems))
+        rehearsal = self.commit(Plan(actions=actions, actor=self.actor, allow_user=allow_user), roll_up=True)
+        return msgspec.structs.replace(rehearsal, problems=(*problems, *rehearsal.problems))
 
-    def propose(self, plan: Plan) -> Pending:
+    def propose(self, plan: Plan) -> PendingPlan:
         """The plan waits, where every process sees it, until a cut is due anyway, the scope is left, or `settle`.
 
         Raises: Refused where too many wait, Conflict.
         """
-        return waiting.propose(self._context, plan)
+        return session_policy.propose(self._context, plan)
 
-    def pending(self) -> tuple[Pending, ...]:
+    def pending(self) -> tuple[PendingPlan, ...]:
         """The plans that wait in this scope, oldest first."""
-        return waiting.pending(self._context)
+        return session_policy.pending(self._context)
 
-    def settle(self) -> list[tuple[Pending, Rehearsal]]:
+    def settle(self) -> list[tuple[PendingPlan, Rehearsal]]:
         """Commits what waits, as far as the view of now allows it, and drops what is stale; gives what came of each."""
-        return waiting.settle(self._context)
+        return session_policy.settle(self._context)
 
     def drop(self, *plan_ids: str) -> tuple[str, ...]:
         """These plans wait no longer; gives the ids of those that did."""
@@ -467,7 +466,7 @@ class Session:
         Only what that change touched is set back; what was said or read since stays. Raises: Refused where there is
         nothing to take back, no room for it, or where the step is still open that it was made in.
         """
-        return undoing.undo(self._context)
+        return undo.undo(self._context)
 
     # --- reading out
 
@@ -490,13 +489,13 @@ class Session:
         was deleted, an agent may not. To look for `grep` may take so many `seconds`, with 0 as long as it takes.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
-        return recovering.part(
+        return recover.part(
             self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded, seconds=seconds
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
         """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
-        return recovering.whole(self._context, address)
+        return recover.whole(self._context, address)
 
 
 def _policy(spec: str) -> Policy | None:

@@ -15,8 +15,8 @@ UNDOABLE = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "de
 
 def undo(context: Context) -> tuple[Rehearsal, str]:
     """What was taken back, and the subject of the commit that had made it; see `Session.undo`."""
-    context.writer.flush()
-    if context.writer.meanwhile:
+    context.stored.flush()
+    if context.stored.meanwhile:
         raise Refused("a step is open: what was changed in it is not committed yet", hint="undo after the step")
     entry = _last_verb(context)
     if entry.trailers.get("Ctxvc-Actor") == "user" and context.actor != "user":
@@ -28,7 +28,7 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
         why = problems[0].text if problems else "it changed nothing that still stands"
         raise Refused(f"nothing is left to undo of {entry.subject!r}", hint=why)
     after = view.ledger.with_rows(rows).with_groups(groups)
-    tried = Rehearsal(
+    rehearsal = Rehearsal(
         plan=Plan(actions=(), actor=context.actor, reason=f"undo of {entry.commit[:12]}"),
         after=after,
         rows=rows,
@@ -38,19 +38,19 @@ def undo(context: Context) -> tuple[Rehearsal, str]:
         tokens_before=view.counted,
         tokens_after=view.overhead + measure(after, view.price),
     )
-    needed = view.calibrated(tried.tokens_after)
-    if needed > view.budget.effective and tried.freed < 0:
+    needed = view.calibrated(rehearsal.tokens_after)
+    if needed > view.budget.effective and rehearsal.freed < 0:
         raise Refused(
             f"there is no room: the prompt would be {needed:,} tokens of {view.budget.effective:,}",
             hint="archive something else first",
         )
-    context.record(tried, f"undo: {entry.subject}", "undo", {"Ctxvc-Undoes": entry.commit})
-    return tried, entry.subject
+    context.record(rehearsal, f"undo: {entry.subject}", "undo", {"Ctxvc-Undoes": entry.commit})
+    return rehearsal, entry.subject
 
 
 def _last_verb(context: Context) -> revision.Entry:
     undone: set[str] = set()
-    for entry in revision.history(context.store, context.writer.tip()):
+    for entry in revision.history(context.store, context.stored.tip()):
         op = entry.trailers.get("Ctxvc-Op", "")
         if op == "undo":
             undone.add(entry.trailers.get("Ctxvc-Undoes", ""))

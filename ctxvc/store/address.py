@@ -15,7 +15,7 @@ from ctxvc.core.plan import selection
 from ctxvc.core.prompt import truncation
 from ctxvc.errors import NotFound, Phrase
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
 _ADDRESS = re.compile(
@@ -44,163 +44,171 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}{self.id}{file}" + (f"@{self.checksum}" if self.checksum else "")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What an address leads to: a block's row or a group, and the moment of the scope that it stands in.
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address leads to: a block's row or a group, and the snapshot of the scope that it stands in.
 
     `file` is the one beside the block's body that is meant, empty for the body itself.
     """
 
-    moment: Snapshot
+    snapshot: Snapshot
     row: Row | None = None
     group: Group | None = None
     file: str = ""
 
 
-def parse(words: str) -> Address | None:
-    """The address that `words` are; None where they are none, but perhaps a revision."""
-    match = _ADDRESS.fullmatch(words)
+def parse(text: str) -> Address | None:
+    """The address that `text` is; None where it is none, but perhaps a revision."""
+    match = _ADDRESS.fullmatch(text)
     if not match or (match["file"] and match["id"].startswith("G")):
         return None
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(session: Writer, words: str) -> Found | None:
-    """What `words` are the address of, a call's id included; None where they are none. Raises: NotFound as `find`."""
-    address = parse(words)
-    return find(session, address) if address else of_call(session, words)
+def named(stored: StoredSession, text: str) -> Resolved | None:
+    """What `text` is the address of, a call's id included; None where it is none. Raises: NotFound as `find`."""
+    address = parse(text)
+    return find(stored, address) if address else of_call(stored, text)
 
 
-def of_call(session: Writer, words: str, *, elsewhere: bool = True) -> Found | None:
+def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Resolved | None:
     """What a call gave: the block of its newest result, of the call itself where none was recorded.
 
-    `words` are the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
+    `call` is the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
     the body. Where the model saw an output cut and the whole is kept, that is what the id alone leads to. It is looked
     for as a block is; with `elsewhere`, a long id in other sessions too. None where there is no such call.
     Raises: NotFound, with the candidates where there are several.
     """
-    if here := _of_call(session, session.scope, words):
+    if here := _of_call(stored, stored.scope, call):
         return here
-    found = [each for scope in session.scopes() if (each := _of_call(session, scope, words))]
-    if elsewhere and not found and len(words) >= _UNIQUE:
-        others = (name for name in session.store.sessions() if name != session.name)
-        found = [each for name in others for each in _in_session(session.store.writer(name), words)]
-    if len({_identity(each) for each in found}) > 1:
-        candidates = ", ".join(_first(map(_named, found)))
-        raise NotFound(f"several calls have the id {words[:80]!r}", hint=f"there is {candidates}")
-    return found[0] if found else _placed(session, words)
+    candidates = [candidate for scope in stored.scopes() if (candidate := _of_call(stored, scope, call))]
+    if elsewhere and not candidates and len(call) >= _UNIQUE:
+        others = (name for name in stored.store.sessions() if name != stored.name)
+        candidates = [
+            candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), call)
+        ]
+    if len({_identity(candidate) for candidate in candidates}) > 1:
+        listed = ", ".join(_first(map(_named, candidates)))
+        raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"there is {listed}")
+    return candidates[0] if candidates else _placed(stored, call)
 
 
-def _placed(session: Writer, words: str) -> Found | None:
+def _placed(stored: StoredSession, text: str) -> Resolved | None:
     """What a call gave whose scope is named too."""
-    match = _PLACED.fullmatch(words)
+    match = _PLACED.fullmatch(text)
     if match is None:
         return None
-    if match["session"] and match["session"] != session.name:
-        if match["session"] not in session.store.sessions():
+    if match["session"] and match["session"] != stored.name:
+        if match["session"] not in stored.store.sessions():
             return None
-        session = session.store.writer(match["session"])
-        session.leave()
-    return _of_call(session, match["scope"], match["call"]) if match["scope"] in session.scopes() else None
+        stored = StoredSession.open(stored.store, match["session"])
+        stored.leave()
+    return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
 
-def _in_session(session: Writer, words: str) -> list[Found]:
-    session.leave()  # whoever only looks writes nothing
-    return [found for scope in session.scopes() if (found := _of_call(session, scope, words))]
+def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
+    stored.leave()  # whoever only looks writes nothing
+    return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, call))]
 
 
-def _of_call(session: Writer, scope: str, words: str) -> Found | None:
-    found = _called(session.ledger(scope), words)
-    return Found(moment=revision.now(session, scope), row=found[0], file=found[1]) if found else None
+def _of_call(stored: StoredSession, scope: str, call: str) -> Resolved | None:
+    called = _called(stored.ledger(scope), call)
+    return Resolved(snapshot=revision.now(stored, scope), row=called[0], file=called[1]) if called else None
 
 
-def _called(ledger: Ledger, words: str) -> tuple[Row, str] | None:
+def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
     """The block of a call, and the file beside its body that is meant."""
     calls = selection.of_calls(ledger)
-    if row := calls.get(words):
+    if row := calls.get(name):
         return row, truncation.whole(row)
-    call, _, file = words.rpartition("-")
+    call, _, file = name.rpartition("-")
     row = calls.get(call)
     return (row, file) if row and file in row.files else None
 
 
-def find(session: Writer, address: Address) -> Found:
+def find(stored: StoredSession, address: Address) -> Resolved:
     """What stands at the address, for reading.
 
     An address without a scope is that of the scope one is in; where that has no such block, of the session's only
     one. Raises: NotFound, with the candidates where there are several.
     """
-    if address.session and address.session != session.name:
+    if address.session and address.session != stored.name:
         # Not closed: a reader does not flush what others wrote.
-        session = session.store.writer(address.session, address.scope)
+        stored = StoredSession.open(stored.store, address.session, address.scope)
     if address.scope:
-        return _in_scope(session, address, address.scope)
-    here = _found(revision.now(session), address)
+        return _in_scope(stored, address, address.scope)
+    here = _resolved(revision.now(stored), address)
     if here and _matches(here, address):
         return here
-    others = [found for scope in session.scopes() if (found := _found(revision.now(session, scope), address))]
-    return _only([found for found in others if _matches(found, address)], others, session, address)
+    others = [resolved for scope in stored.scopes() if (resolved := _resolved(revision.now(stored, scope), address))]
+    return _only([resolved for resolved in others if _matches(resolved, address)], others, stored, address)
 
 
-def _in_scope(session: Writer, address: Address, scope: str) -> Found:
-    found = _found(revision.now(session, scope), address)
-    if found is None:
-        last = session.ledger(scope).meta.counters
+def _in_scope(stored: StoredSession, address: Address, scope: str) -> Resolved:
+    resolved = _resolved(revision.now(stored, scope), address)
+    if resolved is None:
+        last = stored.ledger(scope).meta.counters
         raise NotFound(
-            f"no {_what(address)} {address.id} in {session.name}/{scope}",
+            f"no {_what(address)} {address.id} in {stored.name}/{scope}",
             hint=Phrase("newest-blocks", block=last.block, group=last.group),
         )
-    return _only([found] if _matches(found, address) else [], [found], session, address)
+    return _only([resolved] if _matches(resolved, address) else [], [resolved], stored, address)
 
 
-def _only(matching: list[Found], others: list[Found], session: Writer, address: Address) -> Found:
+def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSession, address: Address) -> Resolved:
     """The one of `matching`, where all are the same block."""
-    if len({_identity(found) for found in matching}) == 1:
+    if len({_identity(resolved) for resolved in matching}) == 1:
         return matching[0]
     if matching or others:
         why = (
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
-        named = ", ".join(_first(_named(found) for found in matching or others))
-        raise NotFound(f"{address} in session {session.name}: {why}", hint=f"there is {named}")
-    raise NotFound(f"no {_what(address)} {address} in session {session.name}", hint=Phrase("list-scope-blocks"))
+        listed = ", ".join(_first(_named(resolved) for resolved in matching or others))
+        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {listed}")
+    raise NotFound(f"no {_what(address)} {address} in session {stored.name}", hint=Phrase("list-scope-blocks"))
 
 
-def _found(moment: Snapshot, address: Address) -> Found | None:
+def _resolved(snapshot: Snapshot, address: Address) -> Resolved | None:
     if address.id.startswith("G"):
-        group = moment.ledger.groups.get(address.id)
-        return Found(moment=moment, group=group) if group else None
-    row = moment.ledger.get(address.id)
-    return Found(moment=moment, row=row, file=address.file) if row else None
+        group = snapshot.ledger.groups.get(address.id)
+        return Resolved(snapshot=snapshot, group=group) if group else None
+    row = snapshot.ledger.get(address.id)
+    return Resolved(snapshot=snapshot, row=row, file=address.file) if row else None
 
 
-def _matches(found: Found, address: Address) -> bool:
-    if address.file and not (found.row and address.file in found.row.files):
+def _matches(resolved: Resolved, address: Address) -> bool:
+    if address.file and not (resolved.row and address.file in resolved.row.files):
         return False
-    return _checksum(found).startswith(address.checksum)
+    return _checksum(resolved).startswith(address.checksum)
 
 
-def _checksum(found: Found) -> str:
+def _checksum(resolved: Resolved) -> str:
     """A block's checksum; of a group, what its stub says of its members'."""
-    if found.row:
-        return found.row.sha256
-    assert found.group is not None
-    said = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", found.group.stub)
-    return said[1] if said else ""
+    if resolved.row:
+        return resolved.row.sha256
+    assert resolved.group is not None
+    stub = re.match(r"\[archived G[0-9]+@([0-9a-f]+)", resolved.group.stub)
+    return stub[1] if stub else ""
 
 
-def _identity(found: Found) -> object:
-    return found.row.sha256 if found.row else found.group
+def _identity(resolved: Resolved) -> object:
+    return resolved.row.sha256 if resolved.row else resolved.group
 
 
-def _named(found: Found) -> str:
+def _named(resolved: Resolved) -> str:
     """The whole address of what was found, with its files."""
-    checksum = _checksum(found)[:6]
-    block = found.row or found.group
+    checksum = _checksum(resolved)[:6]
+    block = resolved.row or resolved.group
     assert block is not None
     files = (
-        f" ({', '.join(f'{found.row.id}-{file}' for file in found.row.files)})" if found.row and found.row.files else ""
+        f" ({', '.join(f'{resolved.row.id}-{file}' for file in resolved.row.files)})"
+        if resolved.row and resolved.row.files
+        else ""
     )
-    return f"{found.moment.session}/{found.moment.scope}:{block.id}" + (f"@{checksum}" if checksum else "") + files
+    return (
+        f"{resolved.snapshot.session}/{resolved.snapshot.scope}:{block.id}"
+        + (f"@{checksum}" if checksum else "")
+        + files
+    )
 
 
 def _first(names: Iterable[str]) -> list[str]:

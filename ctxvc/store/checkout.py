@@ -23,7 +23,7 @@ from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.history import COMMITTER
 
@@ -117,10 +117,10 @@ def person_changes(store: Store, folder: Path) -> Changes:
     base, commits = _base(store, folder)
     meta = store.reader.meta(base)
     ledger = store.reader.ledger(base)
-    gone, came, others = _differences(folder, base)
-    moves = list(_moves(ledger, gone, came))
-    for path in sorted(gone.keys() | came.keys()):
-        others.append(f"{path}: {'removed' if path in gone else 'added'}")
+    removed, added, others = _differences(folder, base)
+    moves = list(_moves(ledger, removed, added))
+    for path in sorted(removed.keys() | added.keys()):
+        others.append(f"{path}: {'removed' if path in removed else 'added'}")
     back = program.advice("-C", folder, "checkout", "--detach", "--force", base[:12])
     return Changes(
         session=meta.session,
@@ -145,26 +145,26 @@ def take(store: Store, folder: Path) -> Changes:
         raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
     if changes.moves:
         before = store.reader.ledger(changes.base)
-        with store.writer(changes.session, changes.scope) as session:
-            ledger = session.ledger()
+        with StoredSession.open(store, changes.session, changes.scope) as stored:
+            ledger = stored.ledger()
             rows = {
                 verb: [_moved(before, ledger, move, changes.back) for move in changes.moves if move.verb == verb]
                 for verb in ("archive", "restore")
             }
             for verb, changed in rows.items():
-                _change(session, verb, changed)
-            session.flush()
-            tip = session.tip()
+                _change(stored, verb, changed)
+            stored.flush()
+            tip = stored.tip()
         for row in (*rows["archive"], *rows["restore"]):
             _drop(store, folder, changes.base, row)
         _show(store, folder.absolute(), changes.session, changes.scope, tip, "")
     return changes
 
 
-def _change(session: Writer, verb: str, rows: list[Row]) -> None:
+def _change(stored: StoredSession, verb: str, rows: list[Row]) -> None:
     if rows:
         names = ", ".join(row.id for row in rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
-        session.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)
+        stored.change(subject=f"{verb} {names}", op=verb, actor="user", rows=rows)
 
 
 def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
@@ -184,8 +184,8 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
         return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
     stub = stubs.stub(row)
     # A stub that is longer than its block would cost more than it saves.
-    shown = stub if len(stub) < row.bytes else ""
-    return msgspec.structs.replace(row, state=state, level=1, stub=shown, removed_by="user")
+    preview = stub if len(stub) < row.bytes else ""
+    return msgspec.structs.replace(row, state=state, level=1, stub=preview, removed_by="user")
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
@@ -251,13 +251,13 @@ def _recovered(ledger: Ledger) -> Iterator[str]:
 
 def _ignore_dashboard(store: Store) -> None:
     try:
-        held = contained.read(store.path, "info/exclude").decode("utf-8", "surrogateescape").splitlines()
+        lines = contained.read(store.path, "info/exclude").decode("utf-8", "surrogateescape").splitlines()
     except FileNotFoundError:
-        held = []
-    if f"/{DASHBOARD}" not in held:
+        lines = []
+    if f"/{DASHBOARD}" not in lines:
         contained.make_folder(store.path, "info")
-        lines = "\n".join([*held, f"/{DASHBOARD}", ""])
-        contained.replace(store.path, "info/exclude", lines.encode("utf-8", "surrogateescape"))
+        content = "\n".join([*lines, f"/{DASHBOARD}", ""])
+        contained.replace(store.path, "info/exclude", content.encode("utf-8", "surrogateescape"))
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:
@@ -274,10 +274,10 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
     head = program.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
     foreign: list[str] = []
     for commit in store.first_parents(head):
-        found = store.repository[commit]
-        assert isinstance(found, pygit2.Commit)
-        by = f"{found.committer.name} <{found.committer.email}>"
-        if by == COMMITTER and "Ctxvc-Op" in trailers_of(found.message):
+        base_commit = store.repository[commit]
+        assert isinstance(base_commit, pygit2.Commit)
+        by = f"{base_commit.committer.name} <{base_commit.committer.email}>"
+        if by == COMMITTER and "Ctxvc-Op" in trailers_of(base_commit.message):
             return commit, foreign
         foreign.append(commit)
     raise Damaged(f"nothing under {folder} was made by ctxvc", hint="delete the folder and make a new checkout")
@@ -285,22 +285,22 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
-    words = program.in_checkout(folder, *_CHANGED, base)
-    fields = [os.fsdecode(field) for field in words.split(b"\0")]
-    gone: dict[str, str] = {}
-    came: dict[str, str] = {}
+    output = program.in_checkout(folder, *_CHANGED, base)
+    fields = [os.fsdecode(field) for field in output.split(b"\0")]
+    removed: dict[str, str] = {}
+    added: dict[str, str] = {}
     others: list[str] = []
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, kind = about.removeprefix(":").split(" ")
         blob = new if new.strip("0") else _blob(folder, path)  # zeros: not what the index has
         if kind == "D":
-            gone[path] = old
+            removed[path] = old
         elif kind == "A":
-            came[path] = blob
+            added[path] = blob
         elif old_mode != new_mode or blob != old:
             others.append(f"{path}: edited")
-    came.update({path: _blob(folder, path) for path in _untracked(folder)})
-    return gone, came, others
+    added.update({path: _blob(folder, path) for path in _untracked(folder)})
+    return removed, added, others
 
 
 def _untracked(folder: Path) -> list[str]:
@@ -316,14 +316,14 @@ def _blob(folder: Path, path: str) -> str:
         return ""
 
 
-def _moves(ledger: Ledger, gone: dict[str, str], came: dict[str, str]) -> Iterator[Move]:
-    """The blocks that moved whole; takes their files out of `gone` and `came`."""
-    for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(gone)))):
+def _moves(ledger: Ledger, removed: dict[str, str], added: dict[str, str]) -> Iterator[Move]:
+    """The blocks that moved whole; takes their files out of `removed` and `added`."""
+    for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(removed)))):
         row = ledger.get(block)
         files = {path: _swapped(path) for path in fmt.paths(row)} if row else {}
-        if files and all(path in gone and came.get(other) == gone[path] for path, other in files.items()):
+        if files and all(path in removed and added.get(other) == removed[path] for path, other in files.items()):
             for path, other in files.items():
-                del gone[path], came[other]
+                del removed[path], added[other]
             yield Move(block, "archive" if row and row.present else "restore")
 
 
@@ -334,12 +334,12 @@ def _swapped(path: str) -> str:
 
 def _told(changes: Changes) -> str:
     """What was changed, in a few words."""
-    words = [
+    phrases = [
         *changes.others,
         *(f"{move.block}: moved" for move in changes.moves),
         *(f"a commit of its own, {commit[:12]}" for commit in changes.commits),
     ]
-    return "; ".join(words[:5]) + (f"; and {len(words) - 5} more" if len(words) > 5 else "")
+    return "; ".join(phrases[:5]) + (f"; and {len(phrases) - 5} more" if len(phrases) > 5 else "")
 
 
 def _advice(changes: Changes) -> str | Phrase:

@@ -129,9 +129,9 @@ class Reader:
     def tree(self, commit: str) -> pygit2.Tree:
         """The tree of a commit. Raises: Damaged."""
         try:
-            found = self._repository[commit]
-            assert isinstance(found, pygit2.Commit)
-            return found.tree
+            git_object = self._repository[commit]
+            assert isinstance(git_object, pygit2.Commit)
+            return git_object.tree
         except (KeyError, ValueError, pygit2.GitError, AssertionError) as error:
             raise Damaged(f"commit {commit[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
 
@@ -156,16 +156,16 @@ class Reader:
 
     def _children(self, tree_id: str) -> list[pygit2.Object]:
         try:
-            found = self._repository[tree_id]
-            assert isinstance(found, pygit2.Tree)
-            return list(found)
+            git_object = self._repository[tree_id]
+            assert isinstance(git_object, pygit2.Tree)
+            return list(git_object)
         except (KeyError, AssertionError, pygit2.GitError) as error:
             raise Damaged(f"tree {tree_id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
 
     def _segment(self, path: str, blob: str, where: str) -> tuple[Row, ...]:
-        known = self._segments.get(path)
-        if known is not None and known[0] == blob:
-            return known[1]
+        cached = self._segments.get(path)
+        if cached is not None and cached[0] == blob:
+            return cached[1]
         rows = fmt.decode_rows(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
         self._segments[path] = (blob, rows)
         return rows

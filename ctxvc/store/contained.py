@@ -221,8 +221,8 @@ def _remove_tree(folder: int, name: str, depth: int) -> None:
         if depth > 4 * DEEPEST:
             raise OSError(errno.ENAMETOOLONG, "its folders are too deep", name)
         with os.scandir(handle) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for below, is_folder in found:
+            children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for below, is_folder in children:
             if is_folder:
                 _remove_tree(handle, below, depth + 1)
             else:
@@ -269,7 +269,7 @@ def names(store: Path, folder: str) -> list[str]:
 
 def files(top: Path) -> Iterator[Path]:
     """Every plain file below a folder, or the one file that it is; links and all else are passed over."""
-    below = (Path(folder, name) for folder, _, found in os.walk(top) for name in found)
+    below = (Path(folder, name) for folder, _, names in os.walk(top) for name in names)
     for path in chain((top,), below):
         with suppress(FileNotFoundError):
             if stat.S_ISREG(path.lstat().st_mode):
@@ -338,7 +338,7 @@ def _foreign(store: Path, name: str, status: os.stat_result) -> Refused:
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISREG, "a file"),
     )
-    what = next((words for test, words in kinds if test(status.st_mode)), "a device")
+    what = next((kind for test, kind in kinds if test(status.st_mode)), "a device")
     return Refused(f"{store / name} is {what}, which a store does not have there", hint=_remedy(store, name))
 
 

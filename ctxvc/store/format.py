@@ -151,8 +151,8 @@ def decode_groups(data: bytes, where: str) -> dict[str, Group]:
 
 def encode_meta(meta: Meta) -> bytes:
     source = plain(meta.source) if meta.source else None
-    held = plain(msgspec.structs.replace(meta, source=source))
-    return msgspec.json.format(msgspec.json.encode(held), indent=1) + b"\n"
+    fields = plain(msgspec.structs.replace(meta, source=source))
+    return msgspec.json.format(msgspec.json.encode(fields), indent=1) + b"\n"
 
 
 def decode_meta(data: bytes, where: str) -> Meta:
@@ -184,9 +184,9 @@ def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def trailers_of(told: str) -> dict[str, str]:
+def trailers_of(message: str) -> dict[str, str]:
     """The trailers of a commit message of ours."""
-    last = told.rstrip("\n").rsplit("\n\n", 1)[-1]
+    last = message.rstrip("\n").rsplit("\n\n", 1)[-1]
     pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
     return dict(pairs)
 

@@ -14,6 +14,7 @@ from ctxvc.store import contained, leftovers
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
 from ctxvc.store.log.journal import Journal
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Objects that no ref reaches stay so long: someone may be about to point a ref at them (a push, a person's git).
@@ -90,9 +91,9 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     with store.exclusive() as lock:
         removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
-        kept = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
+        repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
-        _git(store, lock, *_REPACK, *kept, "-d")
+        _git(store, lock, *_REPACK, *repack_options, "-d")
         _git(store, lock, "prune", f"--expire={expiry}")
         _git(store, lock, "pack-refs", "--all")
         contained.make_folder(store.path, "ctxvc/cache")
@@ -120,8 +121,8 @@ def flush(store: Store) -> list[Damaged]:
         try:
             _, records, _, tail = journal.read()
             if records or tail.damage:
-                with store.writer(name) as session:
-                    session.flush()
+                with StoredSession.open(store, name) as stored:
+                    stored.flush()
         except Damaged as error:
             unreadable.append(error)
         finally:

@@ -36,8 +36,8 @@ def store_id(path: Path) -> str:
         data = read_plain(path / ID, _LONGEST) or b""
     except CtxvcError:
         return ""
-    words = data.decode("ascii", "replace").removesuffix("\n")
-    return words if is_id(words) else ""
+    id_text = data.decode("ascii", "replace").removesuffix("\n")
+    return id_text if is_id(id_text) else ""
 
 
 def make_id(path: Path) -> str:
@@ -45,8 +45,8 @@ def make_id(path: Path) -> str:
 
     Raises: CtxvcError where it cannot be written.
     """
-    if known := store_id(path):
-        return known
+    if own_id := store_id(path):
+        return own_id
     try:
         if (path / ID.parent).is_symlink():
             raise link_refused(path / ID.parent)
@@ -55,8 +55,8 @@ def make_id(path: Path) -> str:
         raise CtxvcError(
             f"cannot write {path / ID}: {error.strerror}", hint="check who owns the store and its permissions"
         ) from error
-    if known := store_id(path):
-        return known
+    if own_id := store_id(path):
+        return own_id
     raise Damaged(f"{path / ID} is no id of a store", hint="delete that file: a new one is made")
 
 

@@ -22,14 +22,14 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_subject, usage_trailers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
 _QUICK = ("core.compression=1",)
 
 
-class Recorded(msgspec.Struct, kw_only=True):
+class IngestResult(msgspec.Struct, kw_only=True):
     """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
     session: str
@@ -47,14 +47,14 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     `scope` is where the recording ended. Who wants to record something else meanwhile says so with `after`.
     """
 
-    result: Recorded
+    result: IngestResult
     format: str
     source: str
     scope: str
     finish: Callable[[], None]
 
 
-def record(
+def ingest(
     store: Store,
     events: Iterable[Event],
     *,
@@ -65,7 +65,7 @@ def record(
     final: bool = False,
     as_new: bool = False,
     redact: bool = True,
-) -> Recorded:
+) -> IngestResult:
     """Imports a recording, or what is new in it since the last time; gives what was done.
 
     `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
@@ -75,7 +75,7 @@ def record(
     Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported, or where
     its secrets became marks the last time and should not now.
     """
-    begun = begin(
+    unfinished = start_ingest(
         store,
         events,
         name=name,
@@ -86,13 +86,13 @@ def record(
         as_new=as_new,
         redact=redact,
     )
-    begun.finish()
-    if (begun.result.created or begun.result.units) and not into:
-        store.set_current_scope(begun.result.session, begun.scope)
-    return begun.result
+    unfinished.finish()
+    if (unfinished.result.created or unfinished.result.units) and not into:
+        store.set_current_scope(unfinished.result.session, unfinished.scope)
+    return unfinished.result
 
 
-def begin(
+def start_ingest(
     store: Store,
     events: Iterable[Event],
     *,
@@ -105,7 +105,7 @@ def begin(
     redact: bool = True,
     after: Sequence[Unfinished] = (),
 ) -> Unfinished:
-    """As `record`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
+    """As `ingest`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
 
     `after` are imports that are not finished yet: their names are taken; one of the same recording is waited for.
     """
@@ -139,40 +139,40 @@ def begin(
     if redactor:
         opened = redactor.opened(opened)
         warnings[:] = map(redactor.warned, warnings)
-    with ExitStack() as held:
-        recorder = held.enter_context(_recorder(store, session_name, opened, created, alone=not after))
-        recorder.redactor = redactor
-        result = recorder.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+    with ExitStack() as locks:
+        running = locks.enter_context(_ingest(store, session_name, opened, created, alone=not after))
+        running.redactor = redactor
+        result = running.run(opened, rest, final=final or not opened.grows, warnings=warnings)
         result.created = created
         return Unfinished(
             result=result,
             format=opened.format,
             source=opened.source,
-            scope=recorder.gatherer.current,
+            scope=running.gatherer.current,
             # A writer's lock belongs to this thread: an import into a session that exists ends here.
-            finish=_Ending(held.pop_all()) if created else _Ending(ExitStack()),
+            finish=_Ending(locks.pop_all()) if created else _Ending(ExitStack()),
         )
 
 
 class _Ending:
     """Leaves the `with` blocks of an import, once, in whatever thread; a second call waits for the first."""
 
-    def __init__(self, held: ExitStack) -> None:
-        self._held = held
+    def __init__(self, locks: ExitStack) -> None:
+        self._locks = locks
         self._mutex = threading.Lock()
 
     def __call__(self) -> None:
         with self._mutex:
-            self._held.close()
+            self._locks.close()
 
 
 @contextmanager
-def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Recorder]:
+def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Ingest]:
     """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
     if not created:
-        with store.writer(name) as session, session.bulk(_QUICK) as (writer, counters):
-            known = store.source_of(name, opened.source) or _source(opened)
-            yield _Recorder(store, name, writer, counters, known, session)
+        with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
+            imported = store.source_of(name, opened.source) or _source(opened)
+            yield _Ingest(store, name, pack, counters, imported, stored)
         return
     source = _source(opened)
     first = store.first_commit(
@@ -183,12 +183,12 @@ def _recorder(store: Store, name: str, opened: Opened, created: bool, *, alone: 
             raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
         if alone:
             store.clean_up()
-        with store.pack_writer(lock, _QUICK) as writer:
-            recorder = _Recorder(store, name, writer, Counters(), source)
-            commit = writer.commit(first)
-            recorder.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
-            recorder.began = commit, first.after
-            yield recorder
+        with store.pack_writer(lock, _QUICK) as pack:
+            started = _Ingest(store, name, pack, Counters(), source)
+            commit = pack.commit(first)
+            started.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
+            started.began = commit, first.after
+            yield started
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
@@ -265,13 +265,13 @@ class _Scope:
 
 
 @dataclass(slots=True)
-class _Recorder:
+class _Ingest:
     store: Store
     name: str
-    writer: PackWriter
+    pack: PackWriter
     counters: Counters  # the session's newest block and group
     done: Source  # how far earlier imports came
-    session: Writer | None = None  # as it stood before; None where it is new
+    stored: StoredSession | None = None  # as it stood before; None where it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
@@ -287,7 +287,7 @@ class _Recorder:
     def __post_init__(self) -> None:
         self.source = self.done
 
-    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> Recorded:
+    def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
         finals = list(self.source.finals)
         self.model = opened.model
@@ -315,9 +315,9 @@ class _Recorder:
             self._commit_all(self.gatherer.finish())
             waiting = 0
         if self.gatherer.number < self.done.units:
-            held = f"{self.gatherer.number} steps of {self.done.units}"
-            warnings.append(Warned(text=f"the file holds less than was imported before: {held}"))
-        return Recorded(
+            progress = f"{self.gatherer.number} steps of {self.done.units}"
+            warnings.append(Warned(text=f"the file holds less than was imported before: {progress}"))
+        return IngestResult(
             session=self.name,
             created=False,
             units=self.units,
@@ -374,15 +374,15 @@ class _Recorder:
 
     def _done(self, scope: str) -> int:
         """The newest unit of this recording that the scope in the store has."""
-        if self.session is None or scope not in self.session.scopes():
+        if self.stored is None or scope not in self.stored.scopes():
             return 0
-        source = self.session.ledger(scope).meta.source
+        source = self.stored.ledger(scope).meta.source
         return source.units if source and source.id == self.source.id else 0
 
     def _step(self, unit: Step, number: int) -> None:
         scope = self._scope(unit.scope, unit.parent, unit.task)
         numbering = self._numbered(scope)
-        entries = [entry for said in unit.messages for entry in numbering.add(said)]
+        entries = [entry for message in unit.messages for entry in numbering.add(message)]
         rows = [row for entry in entries for row in entry.rows]
         bodies = tuple(body for entry in entries for body in entry.bodies)
         usage = [entry.usage for entry in entries if entry.usage]
@@ -411,26 +411,26 @@ class _Recorder:
         """What left becomes a group whose stub is the recorded summary, where the host put it; nothing of ours."""
         scope, event = self._scope(unit.scope), unit.event
         scope.epochs.append(scope.ledger)
-        gone, before = _leaving(scope.ledger, event.kept, event.before)
+        leaving, before = _leaving(scope.ledger, event.kept, event.before)
         numbering = self._numbered(scope)
-        placed = [numbering.aside(said) for said in event.summary]
+        placed = [numbering.aside(message) for message in event.summary]
         summary = [row for rows, _ in placed for row in rows]
-        bodies: tuple[Body, ...] = tuple(body for _, each in placed for body in each)
+        bodies: tuple[Body, ...] = tuple(body for _, placed_bodies in placed for body in placed_bodies)
         ledger = scope.ledger.with_rows(summary)
-        subject = f"compaction by the host: {len(gone)} blocks left"
-        if gone:
+        subject = f"compaction by the host: {len(leaving)} blocks left"
+        if leaving:
             self.counters = msgspec.structs.replace(self.counters, group=self.counters.group + 1)
-            group = _host_group(scope.ledger, f"G{self.counters.group}", gone, summary, before)
+            group = _host_group(scope.ledger, f"G{self.counters.group}", leaving, summary, before)
             nested = [
                 msgspec.structs.replace(scope.ledger.groups[member], group=group.id)
                 for member in group.members
                 if member.startswith("G")
             ]
-            left = [
+            archived = [
                 msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
-                for row in gone
+                for row in leaving
             ]
-            ledger = ledger.with_rows(left).with_groups([group, *nested])
+            ledger = ledger.with_rows(archived).with_groups([group, *nested])
             subject += f" as {group.id}"
         detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
         trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
@@ -479,7 +479,7 @@ class _Recorder:
             now=now,
             parent=scope.parent,
         )
-        scope.parent = self.writer.commit(commit)
+        scope.parent = self.pack.commit(commit)
         self.files = ()
         scope.ledger = scope.before = ledger
         self.blocks += sum(not suffix for _, suffix, _ in bodies)
@@ -492,9 +492,9 @@ class _Recorder:
     def _scope(self, name: str, parent: str = "", task: str = "") -> _Scope:
         """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
         if name not in self.scopes:
-            if self.session and name in self.session.scopes():
-                ledger, tip = self.session.ledger(name), self.session.tip(name)
-                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.session.covers(name))
+            if self.stored and name in self.stored.scopes():
+                ledger, tip = self.stored.ledger(name), self.stored.tip(name)
+                self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.stored.covers(name))
             elif name == "main":
                 self.scopes[name] = self._main_again()
             else:
@@ -524,7 +524,7 @@ class _Recorder:
         )
         now = self.store.now()
         trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host", "Ctxvc-Task": task}
-        commit = self.writer.commit(
+        commit = self.pack.commit(
             Commit(
                 ref=ref_of(self.name, name),
                 before=origin.before,
@@ -545,8 +545,8 @@ class _Recorder:
             return self._beginning()
         if unit in self.made:
             commit, counters, epoch_number = self.made[unit]
-            held = self.scopes[scope]
-            ledger = held.epochs[epoch_number] if epoch_number < len(held.epochs) else held.ledger
+            forked = self.scopes[scope]
+            ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
             return commit, _as_of(ledger, counters)
         # Made by an earlier import: the commit whose ctxvc.json counts as many units.
         for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
@@ -560,38 +560,38 @@ def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
     """`ledger` without the rows that came later; between two compactions rows are only ever added."""
     segments = {
         key: rows
-        for key, held in ledger.segments.items()
-        if (rows := tuple(row for row in held if row.number <= counters.block))
+        for key, segment in ledger.segments.items()
+        if (rows := tuple(row for row in segment if row.number <= counters.block))
     }
     meta = msgspec.structs.replace(ledger.meta, counters=counters)
     return Ledger(meta=meta, segments=Segments(segments), groups=ledger.groups)
 
 
-def _leaving(ledger: Ledger, kept: frozenset[str], before: str) -> tuple[list[Row], str]:
+def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[list[Row], str]:
     """The rows in the prompt that are not of a kept message, and the first row of the message `before`."""
-    gone: list[Row] = []
+    leaving: list[Row] = []
     stays: set[int] = set()
     place = ""
     for row in ledger.rows():
         key = row.extra.get("ctxvc", {}).get("key", "")
-        if key and key in kept:
+        if key and key in remaining:
             stays.add(row.msg)
         if key and key == before:
             place = row.id
         if row.present and row.msg not in stays:
-            gone.append(row)
-    return gone, place
+            leaving.append(row)
+    return leaving, place
 
 
-def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], before: str) -> Group:
+def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row], before: str) -> Group:
     """The group of what left; groups that stood in the prompt before are members of it as they are."""
     outer = [group.id for group in ledger.groups.values() if not group.group]
     level = 1 + max((ledger.groups[group].level for group in outer), default=0)
     return Group(
         id=name,
-        members=(*outer, *(row.id for row in gone)),
+        members=(*outer, *(row.id for row in leaving)),
         level=level,
-        label=f"{len(gone)} blocks, compacted by the host",
+        label=f"{len(leaving)} blocks, compacted by the host",
         summary=tuple(row.id for row in summary),
         before=before,
         removed_by="host",
@@ -600,9 +600,9 @@ def _host_group(ledger: Ledger, name: str, gone: list[Row], summary: list[Row], 
 
 def _placed(unit: Unit, redactor: Redactor) -> Unit:
     """The unit, without secrets in the names that say where it belongs: of scopes, and of a sub-agent's call."""
-    said = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
-    clean = {name: redactor.name(value) for name, value in said.items()}
-    return unit if clean == said else msgspec.structs.replace(unit, **clean)
+    names = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
+    clean = {name: redactor.name(value) for name, value in names.items()}
+    return unit if clean == names else msgspec.structs.replace(unit, **clean)
 
 
 def _redacted(unit: Unit, redactor: Redactor) -> Unit:
@@ -620,5 +620,5 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
 
 def _told_model(unit: Unit) -> str:
     """The model of a step's reply; empty for another unit."""
-    told = unit.messages if isinstance(unit, Step) else ()
-    return next((said.model for said in reversed(told) if said.model), "")
+    messages = unit.messages if isinstance(unit, Step) else ()
+    return next((message.model for message in reversed(messages) if message.model), "")

@@ -26,15 +26,15 @@ _OLD = (
 def leftovers(path: Path) -> list[Path]:
     """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
     # A folder of such a name is somebody else's: no writer makes one.
-    return [found for found in _leftovers(path) if found.is_symlink() or not found.is_dir()]
+    return [leftover for leftover in _leftovers(path) if leftover.is_symlink() or not leftover.is_dir()]
 
 
 def remove(path: Path) -> list[str]:
     """Removes them; gives their paths in the store."""
     removed = []
-    for found in leftovers(path):
-        found.unlink(missing_ok=True)
-        removed.append(str(found.relative_to(path)))
+    for leftover in leftovers(path):
+        leftover.unlink(missing_ok=True)
+        removed.append(str(leftover.relative_to(path)))
     return removed
 
 
@@ -44,18 +44,18 @@ def _leftovers(path: Path) -> Iterator[Path]:
             yield path / name
     for folder, _, files in os.walk(path / "refs"):
         yield from (Path(folder, name) for name in files if name.endswith(".lock"))
-    for found in sorted((path / "objects" / "pack").iterdir()):
-        if found.name.startswith(("tmp_", ".tmp-")) or (found.suffix == ".keep" and _ours(found)):
-            yield found
+    for file in sorted((path / "objects" / "pack").iterdir()):
+        if file.name.startswith(("tmp_", ".tmp-")) or (file.suffix == ".keep" and _ours(file)):
+            yield file
     yield from path.glob("fast_import_crash_*")
     for pattern in _OLD:
-        yield from (found for found in path.glob(pattern) if _abandoned(found))
+        yield from (file for file in path.glob(pattern) if _abandoned(file))
 
 
-def _abandoned(found: Path) -> bool:
+def _abandoned(file: Path) -> bool:
     """Whether whoever wrote this was killed. One that lives takes no minute."""
     try:
-        return found.stat().st_mtime < time.time() - 60
+        return file.stat().st_mtime < time.time() - 60
     except FileNotFoundError:
         return False
 

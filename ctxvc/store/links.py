@@ -24,6 +24,7 @@ from ctxvc.store.format import HEADS, message, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
 from ctxvc.store.links_inbox import Told
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 FORMAT = 1
@@ -75,12 +76,12 @@ def take(store: Store) -> int:
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
-        found = [link for _, told in waiting if told and (link := _link(store, told))]
-        made = _write(store, lock, found)
-        for path, told in waiting:
-            if told:
+        links = [link for _, posted in waiting if posted and (link := _link(store, posted))]
+        count = _write(store, lock, links)
+        for path, posted in waiting:
+            if posted:
                 contained.remove(store.path, f"{links_inbox.FOLDER}/{path.name}")
-    return made
+    return count
 
 
 def find(store: Store, commit: str) -> list[Link]:
@@ -97,10 +98,10 @@ def find(store: Store, commit: str) -> list[Link]:
 def every(store: Store) -> list[Link]:
     """All links, oldest first. A file that is none is passed over: a branch can come from anywhere."""
     root = _tree(store)
-    found = []
+    links = []
     for folder in _folders(root[FOLDER] if root and FOLDER in root else None):
-        found += [link for entry in folder if (link := _decoded(entry))]
-    return sorted(found, key=lambda link: (link.time, link.commit))
+        links += [link for entry in folder if (link := _decoded(entry))]
+    return sorted(links, key=lambda link: (link.time, link.commit))
 
 
 class Step(NamedTuple):
@@ -118,42 +119,42 @@ def steps(store: Store, tip: str) -> Iterator[Step]:
             yield Step(store.reader.meta(entry.commit).counters.step, entry.time, entry.commit)
 
 
-def step_of(link: Link, known: Iterable[Step], newest: int) -> int:
-    """The step in which a code commit was made. `known` are the scope's, at least those that ended after it.
+def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
+    """The step in which a code commit was made. `steps` are the scope's, at least those that ended after it.
 
     What a host recorded comes late: it was the first step that ended after the commit, or is the one that has not
     ended, `newest`. Where a person made it, or we ran the model ourselves, the newest step of then is known.
     """
     if not link.recording:
         return link.step
-    made = epoch(link.time, 0)
-    return min((step.number for step in known if step.ended >= made), default=newest)
+    committed = epoch(link.time, 0)
+    return min((step.number for step in steps if step.ended >= committed), default=newest)
 
 
 # --- making
 
 
-def _link(store: Store, told: Told) -> Link | None:
+def _link(store: Store, posted: Told) -> Link | None:
     """None where nothing says whose the commit is."""
     session, scope = "", ""
-    if told.recording:
-        session = store.session_of(told.host, told.recording)
-    elif named := scope_of(told.head):
-        session, scope = named
+    if posted.recording:
+        session = store.session_of(posted.host, posted.recording)
+    elif place := scope_of(posted.head):
+        session, scope = place
     tips = store.tips(session) if session else {}
     if tips and scope not in tips:
         scope = store.current_scope(session)
-    if not told.recording and not (tips and _fresh(store, tips[scope], told.time)):
+    if not posted.recording and not (tips and _fresh(store, tips[scope], posted.time)):
         return None
-    files = _changed(Path(told.folder), told.commit)
+    files = _changed(Path(posted.folder), posted.commit)
     return Link(
-        commit=told.commit,
-        time=told.time,
-        host=told.host,
-        recording=display.one_line(told.recording, 200),
+        commit=posted.commit,
+        time=posted.time,
+        host=posted.host,
+        recording=display.one_line(posted.recording, 200),
         session=session if tips else "",
         scope=scope if tips else "",
-        step=_newest_step(store, session, scope, epoch(told.time, 0)) if tips else 0,
+        step=_newest_step(store, session, scope, epoch(posted.time, 0)) if tips else 0,
         files=tuple(files[:MOST_FILES]),
         more=max(0, len(files) - MOST_FILES),
     )
@@ -163,29 +164,38 @@ def _fresh(store: Store, tip: str, time: str) -> bool:
     return epoch(time, 0) - revision.entry(store, tip).time < FRESH
 
 
-def _newest_step(store: Store, session: str, scope: str, made: int) -> int:
+def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
     """The newest step of a scope at a time that is mostly just past."""
-    writer = store.writer(session, scope)
-    writer.leave()  # whoever only looks writes nothing
-    if store.now() - made <= _SOON:
-        return writer.ledger().meta.counters.step
-    return next((step.number for step in steps(store, writer.tip()) if step.ended <= made), 0)
+    stored = StoredSession.open(store, session, scope)
+    stored.leave()  # whoever only looks writes nothing
+    if store.now() - committed <= _SOON:
+        return stored.ledger().meta.counters.step
+    return next((step.number for step in steps(store, stored.tip()) if step.ended <= committed), 0)
 
 
 def _changed(folder: Path, commit: str) -> list[str]:
     """The files that a commit changed against its first parent, by their paths in the project."""
     if not folder.is_dir():
         return []
-    words = ("diff-tree", "-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
-    told = program.of_project(folder, *words) or b""
-    paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in told.split(b"\0") if path)
+    arguments = (
+        "diff-tree",
+        "-r",
+        "-z",
+        "--root",
+        "--no-commit-id",
+        "--name-only",
+        "--diff-merges=first-parent",
+        commit,
+    )
+    output = program.of_project(folder, *arguments) or b""
+    paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in output.split(b"\0") if path)
     return [path for path in paths if len(path) <= _LONGEST]
 
 
-def _write(store: Store, lock: int, found: Sequence[Link]) -> int:
+def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
     """The links are on the branch, in one commit; those that are there already stay as they are."""
     for attempt in range(_TRIES):
-        new = {link.commit: link for link in found if not _read(store, link.commit)}
+        new = {link.commit: link for link in links if not _read(store, link.commit)}
         if not new:
             return 0
         try:
@@ -236,9 +246,9 @@ def _tree(store: Store) -> pygit2.Tree | None:
     return store.reader.tree(tip) if tip else None
 
 
-def _folders(found: Any) -> Iterator[pygit2.Tree]:
-    if isinstance(found, pygit2.Tree):
-        yield from (entry for entry in found if isinstance(entry, pygit2.Tree))
+def _folders(tree: Any) -> Iterator[pygit2.Tree]:
+    if isinstance(tree, pygit2.Tree):
+        yield from (entry for entry in tree if isinstance(entry, pygit2.Tree))
 
 
 def _read(store: Store, commit: str) -> Link | None:
@@ -257,5 +267,5 @@ def _decoded(entry: pygit2.Object) -> Link | None:
         link = _decoder.decode(entry.data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    named = links_inbox.COMMIT.fullmatch(link.commit) and _path(link.commit).endswith(f"/{entry.name}")
-    return link if named and link.format <= FORMAT else None
+    is_in_place = links_inbox.COMMIT.fullmatch(link.commit) and _path(link.commit).endswith(f"/{entry.name}")
+    return link if is_in_place and link.format <= FORMAT else None

@@ -38,11 +38,11 @@ class Told(NamedTuple):
     head: str = ""
 
 
-def post(store: Path, told: Told) -> None:
+def post(store: Path, commit: Told) -> None:
     """Leaves a commit for `links.take`; it is on the disk when this returns. Raises: OSError."""
     contained.make_folder(store, FOLDER)
     name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # in the order of time
-    contained.replace(store, name, json.dumps([*told, seals.seal(store, _sealed(told))]).encode())
+    contained.replace(store, name, json.dumps([*commit, seals.seal(store, _sealed(commit))]).encode())
 
 
 def pending(store: Path) -> list[tuple[Path, Told | None]]:
@@ -54,28 +54,28 @@ def pending(store: Path) -> list[tuple[Path, Told | None]]:
 def head(store: Path) -> str:
     """The ref of the current scope; empty where there is none."""
     try:
-        words = contained.read(store, "HEAD", _MOST).decode("utf-8", "replace")
+        text = contained.read(store, "HEAD", _MOST).decode("utf-8", "replace")
     except (OSError, Refused):
         return ""
-    return words.removeprefix("ref: ").strip() if words.startswith("ref: ") else ""
+    return text.removeprefix("ref: ").strip() if text.startswith("ref: ") else ""
 
 
 def _decoded(store: Path, name: str) -> Told | None:
     try:
-        words = json.loads(contained.read(store, f"{FOLDER}/{name}", _MOST))
+        fields_read = json.loads(contained.read(store, f"{FOLDER}/{name}", _MOST))
     except (OSError, ValueError, RecursionError, Refused):
         return None
     if (
-        not isinstance(words, list)
-        or len(words) != len(Told._fields) + 1
-        or not all(isinstance(each, str) for each in words)
+        not isinstance(fields_read, list)
+        or len(fields_read) != len(Told._fields) + 1
+        or not all(isinstance(field, str) for field in fields_read)
     ):
         return None
-    *fields, seal = words
-    told = Told(*fields)
+    *fields, seal = fields_read
+    commit = Told(*fields)
     # It names a folder in which git is run: that of somebody else's store is not.
-    return told if COMMIT.fullmatch(told.commit) and seals.is_sealed_here(store, _sealed(told), seal) else None
+    return commit if COMMIT.fullmatch(commit.commit) and seals.is_sealed_here(store, _sealed(commit), seal) else None
 
 
-def _sealed(told: Told) -> bytes:
-    return b"committed\n" + json.dumps(told).encode()
+def _sealed(commit: Told) -> bytes:
+    return b"committed\n" + json.dumps(commit).encode()

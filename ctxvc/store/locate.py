@@ -38,10 +38,10 @@ def project_root(folder: Path) -> Path:
 
     A submodule is a project of its own.
     """
-    told = (
+    answer = (
         program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
     )
-    common, _, top = told.decode("utf-8", "surrogateescape").strip().partition("\n")
+    common, _, top = answer.decode("utf-8", "surrogateescape").strip().partition("\n")
     if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
         return folder  # a work tree elsewhere is what the project's settings say, not where it is
     main = Path(common).parent

@@ -35,7 +35,7 @@ _ID = re.compile(r"P[1-9][0-9]{0,11}")
 _NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, as ISO 8601.
 
     `id` is `P1`, `P2`, … and never that of another plan of the session. The checksums in its actions tell whether a
@@ -64,23 +64,23 @@ class _Counter(msgspec.Struct, frozen=True, kw_only=True):
 class _State:
     tip: str = ""
     last: int = 0
-    plans: tuple[Pending, ...] = ()
+    plans: tuple[PendingPlan, ...] = ()
 
 
 _counter_decoder = msgspec.json.Decoder(_Counter)
-_plan_decoder = msgspec.json.Decoder(Pending)
+_plan_decoder = msgspec.json.Decoder(PendingPlan)
 
 
 def plans_ref(session: str) -> str:
     return f"refs/ctxvc/{session}/plans"
 
 
-def pending(store: Store, session: str) -> tuple[Pending, ...]:
+def pending(store: Store, session: str) -> tuple[PendingPlan, ...]:
     """The plans that wait, of all scopes, oldest first. Raises: Damaged."""
     return _state(store, session).plans
 
 
-def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> Pending:
+def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> PendingPlan:
     """The plan waits from now on, and is on the disk. One that waits already as it is, is not put a second time.
 
     Raises: NotFound (no such scope), Refused (too many wait, or it is too big), BadInput, Conflict, Damaged,
@@ -98,7 +98,7 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
         if len(state.plans) >= MOST:
             raise Refused(f"{len(state.plans)} plans of session {session} wait already", hint="commit or drop some")
         number = state.last + 1
-        new = Pending(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
+        new = PendingPlan(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
         try:
             data = _json(new)
         except UnicodeEncodeError as error:
@@ -110,8 +110,8 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
         count = len(plan.actions)
         subject = f"plan {new.id} by {plan.actor}: {count} action{'' if count == 1 else 's'}"
         files = ((COUNTER, _json(_Counter(last=number))), (_path(new.id), data))
-        words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": plan.actor})
-        _write(store, lock, session, state.tip, words, plan.actor, time, files=files)
+        text = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": plan.actor})
+        _write(store, lock, session, state.tip, text, plan.actor, time, files=files)
         return new
 
 
@@ -125,22 +125,22 @@ def drop(store: Store, session: str, ids: Collection[str], why: str, *, actor: s
         return ()
     with locked(store.lock_path(session)) as lock:
         state = _state(store, session)
-        gone = [held for held in state.plans if held.id in ids]
-        if gone:
-            names = tuple(held.id for held in gone)
-            actor = actor or gone[0].plan.actor
-            subject = f"plan{'' if len(gone) == 1 else 's'} {', '.join(names)} dropped: {why}"
-            words = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": actor})
+        dropped = [plan for plan in state.plans if plan.id in ids]
+        if dropped:
+            names = tuple(plan.id for plan in dropped)
+            actor = actor or dropped[0].plan.actor
+            subject = f"plan{'' if len(dropped) == 1 else 's'} {', '.join(names)} dropped: {why}"
+            text = message(subject, {"Ctxvc-Op": "plan", "Ctxvc-Actor": actor})
             without = tuple(map(_path, names))
-            _write(store, lock, session, state.tip, words, actor, store.now_iso(), without=without)
-        return tuple(held.id for held in gone)
+            _write(store, lock, session, state.tip, text, actor, store.now_iso(), without=without)
+        return tuple(plan.id for plan in dropped)
 
 
 def _path(plan_id: str) -> str:
     return f"{FOLDER}/{plan_id}.json"
 
 
-def _json(value: Pending | _Counter) -> bytes:
+def _json(value: PendingPlan | _Counter) -> bytes:
     """For people and `git diff` too: one key a line."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
@@ -161,26 +161,26 @@ def _state(store: Store, session: str) -> _State:
                 f"the plans of {session} have format {counter.format}; this ctxvc reads {FORMAT}", hint="update ctxvc"
             )
         plans = [_read(entry) for entry in (root[FOLDER].peel(pygit2.Tree) if FOLDER in root else ())]
-        if any(held.number > counter.last for held in plans):
+        if any(plan.number > counter.last for plan in plans):
             raise ValueError("one is beyond the counter")
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError, pygit2.GitError) as error:
         raise Damaged(f"{ref}: the pending plans cannot be read: {error}", hint=hint) from error
-    return _State(tip, counter.last, tuple(sorted(plans, key=lambda held: held.number)))
+    return _State(tip, counter.last, tuple(sorted(plans, key=lambda plan: plan.number)))
 
 
-def _read(entry: pygit2.Object) -> Pending:
+def _read(entry: pygit2.Object) -> PendingPlan:
     """Raises: ValueError, RecursionError, msgspec.MsgspecError."""
-    held = _plan_decoder.decode(_blob(entry))
-    if not _ID.fullmatch(held.id) or entry.name != f"{held.id}.json":
+    plan = _plan_decoder.decode(_blob(entry))
+    if not _ID.fullmatch(plan.id) or entry.name != f"{plan.id}.json":
         raise ValueError(f"{entry.name} is another plan's name")
-    return held
+    return plan
 
 
-def _blob(found: pygit2.Object) -> bytes:
+def _blob(entry: pygit2.Object) -> bytes:
     """The bytes of a file in a plans tree. Raises: ValueError where it is none, or too big."""
-    if not isinstance(found, pygit2.Blob) or found.size > LARGEST:
-        raise ValueError(f"{found.name} is no plan")
-    return found.data
+    if not isinstance(entry, pygit2.Blob) or entry.size > LARGEST:
+        raise ValueError(f"{entry.name} is no plan")
+    return entry.data
 
 
 def _write(
@@ -188,7 +188,7 @@ def _write(
     lock: int,
     session: str,
     tip: str,
-    words: str,
+    text: str,
     actor: str,
     time: str,
     *,
@@ -201,7 +201,7 @@ def _write(
         ref=plans_ref(session),
         before=_NONE,
         after=_NONE,
-        message=words,
+        message=text,
         actor=actor,
         time=epoch(time, now),
         now=now,

@@ -76,7 +76,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     seal: str = ""
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
     """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and what is done.
 
     `begun` is whether some of it is done already. `remaining` are folders that may still have what is erased, once it
@@ -137,7 +137,7 @@ def complete(path: Path) -> tuple[str, ...]:
         return apply(path, lock)
 
 
-def look(path: Path) -> Pending:
+def look(path: Path) -> PendingPurge:
     """The purge that waits. Nothing of it is done. Raises: NotFound where none does, CtxvcError."""
     _examine(path)
     try:
@@ -145,11 +145,11 @@ def look(path: Path) -> Pending:
         begun = _is_begun(path, state)
         _check_staged(path, state)
     except (Refused, Damaged) as error:
-        return Pending(sealed=False, begun=False, problem=str(error))
+        return PendingPurge(sealed=False, begun=False, problem=str(error))
     return _pending(path, state, begun=begun)
 
 
-def finish(path: Path) -> Pending:
+def finish(path: Path) -> PendingPurge:
     """A person wants the purge finished, whoever decided it; gives what was done.
 
     Where it was decided elsewhere no folder outside the store is touched, whatever it names. Done again after a kill,
@@ -159,10 +159,10 @@ def finish(path: Path) -> Pending:
     with _alone(path) as lock:
         state = _read(path)
         _check_staged(path, state)
-        found = _pending(path, state, begun=_is_begun(path, state))
-        if not found.sealed:
+        pending_purge = _pending(path, state, begun=_is_begun(path, state))
+        if not pending_purge.sealed:
             _write(path, msgspec.structs.replace(state, checkouts=()))
-        return msgspec.structs.replace(found, remaining=apply(path, lock))
+        return msgspec.structs.replace(pending_purge, remaining=apply(path, lock))
 
 
 def discard(path: Path) -> None:
@@ -212,7 +212,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
         elif worktree is not None:  # whoever goes on after a kill need not look for it
             contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
     # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
-    hooks = [f"{HOOKS}/{found.name}" for found in (path / HOOKS).glob("*") if found.name not in (*WAITING, _HELD)]
+    hooks = [f"{HOOKS}/{hook.name}" for hook in (path / HOOKS).glob("*") if hook.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks, *state.files):
@@ -258,11 +258,11 @@ def _remove_state(path: Path) -> None:
 def _alone(path: Path) -> Iterator[int]:
     """Inside, nobody of ours writes to the store: all sessions' locks, then the store's. Gives that one."""
     _check_folders(path)
-    locks = [found for found in (path / "ctxvc" / "lock").glob("[!.]*") if not found.is_symlink()]
-    with ExitStack() as held:
-        for found in sorted(locks):
-            held.enter_context(locked(found))
-        yield held.enter_context(locked(path / "ctxvc" / "store.lock"))
+    locks = [lock_file for lock_file in (path / "ctxvc" / "lock").glob("[!.]*") if not lock_file.is_symlink()]
+    with ExitStack() as locks_held:
+        for lock_file in sorted(locks):
+            locks_held.enter_context(locked(lock_file))
+        yield locks_held.enter_context(locked(path / "ctxvc" / "store.lock"))
 
 
 def _examine(path: Path) -> None:
@@ -285,8 +285,8 @@ def _sealed(path: Path) -> Decided:
     except (Refused, Damaged) as error:
         raise Refused(f"a purge of {path} waits to be finished, and cannot be by itself: {error}", hint=hint) from error
     if not ours:
-        told = f"a purge of {path} waits to be finished, which this machine did not decide"
-        raise Refused(f"{told}: nothing of it was done now", hint=hint)
+        message = f"a purge of {path} waits to be finished, which this machine did not decide"
+        raise Refused(f"{message}: nothing of it was done now", hint=hint)
     return state
 
 
@@ -294,12 +294,12 @@ def _is_ours(path: Path, state: Decided) -> bool:
     return trust.is_sealed_here(identity.store_id(path), _payload(state), state.seal)
 
 
-def _pending(path: Path, state: Decided, *, begun: bool) -> Pending:
+def _pending(path: Path, state: Decided, *, begun: bool) -> PendingPurge:
     try:
         ours = _is_ours(path, state)
     except CtxvcError:
         ours = False
-    return Pending(
+    return PendingPurge(
         sealed=ours,
         begun=begun,
         pack=state.pack,
@@ -381,10 +381,10 @@ def _check_staged(path: Path, state: Decided) -> None:
         raise Refused(f"the pack of the purge, {state.pack}, is not there", hint=Phrase("purge-discard"))
     from ctxvc.store.purge import search  # with all that a purge needs, which whoever opens a store does not
 
-    kept = frozenset(search.packed(path, state.pack))
+    packed = frozenset(search.packed(path, state.pack))
     listed = program.run(path, "for-each-ref", "--format=%(refname) %(objectname) %(symref)").decode("utf-8", "replace")
     tips = dict(line.split(" ")[:2] for line in listed.splitlines() if line.endswith(" "))  # a symbolic one follows
-    lost = [ref for ref, tip in {**tips, **state.refs}.items() if ref not in state.gone and tip not in kept]
+    lost = [ref for ref, tip in {**tips, **state.refs}.items() if ref not in state.gone and tip not in packed]
     if lost:
         raise Refused(
             f"{one_line(lost[0], 100)} leads to what the purge does not keep",
@@ -418,6 +418,6 @@ def commits(store: Store) -> Mapping[str, str]:
     """Commits that are no more → what stands in their place, over all purges."""
     if REF not in store.repository.references:
         return {}
-    told = wire.parsed(store.reader.path(str(store.repository.references[REF].target), MAP, MAP), dict) or {}
-    held = told.get("commits")
-    return {str(old): str(new) for old, new in held.items()} if isinstance(held, dict) else {}
+    purge_map = wire.parsed(store.reader.path(str(store.repository.references[REF].target), MAP, MAP), dict) or {}
+    ids = purge_map.get("commits")
+    return {str(old): str(new) for old, new in ids.items()} if isinstance(ids, dict) else {}

@@ -46,8 +46,8 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
     listed = program.run(
         store.path, "rev-list", "--objects", "--topo-order", "--reverse", "--stdin", data=revisions.encode()
     )
-    found: dict[bytes, tuple[str, str, bytes]] = {}  # secret → kind, path, blob
-    told: dict[bytes, Leak] = {}
+    secrets: dict[bytes, tuple[str, str, bytes]] = {}  # secret → kind, path, blob
+    reported: dict[bytes, Leak] = {}
     commits: list[bytes] = []
     for line in listed.decode("utf-8", "surrogateescape").splitlines():
         name, _, path = line.partition(" ")
@@ -55,14 +55,14 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
         if kind == pygit2.enums.ObjectType.COMMIT:
             commits.append(bytes.fromhex(name))
             for of, secret in redact.secrets(data.partition(b"\n\n")[2], "txt", store.redaction.criteria):
-                told.setdefault(secret, Leak(kind=of, commit=name))
+                reported.setdefault(secret, Leak(kind=of, commit=name))
         elif kind == pygit2.enums.ObjectType.BLOB:
             ext = path.rpartition(".")[2]
             for of, secret in redact.secrets(data, "json" if ext == "jsonl" else ext, store.redaction.criteria):
-                if secret not in found or (fmt.block_of_path(path) and not fmt.block_of_path(found[secret][1])):
-                    found[secret] = of, path, bytes.fromhex(name)
-    placed = _placed(store, commits, [(of, blob) for of, _, blob in found.values()])
-    return [*placed, *(leak for secret, leak in told.items() if secret not in found), *_names(store, tips)]
+                if secret not in secrets or (fmt.block_of_path(path) and not fmt.block_of_path(secrets[secret][1])):
+                    secrets[secret] = of, path, bytes.fromhex(name)
+    placed = _placed(store, commits, [(of, blob) for of, _, blob in secrets.values()])
+    return [*placed, *(leak for secret, leak in reported.items() if secret not in secrets), *_names(store, tips)]
 
 
 def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
@@ -75,22 +75,22 @@ def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
 
 def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
     """Raises: Refused where a secret would leave, with where it stands."""
-    found = leaks(store, tips, had)
-    if found:
-        more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    leaking = leaks(store, tips, had)
+    if leaking:
+        more = f"; and {len(leaking) - _MOST} more" if len(leaking) > _MOST else ""
         raise Refused(
-            f"this would send secrets: {'; '.join(map(str, found[:_MOST]))}{more}",
+            f"this would send secrets: {'; '.join(map(str, leaking[:_MOST]))}{more}",
             hint=Phrase("purge-secrets"),
         )
 
 
-def _placed(store: Store, commits: list[bytes], found: list[tuple[str, bytes]]) -> Iterator[Leak]:
+def _placed(store: Store, commits: list[bytes], secrets: list[tuple[str, bytes]]) -> Iterator[Leak]:
     """Each with the oldest commit that has it, and where."""
-    if not found:
+    if not secrets:
         return
     objects = Objects(store.repository)
-    places = find(objects, ((name, objects.commit(name)) for name in commits), frozenset(blob for _, blob in found))
-    for kind, blob in found:
+    places = find(objects, ((name, objects.commit(name)) for name in commits), frozenset(blob for _, blob in secrets))
+    for kind, blob in secrets:
         commit, path = places[blob]
         meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
         yield Leak(

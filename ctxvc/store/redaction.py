@@ -71,9 +71,9 @@ class Redaction:
     def allow(self, secret: str) -> None:
         """This is no secret from now on. Only its SHA-256 is kept. Raises: CtxvcError."""
         line = _DIGEST + _digest(secret)
-        held = self._lines(ALLOWED)
-        if line not in held:
-            self._write(ALLOWED, "\n".join([*held, line, ""]).encode())
+        lines = self._lines(ALLOWED)
+        if line not in lines:
+            self._write(ALLOWED, "\n".join([*lines, line, ""]).encode())
         self._criteria = None
 
     def mac(self, secret: bytes) -> str:
@@ -108,8 +108,8 @@ class Redaction:
 
     def _lines(self, name: str) -> list[str]:
         try:
-            held = contained.read(self._store, f"{FOLDER.as_posix()}/{name}").decode("utf-8")
-            return [line for line in held.split("\n") if line.strip()]
+            text = contained.read(self._store, f"{FOLDER.as_posix()}/{name}").decode("utf-8")
+            return [line for line in text.split("\n") if line.strip()]
         except FileNotFoundError:
             return []
         except (OSError, UnicodeDecodeError, Refused) as error:

@@ -16,7 +16,7 @@ from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
@@ -53,24 +53,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> dict[str, int]:
         """What the provider said that the call took, in its own words; empty where the commit tells of no call."""
-        words = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
-        return {name: int(count) for name, _, count in words if count.isdigit()}
+        pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
+        return {name: int(count) for name, _, count in pairs if count.isdigit()}
 
 
-def now(session: Writer, scope: str = "") -> Snapshot:
+def now(stored: StoredSession, scope: str = "") -> Snapshot:
     """The scope as it is, with what is not committed yet."""
-    scope = scope or session.scope
-    tip = session.tip(scope)
-    system, tools = _request(session.store, tip)
+    scope = scope or stored.scope
+    tip = stored.tip(scope)
+    system, tools = _request(stored.store, tip)
     return Snapshot(
-        ledger=session.ledger(scope),
-        bodies=Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope)),
+        ledger=stored.ledger(scope),
+        bodies=Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope)),
         commit=tip,
-        session=session.name,
+        session=stored.name,
         scope=scope,
         system=system,
         tools=tools,
-        waiting=session.waiting(),
+        waiting=stored.waiting(),
     )
 
 
@@ -93,7 +93,7 @@ def at(store: Store, commit: str) -> Snapshot:
     )
 
 
-def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
+def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
     """The moment that `revision` names.
 
     `HEAD` or `@` or nothing: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
@@ -103,7 +103,7 @@ def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
     match = _BACK.fullmatch(revision)
     base, back = match.groups() if match else (revision, "")
     steps_back = sum(_generations(word) for word in re.findall(r"[~^][0-9]*", back))
-    snapshot = _base(store, session, base)
+    snapshot = _base(store, stored, base)
     if not steps_back:
         return snapshot
     for distance, commit in enumerate(store.first_parents(snapshot.commit)):
@@ -114,8 +114,8 @@ def resolve(store: Store, session: Writer, revision: str) -> Snapshot:
 
 def history(store: Store, commit: str) -> Iterator[Entry]:
     """The commit and its first parents, newest first."""
-    for each in store.first_parents(commit):
-        yield entry(store, each)
+    for ancestor in store.first_parents(commit):
+        yield entry(store, ancestor)
 
 
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
@@ -128,30 +128,30 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     for tip in tips:
         chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
         for commit in reversed(chain):
-            made = entry(store, commit)
-            number = made.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
+            traced = entry(store, commit)
+            number = traced.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
             own = int(number) if number.isdecimal() else 0
-            seq, time, depth = places.get(made.parents[0], (0, 0, 0)) if made.parents else (0, 0, 0)
-            places[commit] = max(own, seq), max(made.time, time), depth + 1
+            seq, time, depth = places.get(traced.parents[0], (0, 0, 0)) if traced.parents else (0, 0, 0)
+            places[commit] = max(own, seq), max(traced.time, time), depth + 1
     return (entry(store, commit) for commit in sorted(places, key=lambda commit: (places[commit], commit)))
 
 
 def entry(store: Store, commit: str) -> Entry:
     """One commit, as `log` shows it."""
-    found = store.commit(commit)
-    subject, _, rest = found.message.partition("\n")
-    trailers = trailers_of(found.message)
+    commit_object = store.commit(commit)
+    subject, _, rest = commit_object.message.partition("\n")
+    trailers = trailers_of(commit_object.message)
     body = rest.strip()
     if trailers and body:
         body = body.rpartition("\n\n")[0]
     return Entry(
         commit=commit,
-        parents=tuple(str(parent) for parent in found.parent_ids),
+        parents=tuple(str(parent) for parent in commit_object.parent_ids),
         subject=subject,
         body=body,
         trailers=trailers,
-        actor=found.author.name,
-        time=found.author.time,
+        actor=commit_object.author.name,
+        time=commit_object.author.time,
     )
 
 
@@ -163,51 +163,51 @@ def _generations(word: str) -> int:
     return int(word[1:] or 1)
 
 
-def _base(store: Store, session: Writer, base: str) -> Snapshot:
+def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
     if base in ("", "@", "HEAD"):
-        return now(session)
-    if base in session.scopes():
-        return now(session, base)
+        return now(stored)
+    if base in stored.scopes():
+        return now(stored, base)
     if step := _STEP.fullmatch(base):
-        return _at_step(store, session, int(step.group(1)))
+        return _at_step(store, stored, int(step.group(1)))
     name, slash, scope = base.partition("/")
     if slash and name in store.sessions():
-        other = store.writer(name, scope)
+        other = StoredSession.open(store, name, scope)
         other.leave()  # whoever only looks writes nothing
         return now(other, scope)
-    return at(store, _commit(store, session, base))
+    return at(store, _commit(store, stored, base))
 
 
-def _at_step(store: Store, session: Writer, step: int) -> Snapshot:
-    current = session.ledger().meta.counters.step
+def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
+    current = stored.ledger().meta.counters.step
     if not 0 <= step <= current:
-        raise NotFound(f"no step {step} in {session.name}/{session.scope}", hint=f"its newest step is {current}")
-    for commit in store.first_parents(session.tip()):
+        raise NotFound(f"no step {step} in {stored.name}/{stored.scope}", hint=f"its newest step is {current}")
+    for commit in store.first_parents(stored.tip()):
         if store.reader.meta(commit).counters.step <= step:
             return at(store, commit)
-    raise NotFound(f"no step {step} in {session.name}/{session.scope}")
+    raise NotFound(f"no step {step} in {stored.name}/{stored.scope}")
 
 
-def _commit(store: Store, session: Writer, prefix: str) -> str:
-    hint = Phrase("commits-and-scopes", session=session.name, scopes=", ".join(session.scopes()[:8]))
+def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
+    hint = Phrase("commits-and-scopes", session=stored.name, scopes=", ".join(stored.scopes()[:8]))
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
         raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
     try:
-        found = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
+        commit = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
     except KeyError:
-        found = None
+        commit = None
     except ValueError as error:
         raise NotFound(f"{prefix} is the beginning of several ids", hint="give more digits") from error
-    if not isinstance(found, pygit2.Commit):
+    if not isinstance(commit, pygit2.Commit):
         raise NotFound(f"no commit {prefix}", hint=hint)
-    return str(found.id)
+    return str(commit.id)
 
 
 def _request(store: Store, commit: str) -> tuple[Any, Any]:
     """System prompt and tools, as the provider was given them; None where none is recorded."""
-    words = store.reader.optional(commit, "request/system.txt")
-    system: Any = None if words is None else words.decode("utf-8", "surrogatepass")
-    if words is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
+    text = store.reader.optional(commit, "request/system.txt")
+    system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
+    if text is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
         system = wire.parse(data)
     tools = store.reader.optional(commit, "request/tools.json")
     return system, None if tools is None else wire.parse(tools)

@@ -63,17 +63,17 @@ class Scanner:
         """
         seen = data.translate(_AS_BYTES)
         try:
-            found = [each for each in self._kingfisher().scan(seen) if each.visible]
+            matches = [match for match in self._kingfisher().scan(seen) if match.visible]
         except (OSError, RuntimeError, ValueError) as error:
             raise self._failed(str(error)) from error
-        return [self._finding(each, seen) for each in found]
+        return [self._finding(match, seen) for match in matches]
 
-    def _finding(self, found: _Found, seen: bytes) -> Finding:
-        start, end = found.location["start_offset"], found.location["end_offset"]
+    def _finding(self, match: _Found, seen: bytes) -> Finding:
+        start, end = match.location["start_offset"], match.location["end_offset"]
         stands = seen[start:end].decode("utf-8", "replace")
-        if not 0 <= start < end <= len(seen) or not (found.is_base64_encoded or stands == found.secret):
+        if not 0 <= start < end <= len(seen) or not (match.is_base64_encoded or stands == match.secret):
             raise self._failed("what it found does not stand where it says")
-        kind = _NO_LETTERS.sub("-", _WHOSE.sub("", found.rule_id.lower()))
+        kind = _NO_LETTERS.sub("-", _WHOSE.sub("", match.rule_id.lower()))
         return Finding(_between(seen, start, -1), _between(seen, end, 1), kind[:40].strip("-") or KINGFISHER)
 
     def _kingfisher(self) -> _Kingfisher:

@@ -26,7 +26,6 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
-from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.redaction import Redaction
 
 #: More packs than this are merged after a flush: every lookup goes through all of them.
@@ -105,18 +104,18 @@ class Store:
 
     def all_tips(self) -> dict[str, dict[str, str]]:
         """session → scope → full id of its newest commit. Raises: Damaged."""
-        found: dict[str, dict[str, str]] = {}
+        tips: dict[str, dict[str, str]] = {}
         try:
             # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
             for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
                 if not reference.name.isascii():
                     continue  # no branch of ours
-                if (named := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
-                    found.setdefault(named[0], {})[named[1]] = str(reference.target)
+                if (place := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
+                    tips.setdefault(place[0], {})[place[1]] = str(reference.target)
         except pygit2.GitError as error:
-            words = f"the refs of {self.path} cannot be read: {error}"
-            raise Damaged(words, hint=Phrase("verify-refs")) from error
-        return found
+            message = f"the refs of {self.path} cannot be read: {error}"
+            raise Damaged(message, hint=Phrase("verify-refs")) from error
+        return tips
 
     def has(self, session: str) -> bool:
         """Whether the store has a session of that name."""
@@ -125,21 +124,21 @@ class Store:
     def current_session(self) -> str:
         """The session of HEAD. Raises: NotFound where the store has none."""
         target = self._symbolic("HEAD")
-        found = scope_of(target) if target else None
-        known = self.sessions()
-        if found and found[0] in known:
-            return found[0]
-        if not known:
+        place = scope_of(target) if target else None
+        sessions = self.sessions()
+        if place and place[0] in sessions:
+            return place[0]
+        if not sessions:
             raise NotFound(f"no session in {self.path} yet", hint=Phrase("import-sessions"))
-        return known[-1]
+        return sessions[-1]
 
     def current_scope(self, session: str) -> str:
         """Where a new writer of the session starts."""
         target = self._symbolic(head_ref(session))
-        found = scope_of(target) if target else None
+        place = scope_of(target) if target else None
         tips = self.tips(session)
-        if found and found[0] == session and found[1] in tips:
-            return found[1]
+        if place and place[0] == session and place[1] in tips:
+            return place[1]
         return "main" if "main" in tips or not tips else sorted(tips)[0]
 
     def set_current_scope(self, session: str, scope: str) -> None:
@@ -179,17 +178,6 @@ class Store:
                 f"cannot make {target} the current scope: {error.strerror}", hint="check the disk and permissions"
             ) from error
 
-    def writer(self, name: str = "", scope: str = "") -> Writer:
-        """The session, open for reading and writing; the current one if no name is given.
-
-        Raises: NotFound.
-        """
-        name = name or self.current_session()
-        if names.problem(name) or name not in self.sessions():
-            near = ", ".join(self.sessions()[:8]) or "none yet"
-            raise NotFound(f"no session {name!r} in {self.path}", hint=f"there are: {near}")
-        return Writer(self, name, scope)
-
     # --- time and chance
 
     def now(self) -> int:
@@ -212,14 +200,18 @@ class Store:
     def session_of(self, format: str, source: str, tips: Mapping[str, Mapping[str, str]] | None = None) -> str:
         """The session that was imported from this recording; empty if none was. `tips` are `all_tips`, if known."""
         for session, held_tips in sorted((self.all_tips() if tips is None else tips).items()):
-            held = self._newest(held_tips, source)
-            if held and held.format == format:
+            newest = self._newest(held_tips, source)
+            if newest and newest.format == format:
                 return session
         return ""
 
     def _newest(self, tips: Mapping[str, str], source: str) -> Source | None:
-        found = [held for tip in tips.values() if (held := self._source_at(tip))]
-        return max((held for held in found if held.id == source), key=lambda held: held.units, default=None)
+        sources = [imported for tip in tips.values() if (imported := self._source_at(tip))]
+        return max(
+            (imported for imported in sources if imported.id == source),
+            key=lambda imported: imported.units,
+            default=None,
+        )
 
     def _source_at(self, commit: str) -> Source | None:
         if commit not in self._sources:
@@ -340,9 +332,9 @@ class Store:
 
     def _merge(self, lock: int) -> None:
         # The deltas that are there are kept; looking for better ones is gc's work.
-        words = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
+        arguments = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
         try:
-            program.run(self.path, *words, config=("pack.window=0",), inherit=(lock,))
+            program.run(self.path, *arguments, config=("pack.window=0",), inherit=(lock,))
         except CtxvcError:
             leftovers.remove(self.path)  # half a pack takes the room that the next try needs
             raise
@@ -352,8 +344,8 @@ class Store:
         at: str | None = commit
         while at is not None:
             yield at
-            found = self.commit(at)
-            at = str(found.parent_ids[0]) if found.parent_ids else None
+            commit_object = self.commit(at)
+            at = str(commit_object.parent_ids[0]) if commit_object.parent_ids else None
 
     def message(self, commit: str) -> str:
         """The message of a commit."""
@@ -362,12 +354,12 @@ class Store:
     def commit(self, id: str) -> pygit2.Commit:
         """The commit with that full id. Raises: Damaged where there is none that can be read."""
         try:
-            found = self.repository[id]
+            git_object = self.repository[id]
         except (KeyError, ValueError, pygit2.GitError) as error:
             raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
-        if not isinstance(found, pygit2.Commit):
+        if not isinstance(git_object, pygit2.Commit):
             raise Damaged(f"{id[:12]} is no commit", hint=Phrase("verify"))
-        return found
+        return git_object
 
 
 def create(path: Path) -> Store:
@@ -413,20 +405,20 @@ def _exclude(path: Path) -> None:
         # A project from elsewhere may have a link there, or a second name of another file.
         handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)
         with os.fdopen(handle, "r+b") as exclude:
-            held = exclude.read(contained.LARGEST)
-            if line.encode() not in held.splitlines():
-                exclude.write((b"" if not held or held.endswith(b"\n") else b"\n") + line.encode() + b"\n")
+            content = exclude.read(contained.LARGEST)
+            if line.encode() not in content.splitlines():
+                exclude.write((b"" if not content or content.endswith(b"\n") else b"\n") + line.encode() + b"\n")
     except (OSError, Refused):
         return  # the .gitignore inside does the same
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
-    found = settings.get("ctxvc.format")
-    if found is None:
+    number = settings.get("ctxvc.format")
+    if number is None:
         raise Refused(f"{path} is a git repository, but no ctxvc store", hint=Phrase("init-elsewhere"))
-    if not re.fullmatch("[0-9]{1,9}", found) or int(found) > fmt.FORMAT:
+    if not re.fullmatch("[0-9]{1,9}", number) or int(number) > fmt.FORMAT:
         raise Refused(
-            f"the store {path} has format {display.one_line(found, 40)}; this ctxvc reads up to {fmt.FORMAT}",
+            f"the store {path} has format {display.one_line(number, 40)}; this ctxvc reads up to {fmt.FORMAT}",
             hint="update ctxvc",
         )
     for name in settings:

@@ -112,7 +112,7 @@ def look(path: Path) -> Survey:
             f"{path / 'commondir'} leads git to another repository",
             hint="a store is whole in itself: delete that file if you know the store",
         )
-    found: list[Setting] = []
+    settings: list[Setting] = []
     digest = hashlib.sha256()
     for name in ("config", "config.worktree", *_worktree_files(path)):
         data = _read(path / name)
@@ -121,12 +121,12 @@ def look(path: Path) -> Survey:
         refused = list(_refused(path, name, data))
         if refused or "/" not in name:  # a checkout more or less changes nothing that a person accepted
             digest.update(b"%s\0%d\0%s" % (name.encode(), len(data), data))
-        found += refused
+        settings += refused
     borrowed = _read(path / _ALTERNATES)
     if borrowed is not None and borrowed.strip():
         digest.update(b"%s\0%d\0%s" % (_ALTERNATES.encode(), len(borrowed), borrowed))
-        found.append(Setting(_ALTERNATES, "alternates", borrowed.decode("utf-8", "replace").strip()))
-    return Survey(tuple(found), digest.hexdigest())
+        settings.append(Setting(_ALTERNATES, "alternates", borrowed.decode("utf-8", "replace").strip()))
+    return Survey(tuple(settings), digest.hexdigest())
 
 
 def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
@@ -195,10 +195,10 @@ def accept(path: Path, survey: Survey) -> None:
     for setting in survey.settings:
         if not setting.acceptable:
             raise _refusal(path, setting, 0)
-    with _recorded(make_id(path)) as (file, known):
-        made = known is not None and known.made
+    with _recorded(make_id(path)) as (file, remembered):
+        is_made = remembered is not None and remembered.made
         _write(
-            file, Remembered(path=_real(path), made=made, accepted=survey.sum, settings=survey.settings, time=_now())
+            file, Remembered(path=_real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=_now())
         )
 
 
@@ -207,10 +207,10 @@ def revoke(path: Path) -> bool:
     name = store_id(path)
     if not name:
         return False
-    with _recorded(name) as (file, known):
-        if known is None or not known.accepted:
+    with _recorded(name) as (file, remembered):
+        if remembered is None or not remembered.accepted:
             return False
-        _write(file, msgspec.structs.replace(known, accepted="", settings=(), time=""))
+        _write(file, msgspec.structs.replace(remembered, accepted="", settings=(), time=""))
     return True
 
 
@@ -222,8 +222,8 @@ def is_accepted(path: Path, survey: Survey) -> bool:
 def accepted() -> list[Remembered]:
     """All stores of which something is accepted, by their paths. Raises: Refused without a data folder."""
     folder = data_folder() / STORES
-    known = [_known(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    return sorted((each for each in known if each and each.accepted), key=lambda each: each.path)
+    remembered = [_known(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
 
 
 def _is_accepted(path: Path, sum: str) -> bool:
@@ -232,19 +232,19 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
     try:
         file = data_folder() / STORES / f"{name}.json"
-        known = _known(file)
-        if known is None or not known.accepted:
+        remembered = _known(file)
+        if remembered is None or not remembered.accepted:
             return False
         here = _real(path)
         # A copy has the id of what it was copied from; a store that was moved is where nothing else is.
-        if known.path != here and os.path.lexists(known.path):
+        if remembered.path != here and os.path.lexists(remembered.path):
             return False
-        if known.accepted != sum:
+        if remembered.accepted != sum:
             revoke(path)
             return False
-        if known.path != here:
+        if remembered.path != here:
             with _recorded(name) as (file, _):
-                _write(file, msgspec.structs.replace(known, path=here))
+                _write(file, msgspec.structs.replace(remembered, path=here))
         return True
     except CtxvcError:
         return False
@@ -271,13 +271,13 @@ def seal(name: str, payload: bytes) -> str:
     Raises: Refused without a data folder, CtxvcError.
     """
     folder = data_folder(make=True)
-    made = _mac(_own_key(folder), name, payload)
+    mac = _mac(_own_key(folder), name, payload)
     try:
         (folder / SEALS).mkdir(mode=0o700, exist_ok=True)
-        files.replace(folder / SEALS / made, b"")
+        files.replace(folder / SEALS / mac, b"")
     except OSError as error:
         raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
-    return made
+    return mac
 
 
 def is_sealed_here(name: str, payload: bytes, seal: str) -> bool:
@@ -338,14 +338,14 @@ def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
 
 def _known(file: Path) -> Remembered | None:
     try:
-        known = msgspec.json.decode(_read(file) or b"", type=Remembered)
+        remembered = msgspec.json.decode(_read(file) or b"", type=Remembered)
     except (CtxvcError, msgspec.MsgspecError, ValueError):
         return None
-    return known if known.format == 1 else None
+    return remembered if remembered.format == 1 else None
 
 
-def _write(file: Path, known: Remembered) -> None:
-    files.replace(file, msgspec.json.encode(known))
+def _write(file: Path, remembered: Remembered) -> None:
+    files.replace(file, msgspec.json.encode(remembered))
 
 
 # --- files

@@ -46,8 +46,8 @@ def listed(store: Path) -> Iterator[Worktree]:
     Raises: OSError, Refused where a link stands in the store.
     """
     for name in contained.names(store, FOLDER):
-        if found := _registered(store, name):
-            yield found
+        if worktree := _registered(store, name):
+            yield worktree
 
 
 def at(store: Path, folder: Path) -> Worktree | None:
@@ -55,8 +55,8 @@ def at(store: Path, folder: Path) -> Worktree | None:
     linked = contained.pointer(folder / ".git", folder)
     if linked is None or linked.parent != (store / FOLDER).resolve():
         return None
-    found = _registered(store, linked.name)
-    return found if found and found.folder == folder.resolve() else None
+    worktree = _registered(store, linked.name)
+    return worktree if worktree and worktree.folder == folder.resolve() else None
 
 
 def missing(store: Path) -> list[str]:
@@ -115,8 +115,8 @@ def remove(store: Path, folder: Path) -> bool:
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
     # Not with the folder's own `.git`: what was looked at is what git is given.
-    known = program.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
-    names = [os.fsdecode(name) for name in known if name]
+    tracked = program.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
+    names = [os.fsdecode(name) for name in tracked if name]
     folders: set[str] = set()
     for name in (*names, DASHBOARD):
         with suppress(OSError, Refused):  # a person's link or folder in its place, which stays

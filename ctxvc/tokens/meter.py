@@ -116,6 +116,12 @@ class Prices:
         self._known: dict[tuple[str, str], int] = {}
         self._masks: dict[tuple[str, str], int] = {}
 
+    def reading(self, bodies: Bodies) -> Prices:
+        """The same prices, with the same counts, where blocks not counted yet are read from `bodies`."""
+        prices = Prices(self._meter, bodies, self._model)
+        prices._known, prices._masks = self._known, self._masks
+        return prices
+
     def load(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
         """Counts these blocks in one go, which asks the cache once; for `fresh` ones not at all."""
         new = [row for row in rows if (row.id, row.sha256) not in self._known]

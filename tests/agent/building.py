@@ -106,7 +106,7 @@ def results_of(session: Session, tool: str, scope: str = "") -> Iterator[tuple[s
     """What the calls of a tool were answered, oldest first, and whether as an error."""
     for row in session.ledger(scope).rows():
         if row.kind == "tool_result" and row.tool == tool:
-            yield session.writer.body(row, scope).decode("utf-8", "replace"), row.error
+            yield session.stored.body(row, scope).decode("utf-8", "replace"), row.error
 
 
 def nothing_rejected(api: MessagesApi) -> None:

@@ -651,7 +651,7 @@ def test_agents_on_scopes_of_one_session_do_not_meet(place: Path) -> None:
             asyncio.run(both(first, second))
             nothing_rejected(first)
             nothing_rejected(second)
-        main.writer.refresh()
+        main.stored.refresh()
         assert [len([row for row in main.ledger(name).rows() if row.tool == "sh"]) for name in ("one", "two")] == [
             12,
             12,

@@ -20,6 +20,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 from tests.agent.test_run import Eyes
 from tests.messages_api import call, script, serve
@@ -33,7 +34,7 @@ def recorded(tmp_path: Path) -> Iterator[Session]:
     with create(tmp_path / ".ctxvc") as store:
         (done,) = import_paths(store, [SESSION], name="rec", final=True)
         assert not done.error
-        yield Session(store.writer("rec"))
+        yield Session(StoredSession.open(store, "rec"))
 
 
 def asked(
@@ -53,7 +54,7 @@ def handle(recorded: Session, block: str) -> str:
 
 
 def test_a_citation_holds_that_exists_and_was_read(recorded: Session) -> None:
-    tip = recorded.writer.tip()
+    tip = recorded.stored.tip()
     answer, bodies = asked(
         recorded,
         [call("search_session", pattern="errors"), call("read_block", block="B7", lines="1:2")],
@@ -66,7 +67,7 @@ def test_a_citation_holds_that_exists_and_was_read(recorded: Session) -> None:
     told = json.dumps(bodies[1]["messages"])
     assert "can you fix the local branch" in told  # the map has what humans said
     assert handle(recorded, "B15") in told  # and the search gives handles
-    assert recorded.writer.tip() == tip
+    assert recorded.stored.tip() == tip
     assert not damages(recorded.store)
 
 
@@ -111,7 +112,7 @@ def test_a_search_in_a_block_that_finds_nothing_has_not_read_it(recorded: Sessio
 
 def test_a_block_of_another_session_is_not_taken_for_ones_own(recorded: Session, tmp_path: Path) -> None:
     recorded.store.create_session("other")
-    with Session(recorded.store.writer("other")) as other:
+    with Session(StoredSession.open(recorded.store, "other")) as other:
         made = other.append(*({"role": "user", "content": f"other {number}"} for number in range(9)))
         assert "B7" in made
     (theirs, none, mine), was_read = reading(
@@ -248,7 +249,7 @@ def test_what_was_deleted_is_neither_found_nor_shown(recorded: Session, tmp_path
     made = recorded.append({"role": "user", "content": words}, {"role": "assistant", "content": words})
     recorded.append({"role": "user", "content": "go on"}, {"role": "assistant", "content": "yes"})
     recorded.append({"role": "user", "content": "and?"})
-    person = Session(recorded.writer, actor="user")
+    person = Session(recorded.stored, actor="user")
     assert not person.verb("delete", made, "private", allow_user=True).problems
 
     with ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:

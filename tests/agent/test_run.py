@@ -31,7 +31,7 @@ from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.git import program
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
@@ -238,7 +238,7 @@ def test_output_that_is_no_text_is_kept_byte_for_byte_and_shown_as_text(tmp_path
         assert [body for _, body in session.recover_bytes(row.id)] == [session.body(row.id)]
         sent = json.dumps(api.bodies[-1]["messages"], ensure_ascii=False)
         assert "caf\ufffd \ufffd\ufffd\\u0000 token=[REDACTED:" in sent
-        session.writer.flush()
+        session.stored.flush()
         assert not check_prompts(session.store)[1]
         assert not damages(session.store)
 
@@ -255,7 +255,7 @@ def test_a_person_stops_it_at_a_steps_end_and_it_goes_on_from_there(tmp_path: Pa
         with serve(script([call("bash", command="echo one")])) as api:
             ended = run.go(asked(session), setup(tmp_path, real(api), Eyes(stop_after=1)))
         assert ended.why == "stopped"
-        assert not session.writer.open
+        assert not session.stored.in_step
     with Session.open(tmp_path / ".ctxvc", "run-1") as again, serve(script("And on.")) as api:
         assert run.go(again, setup(tmp_path, real(api))).text == "And on."
         assert results(again) == ["one\n"]
@@ -327,9 +327,9 @@ FOLLOWS = "{} has reported; its words follow as a note."
 
 def joined(session: Session) -> list[str]:
     """The scopes whose newest commit is the second parent of a commit of the session's scope, oldest first."""
-    session.writer.flush()
-    tips = {session.writer.tip(name): name for name in session.scopes()}
-    said = program.run(session.store.path, "log", "--merges", "--reverse", "--format=%P", session.writer.tip())
+    session.stored.flush()
+    tips = {session.stored.tip(name): name for name in session.scopes()}
+    said = program.run(session.store.path, "log", "--merges", "--reverse", "--format=%P", session.stored.tip())
     return [tips[line.split()[1]] for line in decode(said).splitlines()]
 
 
@@ -393,9 +393,9 @@ class Killed(BaseException):
 def test_reports_whose_notes_a_kill_prevented_arrive_with_the_next_run_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    arrive, made = Writer.arrive, list[str]()
+    arrive, made = StoredSession.arrive, list[str]()
 
-    def dying(writer: Writer, left: str, *rest: Any, **more: Any) -> None:
+    def dying(writer: StoredSession, left: str, *rest: Any, **more: Any) -> None:
         if len(made) == written:
             raise Killed
         made.append(left)
@@ -403,7 +403,7 @@ def test_reports_whose_notes_a_kill_prevented_arrive_with_the_next_run_and_once(
 
     with serve(reporting) as api:
         with monkeypatch.context() as patched, begun(tmp_path) as session:
-            patched.setattr(Writer, "arrive", dying)
+            patched.setattr(StoredSession, "arrive", dying)
             with pytest.raises(Killed):
                 run.go(asked(session), setup(tmp_path, real(api)))
         for _ in range(2):
@@ -418,13 +418,13 @@ def test_reports_whose_notes_a_kill_prevented_arrive_with_the_next_run_and_once(
 def test_a_step_that_is_open_in_a_helpers_scope_is_complete_when_its_report_arrives(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         asked(session).append({"role": "assistant", "content": "yes"})
-        session.writer.branch("a", "task")
+        session.stored.branch("a", "task")
         with Session.open(tmp_path / ".ctxvc", "run-1", scope="a") as helper:
             helper.append({"role": "user", "content": "and more"}, origin="client")
-        session.writer.refresh()
-        session.writer.arrive("a", "It is a.", of="B1")
-        session.writer.flush()
-        assert not session.writer.waiting()
+        session.stored.refresh()
+        session.stored.arrive("a", "It is a.", of="B1")
+        session.stored.flush()
+        assert not session.stored.waiting()
         assert joined(session) == ["a"]
         assert not damages(session.store)
 
@@ -553,8 +553,8 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
             assert ended.steps == len(api.calls) - planned
             assert planned or task == "and more"
             asides += planned
-        session.writer.flush()
-        entries = revision.history(session.store, session.writer.tip())
+        session.stored.flush()
+        entries = revision.history(session.store, session.stored.tip())
         told = [entry for entry in entries if entry.trailers["Ctxvc-Op"] == "ask"]
         assert len(told) == asides
         for entry in told:
@@ -596,7 +596,7 @@ def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) 
         assert results(session)[1] == FOLLOWS.format("aside")
         assert [note.text for note in session.notes()] == ["[← aside] I saw both."]
         outputs = [row for row in session.ledger("aside").rows() if row.kind == "tool_result"]
-        assert [session.writer.body(row, "aside") for row in outputs] == [b"one\n", b"two\n"]
+        assert [session.stored.body(row, "aside") for row in outputs] == [b"one\n", b"two\n"]
         assert session.scopes() == ["main", "aside"]
 
 
@@ -617,16 +617,16 @@ def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
 def test_the_step_that_a_helper_left_open_is_ended_by_the_next_run(tmp_path: Path) -> None:
     with begun(tmp_path) as session:
         asked(session)
-        session.writer.branch("aside", "look")
+        session.stored.branch("aside", "look")
         with Session.open(tmp_path / ".ctxvc", "run-1", scope="aside") as helper:
             helper.append({"role": "user", "content": "look"}, origin="client")
             helper.append({"role": "assistant", "content": [{**call("bash", command="x"), "id": "toolu_h"}]})
-            assert helper.writer.open
+            assert helper.stored.in_step
         with serve(script("Done.")) as api:
             assert run.go(session, setup(tmp_path, real(api))).text == "Done."
     with Session.open(tmp_path / ".ctxvc", "run-1", scope="aside") as helper:
-        assert not helper.writer.open
-        assert not helper.writer.open_calls
+        assert not helper.stored.in_step
+        assert not helper.stored.open_calls
 
 
 # --- a model beside the conversation

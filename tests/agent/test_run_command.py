@@ -362,4 +362,4 @@ def test_a_run_killed_with_a_helper_at_work_goes_on_and_so_does_the_helper(folde
         assert [note.text for note in session.notes()] == ["Begun.", "[← aside] I looked: it had run."]
         assert not damages(session.store)
     with Session.open(folder / ".ctxvc", "run-1", scope="aside") as helper:
-        assert not helper.writer.open
+        assert not helper.stored.in_step

@@ -301,7 +301,7 @@ def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(place: P
     with opened(place) as session:
         session.append({"role": "user", "content": "a" * 40})
         session.append({"role": "user", "content": "the needle"})
-        lines = search(session.writer, r"needle|(?:a|a)+b(?=x)")
+        lines = search(session.stored, r"needle|(?:a|a)+b(?=x)")
 
     assert [found.lines[0][1] for found in lines.found] == ["the needle"]
     assert f"{lines.blocks} of {lines.blocks} blocks were searched, 1 of them up to a line" in lines.unfinished
@@ -406,7 +406,7 @@ def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Tal
     for name, given in hostile():
         found = talk.adapter.handle({"type": "tool_use", "id": waits, "name": name, "input": given})
         assert found
-        if talk.session.writer.switching:
+        if talk.session.stored.switching:
             talk.adapter.results([{**found, "tool_use_id": waits}])
             waits = talk.waiting()
         if found.get("is_error"):
@@ -417,7 +417,7 @@ def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Tal
     assert not humans_gone(talk.session.ledger())
     talk.adapter.results([ran({**call("sh"), "id": waits})])
     talk.step(text("So much for that."), call("sh", cmd="ls"))
-    talk.session.writer.flush()
+    talk.session.stored.flush()
     assert not damages(talk.session.store)
 
 
@@ -450,6 +450,6 @@ def test_what_the_model_cannot_mend_is_raised(talk: Talk, monkeypatch: pytest.Mo
     def full(*_: object, **__: object) -> str:
         raise CtxvcError("cannot write to the journal: no space left")
 
-    monkeypatch.setattr(talk.session.writer, "note", full)
+    monkeypatch.setattr(talk.session.stored, "note", full)
     with pytest.raises(CtxvcError, match="no space"):
         talk.adapter.handle({"type": "tool_use", "id": talk.waiting(), "name": "note", "input": {"text": WORDS}})

@@ -14,6 +14,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.store.git import program
 from ctxvc.store.log import stored_session as writer_module
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 from tests.benchmarks.making import step, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms
@@ -26,7 +27,7 @@ def figures(folder: Path) -> Iterator[Figure]:
     for name in ("burst", "flushed"):
         store.create_session(name)
     prepared = [step(number) for number in range(BURST + 8)]
-    with store.writer("burst") as burst, store.writer("flushed") as flushed:
+    with StoredSession.open(store, "burst") as burst, StoredSession.open(store, "flushed") as flushed:
         hello = Message(role="user", parts=(text_part("go", "user", "human"),))
         burst.append(hello)
         flushed.append(hello)

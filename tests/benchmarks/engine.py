@@ -10,6 +10,7 @@ from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.view import dashboard_text
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from tests.benchmarks.growth import SIZES, VISIBLE
 from tests.benchmarks.making import step, store_of
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, seconds
@@ -27,7 +28,7 @@ def figures(folder: Path) -> Iterator[Figure]:
 
 def _rehearsals(folder: Path) -> Iterator[Figure]:
     """The oldest tool results archived, one by one and as one group, as a policy that clears in batches does."""
-    sessions = {rows: Session(store_of(folder / "plans", rows).writer()) for rows in ROWS}
+    sessions = {rows: Session(StoredSession.open(store_of(folder / "plans", rows))) for rows in ROWS}
     for name, single in (("20 results singly", True), ("100 blocks as a group", False)):
         works = {}
         for rows, session in sessions.items():
@@ -54,7 +55,7 @@ def _proposals(folder: Path) -> Iterator[Figure]:
 
     Each time on a ledger of which nothing is known yet but what stood in the one before.
     """
-    sessions = {rows: Session(store_of(folder / "proposals", rows).writer()) for rows in ROWS}
+    sessions = {rows: Session(StoredSession.open(store_of(folder / "proposals", rows))) for rows in ROWS}
     for clears in (20, 100):
         works = {}
         for rows, session in sessions.items():
@@ -96,7 +97,7 @@ def _plan(rows: list, *, single: bool) -> Plan:  # type: ignore[type-arg]
 
 
 def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
-    with store_of(folder, blocks) as store, Session(store.writer(), actor="user") as session:
+    with store_of(folder, blocks) as store, Session(StoredSession.open(store), actor="user") as session:
         session.set(budget=1_000_000)
         rows = [row.id for row in session.ledger().rows()]
         if len(rows) > VISIBLE:

@@ -12,6 +12,7 @@ from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.store import revision
 from ctxvc.store.log import stored_session as writer_module
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 from tests.benchmarks.making import step, store_of
@@ -34,7 +35,7 @@ def figures(folder: Path) -> Iterator[Figure]:
 def _appends(paths: dict[int, Path]) -> Iterator[Figure]:
     """Appends in a burst, the sizes in turn."""
     stores = {blocks: Store(path) for blocks, path in paths.items()}
-    sessions = {blocks: store.writer() for blocks, store in stores.items()}
+    sessions = {blocks: StoredSession.open(store) for blocks, store in stores.items()}
     writer_module.FLUSH_STEPS, writer_module.FLUSH_SECONDS = 1 << 30, 1e9
     handle = os.open(next(iter(paths.values())) / "base.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -61,9 +62,9 @@ def _reading(blocks: int, path: Path) -> Iterator[Figure]:
     opened: list[float] = []
     for _ in range(5):
         with Store(path) as store:
-            opened.append(seconds(lambda store=store: store.writer().close()))
+            opened.append(seconds(lambda store=store: StoredSession.open(store).close()))
     yield Figure(f"open cold, {blocks:,} blocks", median_ms(opened), "ms", target="<= 400 at 50,000")
-    with Store(path) as store, store.writer() as session:
+    with Store(path) as store, StoredSession.open(store) as session:
         ledger = session.ledger()
         rows = list(ledger.rows())
         hidden = rows[: max(0, len(rows) - VISIBLE)]

@@ -21,6 +21,7 @@ from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.secrets.redact import find
 from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.benchmarks.measuring import Figure
 from tests.benchmarks.recorded import _bytes
@@ -79,7 +80,7 @@ def pattern_figures(folder: Path) -> Iterator[Figure]:
     """A pattern that takes nearly as long in each of 50,000 blocks as one look may take."""
     with create(folder / ".ctxvc") as store:
         store.create_session(SESSION)
-        with store.writer(SESSION) as writer, writer.bulk() as (packs, _):
+        with StoredSession.open(store, SESSION) as writer, writer.bulk() as (packs, _):
             ledger, tip = writer.ledger("main"), writer.tip("main")
             numbering = Numbering.of(ledger, 0)
             for number in range(BLOCKS // 500):
@@ -154,7 +155,7 @@ def store_of_scopes(folder: Path, count: int) -> Store:
     """
     store = create(folder / ".ctxvc")
     store.create_session(SESSION)
-    with store.writer(SESSION) as writer, writer.bulk() as (packs, _):
+    with StoredSession.open(store, SESSION) as writer, writer.bulk() as (packs, _):
         _write_scopes(packs, writer.ledger("main"), writer.tip("main"), count)
     return store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Event, Opened, Said
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.store import Store, create
 
 WORDS = [f"{random.Random(seed).getrandbits(40):x}" for seed in range(512)]
@@ -49,5 +49,5 @@ def events(blocks: int) -> Iterator[Event]:
 def store_of(folder: Path, blocks: int) -> Store:
     """A store with one session of so many blocks."""
     store = create(folder / f"{blocks}" / ".ctxvc")
-    record(store, events(blocks), final=True)
+    ingest(store, events(blocks), final=True)
     return store

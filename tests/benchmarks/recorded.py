@@ -10,6 +10,7 @@ from pathlib import Path
 from ctxvc.cli.commands import demo
 from ctxvc.recording.files import import_paths
 from ctxvc.store import gc, revision
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 from ctxvc.tokens.meter import Meter
 from tests.benchmarks.measuring import Figure, seconds
@@ -50,7 +51,7 @@ def _count(store: object) -> None:
     assert isinstance(store, Store)
     with Meter(store) as meter:
         for name in store.sessions():
-            with store.writer(name) as session:
+            with StoredSession.open(store, name) as session:
                 meter.costs(revision.now(session))
 
 

@@ -10,6 +10,7 @@ from ctxvc.cli.commands import demo
 from ctxvc.core.secrets.redact import Criteria, find, redact
 from ctxvc.recording.files import import_paths
 from ctxvc.store import secret_scanner
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import Wanted, purge
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
@@ -61,7 +62,7 @@ def _purged(folder: Path) -> Iterator[Figure]:
         from tests.store.building import exchange, human, reply
 
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             for number in range(1000):
                 session.append(*exchange(number))
                 if number == 500:

@@ -13,8 +13,9 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.core.recording.events import Event, Forked, Opened, Said
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.locate import FOLDER
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 #: What a terminal would take for commands: clear the screen, change the title, colour, go up, C1, bidi, backspaces.
@@ -64,7 +65,7 @@ def build(project: Path) -> None:
     project.mkdir(parents=True)
     with create(project / FOLDER) as store:
         store.now, store.now_iso = lambda: 1772370000, lambda: time(59)
-        record(store, _branched(), name="branched", final=True)
+        ingest(store, _branched(), name="branched", final=True)
         _hostile(store)
         _demo(store)
 
@@ -77,7 +78,7 @@ def _demo(store: Store) -> None:
         tools=[{"name": "Read", "description": "reads a file", "input_schema": {"type": "object"}}],
         time=time(0),
     )
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(human("Why does tests/test_app.py fail?", 1))
         session.append(
             reply(
@@ -155,7 +156,7 @@ def _branched() -> list[Event]:
 
 def _hostile(store: Store) -> None:
     store.create_session("hostile", model=f"model{HOSTILE}", system=f"be {HOSTILE}", time=time(40))
-    with store.writer("hostile") as session:
+    with StoredSession.open(store, "hostile") as session:
         session.append(human(f"question {HOSTILE}", 41))
         tool = call_part(f"tool{HOSTILE}", "c1", b'{"command":"ls \\u001b[2J","file_path":"a\\u001b[31m"}')
         model = f"m{HOSTILE}".replace("\0", "")

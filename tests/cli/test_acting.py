@@ -14,6 +14,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.verb import left_out
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.building import HOSTILE
 from tests.cli.conftest import Run
@@ -172,7 +173,7 @@ def test_what_another_writer_changed_meanwhile_ends_with_4(
         nonlocal tries
         tries += 1
         tried = original(view, plan, **more)
-        with Store(project / ".ctxvc") as store, store.writer("demo") as other:
+        with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as other:
             row = other.ledger()["B7"]
             row = msgspec.structs.replace(row, reads=row.reads + 1)
             other.change(subject="recover B7", op="recover", actor="agent", rows=[row])
@@ -221,7 +222,7 @@ def test_nothing_recorded_or_given_can_steer_a_terminal(words: list[str], run: R
 def test_what_is_done_is_on_the_disk_for_the_next_process(run: Run, project: Path) -> None:
     run("pin", "B7", folder=project)
     with Store(project / ".ctxvc") as store:
-        assert Session(store.writer("demo")).ledger()["B7"].state == "pinned"
+        assert Session(StoredSession.open(store, "demo")).ledger()["B7"].state == "pinned"
 
 
 def test_what_is_told_of_the_prompt_is_what_stands_then(run: Run, project: Path) -> None:
@@ -235,7 +236,7 @@ def test_what_is_told_of_the_prompt_is_what_stands_then(run: Run, project: Path)
 
 def test_words_that_came_with_a_store_from_elsewhere_cannot_steer_a_terminal(run: Run, project: Path) -> None:
     """Nothing of ours writes such a stub or subject; another program may have."""
-    with Store(project / ".ctxvc") as store, store.writer("branched") as writer:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "branched") as writer:
         rows = [
             msgspec.structs.replace(writer.ledger()[block], state="archived", level=1, group="G1")
             for block in ("B2", "B7")

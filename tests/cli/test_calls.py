@@ -11,6 +11,7 @@ from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
 from ctxvc.session.session import Session
 from ctxvc.store import address as addresses
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 
@@ -116,16 +117,16 @@ def test_a_range_is_never_a_call(project: Path) -> None:
 
 def test_of_the_same_id_in_two_scopes_the_scope_must_be_named(project: Path) -> None:
     with Store(project / ".ctxvc") as store:
-        with Session(store.writer("demo")) as session:
+        with Session(StoredSession.open(store, "demo")) as session:
             for scope in ("one", "two"):
                 session.open_scope(scope, "try it")
                 answered(session, "c-9", f"in {scope}\n")
                 session.goto("main", "tried")
-        with Session(store.writer("demo")) as session:
+        with Session(StoredSession.open(store, "demo")) as session:
             with pytest.raises(NotFound, match="several calls have the id") as told:
                 session.recover_bytes("c-9")
             assert "demo/one:B" in told.value.hint and "demo/two:B" in told.value.hint
             ((_, data),) = session.recover_bytes("two:c-9")
             assert data == b"in two\n"
-        found = addresses.named(store.writer("demo"), "one:c-9")
-        assert found is not None and found.moment.scope == "one"
+        found = addresses.named(StoredSession.open(store, "demo"), "one:c-9")
+        assert found is not None and found.snapshot.scope == "one"

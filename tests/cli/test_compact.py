@@ -10,6 +10,7 @@ import pytest
 
 from ctxvc.policies.summaries import EXTRACTIVE
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.cli.test_terminal import on_terminal
@@ -172,7 +173,7 @@ def test_context_says_how_far_clearing_and_summaries_are(run: Run, long: Path) -
 
 
 def test_context_measures_by_the_thresholds_of_the_session_itself(run: Run, long: Path) -> None:
-    with Store(long / ".ctxvc") as store, Session(store.writer("long")) as session:
+    with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
         session.set(budget=50_000, reserve=10_000, ladder={"clear": 0.5, "made up": 3.0})
 
     told = asked(run, long, "context")
@@ -191,7 +192,7 @@ def test_context_tells_what_the_provider_counted_last(run: Run, built: Path, lon
 @pytest.mark.parametrize(("percent", "color"), [(69, 32), (70, 33), (89, 33), (90, 31)])
 def test_the_bar_is_yellow_from_70_percent_and_red_from_90(percent: int, color: int, run: Run, long: Path) -> None:
     used = asked(run, long, "status")["used"]
-    with Store(long / ".ctxvc") as store, Session(store.writer("long")) as session:
+    with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
         session.set(budget=used * 100 // percent)
 
     shown = on_terminal("--color", "always", "context", folder=long)[0]

@@ -22,6 +22,7 @@ from ctxvc.store.git import program as git
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.journal import parse
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
@@ -240,10 +241,10 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
     """Others are listed and searched and the store is packed; each such command names it and ends with 3."""
     with opened(project) as store:
         store.create_session("other")
-        with store.writer("other") as session:
+        with StoredSession.open(store, "other") as session:
             session.append(human("zebra crossing"))
             session.append(reply("all of it"))
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.note("zebra crossing, too")
             session.leave()
     journal = project / FOLDER / "ctxvc" / "journal" / "demo"
@@ -269,8 +270,8 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
 
 def test_a_lost_head_costs_no_number(run: Run, project: Path) -> None:
     journal = project / FOLDER / "ctxvc" / "journal" / "demo"
-    with opened(project) as store, store.writer("demo") as session:
-        newest = session._known.block
+    with opened(project) as store, StoredSession.open(store, "demo") as session:
+        newest = session._state.block
         acknowledged = [row.id for row in session.ledger().rows()]
     data = b"\xff" * 20 + journal.read_bytes()[20:]
     journal.write_bytes(data)
@@ -280,9 +281,9 @@ def test_a_lost_head_costs_no_number(run: Run, project: Path) -> None:
 
     assert run("verify", folder=project).exit_code == 0
     assert all(data.startswith(path.read_bytes()) for path in journal.parent.glob("demo~unreadable-*.accepted"))
-    with opened(project) as store, store.writer("demo") as session:
+    with opened(project) as store, StoredSession.open(store, "demo") as session:
         assert [row.id for row in session.ledger().rows()] == acknowledged
-        assert session._known.block >= newest
+        assert session._state.block >= newest
 
 
 def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:

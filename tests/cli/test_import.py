@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.cli.commands import demo
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 
@@ -375,7 +376,7 @@ def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Pat
     from ctxvc.core.ledger.block import Message, Part
     from ctxvc.core.ledger.wire import text_part
 
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         for number in range(7):
             note = Part(kind="note", role="user", origin="model", body=f"note {number}: [x]\nand more".encode())
             session.append(Message(role="user", parts=(note,), key=f"n{number}"))
@@ -406,7 +407,7 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
     from ctxvc.core.ledger.block import Message
     from ctxvc.core.ledger.wire import text_part
 
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         words = "<script>x</script> [a](http://b) | c `d`"
         session.append(Message(role="user", parts=(text_part(words, "user", "client"),)))
         session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))

@@ -19,6 +19,7 @@ from ctxvc.cli.registry import COMMANDS
 from ctxvc.store import links_inbox
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from docs import reference
 from tests.cli.building import time
@@ -107,7 +108,7 @@ def _file(word: str, recording: Path, project: Path) -> Path:
     if word == "RECORDING":
         return recording
     with Store(project / ".ctxvc") as store:
-        handle = store.writer("demo").ledger()["B3"].handle
+        handle = StoredSession.open(store, "demo").ledger()["B3"].handle
     reads = {"type": "tool_use", "name": "read_block", "input": {"block": "B3"}}
     replies: list[dict[str, Any]] = [{"content": [reads]}] if word == "CITING" else []
     path = project / "script.json"

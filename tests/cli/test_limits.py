@@ -11,6 +11,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import Damaged
 from ctxvc.store.commit_reader import Reader
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.benchmarks import limits
 from tests.benchmarks.limits import SESSION, store_of_scopes
@@ -29,7 +30,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scopes_are_listed_without_reading_a_ledger_or_a_body(
     many: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store(many / ".ctxvc") as store, store.writer(SESSION) as session:
+    with Store(many / ".ctxvc") as store, StoredSession.open(store, SESSION) as session:
         expected = {
             name: (
                 len(session.ledger(name)),
@@ -57,7 +58,7 @@ def test_opening_a_session_reads_the_ledger_of_one_scope(many: Path, monkeypatch
     ledger = Reader.ledger
     monkeypatch.setattr(Reader, "ledger", lambda self, commit: read.append(commit) or ledger(self, commit))
 
-    with Store(many / ".ctxvc") as store, store.writer(SESSION) as session:
+    with Store(many / ".ctxvc") as store, StoredSession.open(store, SESSION) as session:
         session.note("found it")
         session.flush()
         assert session.ledger("s3").meta.scope == "s3"
@@ -78,7 +79,7 @@ def test_a_session_with_a_damaged_scope_is_open_for_the_others(tmp_path: Path, m
     with Store(tmp_path / ".ctxvc") as store:
         bad = store.tips(SESSION)["s0"]
         monkeypatch.setattr(Reader, "ledger", damaged)
-        with store.writer(SESSION) as session:
+        with StoredSession.open(store, SESSION) as session:
             assert len(session.ledger("s1")) == 3
             with pytest.raises(Damaged):
                 session.ledger("s0")
@@ -93,7 +94,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("slow")
     with create(project / ".ctxvc") as store:
         store.create_session("slow")
-        with store.writer("slow") as session:
+        with StoredSession.open(store, "slow") as session:
             session.append(
                 *(
                     Message(role="user", parts=(text_part(f"{number} needle\n{'a' * 16}", "user", "human"),))
@@ -133,7 +134,7 @@ def test_a_search_that_has_the_time_comes_to_the_end(slow: Path, run: Run) -> No
 def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: Run, as_json: bool) -> None:
     with create(tmp_path / ".ctxvc") as store:
         store.create_session("slow")
-        with store.writer("slow") as session:
+        with StoredSession.open(store, "slow") as session:
             for words in ("a" * 40, "the needle", "b" * 40):
                 session.append(Message(role="user", parts=(text_part(words, "user", "human"),)))
 
@@ -156,7 +157,7 @@ def test_a_time_that_is_none_is_refused(slow: Path, run: Run, value: str) -> Non
 def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> None:
     with create(tmp_path / ".ctxvc") as store:
         store.create_session("slow")
-        with store.writer("slow") as session:
+        with StoredSession.open(store, "slow") as session:
             lines = "\n".join("a" * 16 for _ in range(200))
             session.append(Message(role="user", parts=(text_part(lines, "user", "human"),)))
 

@@ -22,6 +22,7 @@ from ctxvc.inspection.diff import difference
 from ctxvc.session.session import Session
 from ctxvc.store import address as addresses
 from ctxvc.store import revision as revisions
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens import count as tokens
 from ctxvc.tokens import media
@@ -82,21 +83,21 @@ def store(project: Path) -> Any:
         yield opened
 
 
-def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Found:
+def find(store: Store, session: str, words: str, scope: str = "") -> addresses.Resolved:
     address = addresses.parse(words)
     assert address is not None
-    return addresses.find(store.writer(session, scope), address)
+    return addresses.find(StoredSession.open(store, session, scope), address)
 
 
 def test_a_block_of_this_scope_comes_first(store: Store) -> None:
     found = find(store, "branched", "B3", scope="main")
 
-    assert (found.moment.scope, found.row.label) == ("main", "With a password")
+    assert (found.snapshot.scope, found.row.label) == ("main", "With a password")
 
 
 def test_a_block_that_this_scope_has_not_is_looked_for_in_the_session(store: Store) -> None:
-    assert find(store, "branched", "B5", scope="main").moment.scope == "agent-1"
-    assert find(store, "branched", "B7", scope="main").moment.scope == "rewind-1"
+    assert find(store, "branched", "B5", scope="main").snapshot.scope == "agent-1"
+    assert find(store, "branched", "B7", scope="main").snapshot.scope == "rewind-1"
     # Both `main` and `rewind-1` have it: the same bytes count once.
     assert find(store, "branched", "B1", scope="agent-1").row.label == "Add a login"
 
@@ -121,16 +122,16 @@ def test_two_blocks_under_one_number_are_told_apart_by_their_checksums(store: St
     rows = {"main": find(store, "branched", "main:B3").row, "rewind-1": find(store, "branched", "rewind-1:B7").row}
     assert rows["main"].sha256 != rows["rewind-1"].sha256
     clash = msgspec.structs.replace(rows["rewind-1"], id="B3")
-    with store.writer("branched", "rewind-1") as writer:
+    with StoredSession.open(store, "branched", "rewind-1") as writer:
         writer.change(subject="as in a clone", op="step", actor="user", rows=[clash])
-    session = store.writer("branched", "agent-1")
+    session = StoredSession.open(store, "branched", "agent-1")
 
     with pytest.raises(NotFound, match="several") as raised:
         addresses.find(session, addresses.parse("B3"))
 
     handles = [f"main:{rows['main'].handle}", f"rewind-1:{clash.handle}"]
     assert all(f"branched/{handle}" in raised.value.hint for handle in handles)
-    assert addresses.find(session, addresses.parse(clash.handle)).moment.scope == "rewind-1"
+    assert addresses.find(session, addresses.parse(clash.handle)).snapshot.scope == "rewind-1"
 
 
 def test_a_group_is_found_like_a_block(store: Store) -> None:
@@ -159,7 +160,7 @@ def test_looking_writes_nothing(run: Run, project: Path) -> None:
 
 
 def moments(store: Store, *names: str) -> list[Ledger]:
-    session = store.writer("demo")
+    session = StoredSession.open(store, "demo")
     return [revisions.resolve(store, session, name).ledger for name in names]
 
 
@@ -219,7 +220,7 @@ def test_the_tokens_of_two_prompts_differ_by_what_moved(ask: Callable[..., Any])
 
 def costs(store: Store, revision: str = "HEAD") -> tuple[revisions.Snapshot, dict[str, Any], Meter]:
     meter = Meter(store)
-    moment = revisions.resolve(store, store.writer("demo"), revision)
+    moment = revisions.resolve(store, StoredSession.open(store, "demo"), revision)
     return moment, meter.costs(moment), meter
 
 
@@ -249,7 +250,7 @@ def test_what_left_costs_its_stub_and_what_stays_its_body(store: Store) -> None:
 
 
 def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         row = msgspec.structs.replace(session.ledger()["B6"], state="masked", stub="", removed_by="")
         big = session.append(Message(role="user", parts=(text_part("word " * 2000, "user", "client"),)))[0]
         masked = msgspec.structs.replace(session.ledger()[big], state="masked")
@@ -265,7 +266,7 @@ def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
 def test_an_image_costs_by_its_size(store: Store) -> None:
     from tests.cli.building import png
 
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         part = Part(kind="image", role="user", origin="human", body=png(280, 280), ext="png")
         (block,) = session.append(Message(role="user", parts=(part,)))
 
@@ -285,7 +286,7 @@ def test_of_many_blocks_old_neighbours_share_a_line_unless_all_are_asked_for(run
     run("init", folder=tmp_path)
     with Store(tmp_path / ".ctxvc") as store:
         store.create_session("long")
-        with store.writer("long") as session:
+        with StoredSession.open(store, "long") as session:
             for number in range(100):
                 said = text_part(f"remark {number}", "user", "client")
                 session.append(Message(role="user", parts=(said,), key=f"k{number}"))

@@ -12,6 +12,7 @@ from ctxvc.core.ledger.wire import part, text_part
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.store import revision
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.store.building import archive, exchange, human, reply, results
@@ -43,7 +44,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(human("look it up"), searched(whole=True))
         session.append(human("again"), searched(whole=False))
 
@@ -54,14 +55,14 @@ def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Pat
 
 
 def test_what_is_sent_before_the_first_block_is_shown(run: Run, project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(reply("hello"))
 
     assert headings(run, project) == [["user", "(added)"], ["assistant", "B1"]]
 
 
 def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(human("one"), reply("two"), human("three"), reply("", "open"))
         archive(session, "B2")
         session.finish()
@@ -83,7 +84,7 @@ def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> No
 
 
 def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as session:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1), human("B3?"), reply("", "c"), results(result_of("c", "ok")))
         moment = revision.now(session)
         sent = sendable(pieces(outline(moment.ledger), moment.bodies))

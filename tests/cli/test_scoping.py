@@ -12,6 +12,7 @@ import pytest
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import result_part
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.building import call, reply
 from tests.cli.conftest import Run
@@ -46,7 +47,7 @@ def graph(project: Path) -> list[str]:
 
 
 def leave_a_call_open(project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as writer:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as writer:
         writer.append(reply(12, call("Bash", "open", command="sleep 9")))
 
 
@@ -106,7 +107,7 @@ def test_while_a_call_is_open_a_person_s_switch_is_refused_and_not_forgotten(run
 
     assert run("scope", "side", "-m", "x", "--interrupt", folder=project).exit_code == 0
     assert current(run, project) == "side"
-    with Store(project / ".ctxvc") as store, store.writer("demo", "main") as writer:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo", "main") as writer:
         assert writer.open_calls == ()
         assert "interrupted" in str(writer.ledger()["B17"].extra)
 
@@ -114,14 +115,14 @@ def test_while_a_call_is_open_a_person_s_switch_is_refused_and_not_forgotten(run
 def test_a_result_that_comes_after_its_step_was_interrupted_is_not_lost(run: Run, project: Path) -> None:
     leave_a_call_open(project)
     run("scope", "side", "-m", "x", "--interrupt", folder=project)
-    with Store(project / ".ctxvc") as store, store.writer("demo", "main") as writer:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo", "main") as writer:
         writer.append(Message(role="user", parts=(result_part("it ran to its end", "open"),)))
 
     assert "it ran to its end" in run("prompt", "main", folder=project).stdout
 
 
 def test_a_note_folds_what_led_to_it(run: Run, project: Path) -> None:
-    with Store(project / ".ctxvc") as store, store.writer("demo") as writer:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as writer:
         for at in range(3):
             writer.append(reply(20 + 2 * at, call("Bash", f"n{at}", command=f"try {at}")))
             writer.append(

@@ -17,9 +17,10 @@ from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Write, needle, same_file, writes
 from ctxvc.store import links_inbox
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.links_inbox import Told
 from ctxvc.store.locate import FOLDER
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.cli.building import HOSTILE, call, human, reply, results, time
 from tests.cli.conftest import Run
@@ -71,7 +72,7 @@ def app(tmp_path: Path) -> Path:
             results(12, result_part("ok", "c4")),
             reply(13, {"type": "text", "text": "Keys work, too."}),
         ]
-        record(
+        ingest(
             store,
             [opened, *(Said(message=each, end=end) for end, each in enumerate(messages, 1))],
             name="work",
@@ -169,7 +170,7 @@ def test_a_line_that_is_not_committed_is_found_by_its_text(run: Run, app: Path) 
 
 
 def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, store.writer("work") as session:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
         again = call("Write", "c9", file_path="src/login.py", content=LOGIN)
         session.append(human("Write it anew", 50), reply(51, again), results(52, result_part("ok", "c9")))
         session.finish()
@@ -213,7 +214,7 @@ def test_a_link_outlives_the_commit_and_the_repository(run: Run, app: Path) -> N
 
 
 def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, store.writer("work") as session:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
         hostile = call(f"Write{HOSTILE}", "c9", file_path=f"src/{HOSTILE}/evil.py", content="evil = 'evil'\n")
         session.append(human(f"Write {HOSTILE}", 50), reply(51, {"type": "text", "text": f"so {HOSTILE}"}, hostile))
         session.append(results(52, result_part("ok", "c9")))

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
-from ctxvc.store.log.commits import apply
+from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change
 from tests.core.checker import problems
 from tests.core.strategies import arranged, bodies_of, conversations, numbered
@@ -68,7 +68,7 @@ def begun(held: Ledger) -> Ledger:
         meta={"scope": "new", "parent": "main"},
         inherit=scope.inherited(held),
     )
-    return apply(held, change)
+    return apply_change(held, change)
 
 
 # --- inside a turn or not
@@ -157,7 +157,7 @@ def test_whatever_is_inherited_nothing_points_to_what_is_not(said: list[Message]
     held = data.draw(arranged(numbered(said)[0]))
     left = data.draw(st.sets(st.sampled_from([row.id for row in held.rows()] or ["B1"]), max_size=4))
     kept = tuple(row.id for row in held.rows() if row.id not in left)
-    new = apply(held, Change("new", "scope", "agent", held.meta.counters, inherit=kept))
+    new = apply_change(held, Change("new", "scope", "agent", held.meta.counters, inherit=kept))
 
     assert tuple(row.id for row in new.rows()) == kept
     assert_groups_are_whole(new)

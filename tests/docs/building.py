@@ -10,7 +10,8 @@ from ctxvc.core.archiving import archived
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 NOW = 1_795_200_000
@@ -51,7 +52,7 @@ def small_store(path: Path) -> Store:
 def _live(store: Store) -> None:
     system, tools = "You mend programs.", [{"name": "Bash", "input_schema": {"type": "object"}}]
     name = store.create_session("demo", model="claude-opus-5", system=system, tools=tools, time=_at(0))
-    with store.writer(name) as session:
+    with StoredSession.open(store, name) as session:
         session.append(
             message("user", "human", "The login test fails, see the picture.", IMAGE, time=_at(1), key="u1"),
         )
@@ -90,7 +91,7 @@ def _live(store: Store) -> None:
 
 
 def _imported(store: Store) -> None:
-    record(store, recording(), final=True)
+    ingest(store, recording(), final=True)
 
 
 def recording() -> list[Event]:

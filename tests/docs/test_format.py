@@ -32,7 +32,7 @@ from ctxvc.recording.files import import_paths
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 from ctxvc.store.log.journal import Change, Head, Record
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import _SETTINGS, Store
 
 from . import examples
@@ -87,7 +87,7 @@ def assert_seen_alike(store: Store) -> None:
         assert list(reader.ledger(store.path, commit).values()) == plain(list(ledger.rows()))
         assert reader.groups(store.path, commit) == plain(ledger.groups)
     for name in store.sessions():
-        with store.writer(name) as session:
+        with StoredSession.open(store, name) as session:
             for scope in session.scopes():
                 rows, groups = reader.current(store.path, name, scope)
                 assert list(rows.values()) == plain(list(session.ledger(scope).rows()))
@@ -100,7 +100,7 @@ def assert_seen_alike(store: Store) -> None:
 
 def test_the_reader_sees_every_commit_and_what_waits(small: Store) -> None:
     assert_seen_alike(small)
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         assert session.waiting() == 2, "the example has no open step any more"
 
 
@@ -130,7 +130,7 @@ def test_the_reader_knows_what_a_commit_covers(small: Store) -> None:
     """A journal that still holds what was committed, as after a crash before it is rewritten."""
     journal = small.journal_path("demo")
     before = journal.read_bytes()
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         session.append(message("user", "tool", result("toolu_3", "done")))
         session.flush()
         rows = list(session.ledger().rows())
@@ -143,7 +143,7 @@ def test_the_reader_knows_what_a_commit_covers(small: Store) -> None:
 def test_a_commit_covers_nothing_of_another_journal(small: Store) -> None:
     small.journal_path("demo").unlink()
     small.new_id = lambda: "another"  # type: ignore[method-assign]
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         session.append(message("user", "human", "Are you there?"))
 
     assert len(reader.waiting(small.path, "demo")) == 1
@@ -153,13 +153,11 @@ def test_a_commit_covers_nothing_of_another_journal(small: Store) -> None:
 def test_the_reader_knows_that_a_verb_follows_the_step_that_was_open(small: Store) -> None:
     """A verb's number is smaller than that of the step's end, and its commit comes later: it covers both."""
     journal = small.journal_path("demo")
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         row = msgspec.structs.replace(session.ledger()["B9"], state="pinned")
-        with session._writing():  # as `change` does, without its flush
+        with session.writing():  # as `change` does, without its flush
             counters = session.ledger().meta.counters
-            session._acknowledge(
-                Record(changes=(Change("main", "pin", "user", counters, rows=(row,), subject="pin B9"),))
-            )
+            session._write(Record(changes=(Change("main", "pin", "user", counters, rows=(row,), subject="pin B9"),)))
         session.append(message("user", "tool", result("toolu_3", "done")))
         before = journal.read_bytes()
         assert len(reader.waiting(small.path, "demo")) == 4
@@ -173,7 +171,7 @@ def test_the_reader_knows_that_a_verb_follows_the_step_that_was_open(small: Stor
 
 
 def test_of_one_record_some_changes_can_wait_and_others_not(small: Store) -> None:
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         session.append(
             message("user", "tool", result("toolu_3", "done")),
             message("assistant", "model", "It is mended."),
@@ -186,7 +184,7 @@ def test_of_one_record_some_changes_can_wait_and_others_not(small: Store) -> Non
 
 
 def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -> None:
-    with small.writer("fix-login") as session, session._writing():
+    with StoredSession.open(small, "fix-login") as session, session.writing():
         main = session.ledger("main")
         new = Change(
             scope="fix-auth",
@@ -198,11 +196,11 @@ def test_the_reader_sees_a_scope_that_waits_and_what_it_inherits(small: Store) -
             origin=session.tip("main"),
             inherit=("B7", "B9"),
         )
-        session._acknowledge(Record(changes=(new,), head="fix-auth"))
+        session._write(Record(changes=(new,), head="fix-auth"))
 
         assert list(reader.current(small.path, "fix-login", "fix-auth")[0]) == ["B7", "B9"]
 
-    with small.writer("fix-login") as session:
+    with StoredSession.open(small, "fix-login") as session:
         session.flush()
     assert list(reader.ledger(small.path, "fix-login/fix-auth")) == ["B7", "B9"]
     assert (small.path / "HEAD").read_text() == "ref: refs/heads/fix-login/fix-auth\n"
@@ -214,7 +212,7 @@ def test_the_reader_sees_a_switch_that_waits_or_was_flushed_in_part(
     small: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: tuple[str, ...]
 ) -> None:
     """Scopes that begin on changes of the journal, some of which a branch has already."""
-    with small.writer("demo") as session, monkeypatch.context() as waiting:
+    with StoredSession.open(small, "demo") as session, monkeypatch.context() as waiting:
         waiting.setattr(session, "_flush", lambda: None)
         session.append(message("user", "tool", result("toolu_3", "done")))
         row = session.ledger()["B7"]
@@ -229,19 +227,19 @@ def test_the_reader_sees_a_switch_that_waits_or_was_flushed_in_part(
         assert reader.waiting(small.path, "demo")
         assert_waiting_alike(small, session)
         shutil.copytree(small.path, tmp_path / "after")
-        with Store(tmp_path / "after") as after, after.writer("demo") as other:
+        with Store(tmp_path / "after") as after, StoredSession.open(after, "demo") as other:
             other.flush()
         shutil.copytree(tmp_path / "after" / "objects", small.path / "objects", dirs_exist_ok=True)
         for name in moved:
             tip = program.run(tmp_path / "after", "rev-parse", f"refs/heads/{name}").decode().strip()
             program.run(small.path, "update-ref", f"refs/heads/{name}", tip)
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         assert_waiting_alike(small, session)
         session.flush()
     assert_seen_alike(small)
 
 
-def assert_waiting_alike(store: Store, session: Writer) -> None:
+def assert_waiting_alike(store: Store, session: StoredSession) -> None:
     for scope in session.scopes():
         rows, groups = reader.current(store.path, "demo", scope)
         assert list(rows.values()) == plain(list(session.ledger(scope).rows()))
@@ -261,7 +259,7 @@ def test_the_reader_sees_recordings_of_other_programs(store: Store) -> None:
 
 def test_the_reader_finds_blocks_of_all_segments(store: Store) -> None:
     name = store.create_session("long")
-    with store.writer(name) as session:
+    with StoredSession.open(store, name) as session:
         said = [message("assistant", "model", *(f"{at}" for at in range(50))) for _ in range(4)]
         session.append(*said)
         session.flush()
@@ -310,7 +308,7 @@ def refused(store: Path, what: str) -> None:
     with pytest.raises(reader.Unreadable):
         reader.check(store)
         reader.current(store, "demo", "main")
-    with pytest.raises(CtxvcError, match=what), Store(store) as opened, opened.writer("demo"):
+    with pytest.raises(CtxvcError, match=what), Store(store) as opened, StoredSession.open(opened, "demo"):
         pass
 
 
@@ -353,7 +351,7 @@ def test_a_tree_of_another_kind_is_refused(small: Store, path: str, change: Any,
     with pytest.raises((reader.Unreadable, json.JSONDecodeError)):
         reader.ledger(small.path, "demo/main")
     with pytest.raises(CtxvcError, match=what):
-        Store(small.path).writer("demo").ledger()
+        StoredSession.open(Store(small.path), "demo").ledger()
 
 
 def frames(journal: Path) -> list[bytes]:
@@ -393,7 +391,7 @@ def test_a_damaged_record_is_passed_over_and_what_follows_is_read(small: Store, 
 def test_what_needs_a_lost_record_is_read_without_it(small: Store) -> None:
     """Rows and groups of blocks that are gone, and a scope of which the beginning is."""
     journal = small.journal_path("demo")
-    with small.writer("demo") as session, pytest.MonkeyPatch.context() as waiting:
+    with StoredSession.open(small, "demo") as session, pytest.MonkeyPatch.context() as waiting:
         waiting.setattr(session, "_flush", lambda: None)
         session.append(message("user", "tool", result("toolu_3", "done")))
         session.append(message("assistant", "model", "said"), message("user", "human", "and now?"))
@@ -409,10 +407,10 @@ def test_what_needs_a_lost_record_is_read_without_it(small: Store) -> None:
         spoilt = [record[:-9] + bytes([record[-9] ^ 4]) + record[-8:] if at == lost else record
                   for at, record in enumerate(records)]  # fmt: skip
         journal.write_bytes(b"".join(spoilt))
-        with small.writer("demo") as session:
+        with StoredSession.open(small, "demo") as session:
             assert_waiting_alike(small, session)
             session._journal.close()
-            session._known.scopes.clear()
+            session._state.scopes.clear()
 
 
 @pytest.mark.parametrize("kept", [0, 1, 23, 24, 100, -1])
@@ -428,7 +426,7 @@ def test_a_torn_tail_is_passed_over(small: Store, kept: int) -> None:
 def test_a_tail_that_quotes_a_journal_is_still_a_tail(small: Store) -> None:
     journal = small.journal_path("demo")
     quoted = b"".join(frames(journal))
-    with small.writer("demo") as session:
+    with StoredSession.open(small, "demo") as session:
         session.append(Message(role="user", parts=(Part(kind="user", role="user", origin="client", body=quoted),)))
     *held, last = frames(journal)
     journal.write_bytes(b"".join(held) + last[:30] + bytes([last[30] ^ 1]) + last[31:])
@@ -639,7 +637,7 @@ def test_the_rules_give_the_numbers_of_a_conversation(store: Store) -> None:
         message("assistant", "model", "and gone on"),
     ]
     store.create_session("rules")
-    with store.writer("rules") as session:
+    with StoredSession.open(store, "rules") as session:
         for each in said:
             session.append(each)
         ledger = session.ledger()
@@ -651,7 +649,7 @@ def test_the_rules_give_the_numbers_of_a_conversation(store: Store) -> None:
 @pytest.mark.parametrize("path", [DATA / "claude-code" / "20-02395c1048-0.jsonl", DATA / "pi" / "v3.jsonl"])
 def test_the_rules_give_the_numbers_of_a_recording(store: Store, path: Path) -> None:
     (outcome, *_) = import_paths(store, [path], final=True)
-    with store.writer(outcome.session) as session:
+    with StoredSession.open(store, outcome.session) as session:
         assert_numbered_by_the_rules(session.ledger("main"))
 
 

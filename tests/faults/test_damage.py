@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError
 from ctxvc.store.locate import FOLDER
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.building import build
 from tests.faults.summary import Tell, Times, line
@@ -50,7 +51,7 @@ def fill(project: Path) -> None:
     """A second session, with a message that waits for its answer."""
     with Store(project / FOLDER) as store:
         store.create_session("second")
-        with store.writer("second") as session:
+        with StoredSession.open(store, "second") as session:
             for number in range(40):
                 session.append(human(f"question {number} " + "x" * number * 50), reply(f"answer {number}"))
             session.append(human("waits for its answer"))
@@ -64,7 +65,7 @@ def bodies(path: Path) -> tuple[Bodies, int]:
         for name, scopes in store.all_tips().items():
             for scope in scopes:
                 try:
-                    with store.writer(name, scope) as session:
+                    with StoredSession.open(store, name, scope) as session:
                         rows = list(session.ledger(scope).rows())
                         for row in rows:
                             try:

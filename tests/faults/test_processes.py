@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.faults import tracer
 from tests.faults.summary import Tell, Times, line
@@ -91,6 +92,6 @@ def test_writers_beside_each_other(tmp_path: Path, times: Times, tell: Tell) -> 
               acknowledged_blocks=len(blocks), missing=len(missing), numbers_given_twice=twice))  # fmt: skip
     assert len(blocks) == _WRITERS * steps * 4
     assert not missing and not twice
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.finish()
     assert unsound(path) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 from tests.store.building import archive, complaints, contents, human, reply, result, results
@@ -52,7 +52,7 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
     def say(text: str) -> None:
         os.write(out, f"{text}\n".encode())
 
-    def append(session: Writer, *messages: object) -> None:
+    def append(session: StoredSession, *messages: object) -> None:
         for message in messages:
             bodies = [part.body.decode() for part in message.parts]  # type: ignore[attr-defined]
             try:
@@ -65,16 +65,16 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
             for block, body in zip(ids, bodies, strict=True):
                 say(f"block {session.scope} {block} {body}")
 
-    def step(session: Writer, number: int) -> None:
+    def step(session: StoredSession, number: int) -> None:
         call = f"{name}-{number}"
         append(session, human(f"{call} question"), reply(f"{call} answer", call), results(result(call, f"{call} out")))
 
-    def switch(session: Writer, number: int) -> None:
+    def switch(session: StoredSession, number: int) -> None:
         session.open_scope(f"{name}-{number}", "to look")
         append(session, human(f"{name}-{number} there"), reply(f"{name}-{number} seen"))
         session.goto("main", "looked")
 
-    def leave(session: Writer, number: int) -> None:
+    def leave(session: StoredSession, number: int) -> None:
         rows = [row for row in session.ledger("main").rows() if row.state == "visible" and row.kind == "tool_result"]
         if rows:
             row = chance.choice(rows)
@@ -82,7 +82,7 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
             say(f"archived main {row.id}")
 
     try:
-        with Store(path) as store, store.writer(SESSION, "main") as session:
+        with Store(path) as store, StoredSession.open(store, SESSION, "main") as session:
             for number in range(chance.randrange(3, 7)):
                 operation = chance.choice([step, step, step, leave, switch])
                 try:
@@ -100,7 +100,7 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
 def missing(path: Path, ledger: Ledger) -> list[str]:
     """What was acknowledged and is not there, or stands otherwise. Flushes, and so shows that the store works."""
     absent = []
-    with Store(path) as store, store.writer(SESSION, "main") as session:
+    with Store(path) as store, StoredSession.open(store, SESSION, "main") as session:
         scopes = {scope for scope, _ in ledger.blocks}
         bodies = {scope: contents(session, scope) for scope in scopes & set(session.scopes())}
         for (scope, block), body in ledger.blocks.items():
@@ -116,7 +116,7 @@ def missing(path: Path, ledger: Ledger) -> list[str]:
 
 def uninvited(path: Path, ledger: Ledger) -> list[str]:
     """What was refused and is there nevertheless."""
-    with Store(path) as store, store.writer(SESSION, "main") as session:
+    with Store(path) as store, StoredSession.open(store, SESSION, "main") as session:
         bodies = {body.decode() for scope in session.scopes() for body in contents(session, scope).values()}
     return sorted(f"{body} was refused, and is there" for body in ledger.refused & bodies)
 

@@ -16,6 +16,7 @@ from ctxvc.core.recording.events import Said, Warned
 from ctxvc.importers import conversations
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -132,7 +133,7 @@ def test_a_value_that_no_recorder_writes_costs_its_line_at_most(format: str, hos
     with create(tmp_path / ".ctxvc") as store:
         imported = list(import_paths(store, [path], final=True, format=format))
         assert [outcome.error for outcome in imported] == [None]
-        with store.writer() as session:
+        with StoredSession.open(store) as session:
             assert len(session.ledger()) >= 2
 
 

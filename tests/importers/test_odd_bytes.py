@@ -13,6 +13,7 @@ from ctxvc import importers
 from ctxvc.core.recording.events import Event, Said, Warned
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 DATA = Path(__file__).parents[1] / "data"
@@ -83,7 +84,7 @@ def test_a_sound_recording_is_read_byte_for_byte(tmp_path: Path) -> None:
 
 
 def _first(store: Store, session: str) -> bytes:
-    with store.writer(session) as opened:
+    with StoredSession.open(store, session) as opened:
         return opened.body(next(opened.ledger().rows()))
 
 
@@ -127,7 +128,7 @@ def test_two_responses_with_one_id_are_two(tmp_path: Path, form: str) -> None:
     with create(tmp_path / ".ctxvc") as store:
         (outcome,) = import_paths(store, [path], format=form, final=True)
         assert outcome.error is None, outcome.error
-        with store.writer(outcome.session) as session:
+        with StoredSession.open(store, outcome.session) as session:
             rows = list(session.ledger().rows())
             assert [session.body(row) for row in rows] == [b"one", b"two", b"two"]
             assert len({row.msg for row in rows}) == 3

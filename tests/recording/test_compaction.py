@@ -16,6 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.files import locked
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.recording.replaying import end_recorder, history, hook, settle, single_import
 from tests.test_importing import CONVERSATION, write
@@ -46,7 +47,7 @@ def test_a_recorded_compaction(place: Path, lines: list[bytes], recordings: Path
     transcript.write_bytes(b"".join(lines[:first]))
     hook(place, transcript, "UserPromptSubmit")
     settle(store)
-    with Store(store) as opened, opened.writer() as session:
+    with Store(store) as opened, StoredSession.open(opened) as session:
         session.note("The build needs the tag `integration`.")
     assert hook(place, transcript, "PreCompact", trigger="auto") == ""
     settle(store)  # a host asks a model for its summary
@@ -60,7 +61,7 @@ def test_a_recorded_compaction(place: Path, lines: list[bytes], recordings: Path
     assert "The build needs the tag `integration`." in told
     handles = dict(re.findall(r"^- (B[0-9]+)@([0-9a-f]{6}), step", told, re.MULTILINE))
     assert len(handles) > 20
-    with Store(store) as opened, opened.writer() as session:
+    with Store(store) as opened, StoredSession.open(opened) as session:
         rows = {row.id: row for row in session.ledger("main").rows()}
         assert {name: rows[name].sha256[:6] for name in handles} == handles
         # Every text and result from before is there to the byte, whatever became of it since.
@@ -155,7 +156,7 @@ def test_after_the_boundary_the_group_is_told(store: Store, lines: list[bytes], 
     first = boundaries(lines)[0]
     path.write_bytes(b"".join(lines[: first + 2]))
     list(import_paths(store, [path], final=True))
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         told = handoff.after_compaction(session.ledger(), session.body)
 
     assert " took 1" in told and "out of the prompt as G1." in told and "`ctxvc recover G1` lists all." in told

@@ -15,6 +15,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import MOST_PACKS, Store, create
 from ctxvc.store.verify.verify import verify
 from tests.test_importing import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
@@ -110,7 +111,7 @@ def test_before_a_compaction_the_finished_step_is_taken(store: Store, tmp_path: 
 
     assert take(follower) == 3
     assert take(follower, closes=True) == 1
-    with store.writer(follower.session) as session:
+    with StoredSession.open(store, follower.session) as session:
         source = session.ledger().meta.source
     assert source is not None and source.finals == ()
 
@@ -142,7 +143,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(
 ) -> None:
     follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION), "claude-code")
     take(follower)
-    monkeypatch.setattr("ctxvc.recording.files.record", None)
+    monkeypatch.setattr("ctxvc.recording.files.ingest", None)
 
     assert take(follower) == 0
 
@@ -169,7 +170,7 @@ def test_only_what_is_new_is_looked_through_for_secrets(
     assert looked_at == seen[len(looked_at) :]
     assert [len(trees) for trees in tips_and_trees(store).values()] == [7]
     for each in (store, other):
-        with each.writer("claude-11111111") as session:
+        with StoredSession.open(each, "claude-11111111") as session:
             bodies = [session.body(row) for row in session.ledger().rows()]
         assert sum(b"[REDACTED:" in body for body in bodies) == 2
         assert not any(secret.encode() in body for body in bodies)
@@ -223,7 +224,7 @@ def test_a_host_that_died_in_a_call_and_was_resumed(store: Store, tmp_path: Path
     write(path, *CONVERSATION[:7], answer, line("assistant", "a5", "r2", call("make"), reply="m9"))
     take(Follower(store, path, "claude-code"), final=True)
 
-    with store.writer("claude-11111111") as session:
+    with StoredSession.open(store, "claude-11111111") as session:
         bodies = [session.body(row) for row in session.ledger().rows() if row.kind == "tool_result"]
     assert b"[Tool call interrupted: the host ended]" in bodies, json.dumps(list(map(bytes.decode, bodies)))
 
@@ -244,16 +245,16 @@ def test_an_output_that_the_host_cut_is_kept_whole(store: Store, other: Store, t
     take(Follower(store, path, "claude-code"), final=True)
     list(import_paths(other, [path], final=True))
 
-    with store.writer("claude-11111111") as session:
+    with StoredSession.open(store, "claude-11111111") as session:
         row = session.ledger()["B4"]
         assert session.body(row).decode() == cut(file)
         assert session.file(row, row.extra["ctxvc"]["whole"]) == data
     assert exported(store, "claude-11111111")[2]["content"][0]["content"] == text(cut(file))
     assert tips_and_trees(store) == tips_and_trees(other)
-    with Session(store.writer("claude-11111111")) as opened:
+    with Session(StoredSession.open(store, "claude-11111111")) as opened:
         assert [data for _, data in opened.recover_bytes("B4")] == [data]
         assert opened.recover("B4", lines="4000:4000").text.splitlines()[-1] == "line 3999 \u00fc"
-        (found,) = search(opened.writer, "line 4999 ").found
+        (found,) = search(opened.stored, "line 4999 ").found
         assert (found.address, found.lines) == (row.handle, ((5000, "line 4999 \u00fc"),))
         view = opened.view()
         assert view.price.body(row) == view.price.text(cut(file))  # it is what the model saw
@@ -277,7 +278,7 @@ def test_no_other_file_is_read_whatever_a_result_says(store: Store, tmp_path: Pa
     write(path, *CONVERSATION[:3], line("user", "r1", "a2", result("ls", cut(named))), *CONVERSATION[4:])
     take(Follower(store, path, "claude-code"), final=True)
 
-    with store.writer("claude-11111111") as session:
+    with StoredSession.open(store, "claude-11111111") as session:
         assert session.ledger()["B4"].files == ()
 
 

@@ -23,6 +23,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import secret_scanner
 from ctxvc.store.git import program
 from ctxvc.store.hook_outputs import folder
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.recording.replaying import history, hook, settle
@@ -64,7 +65,7 @@ def taken(store: Store, path: Path) -> Store:
 
 
 def recovered(store: Store, address: str) -> bytes:
-    with Session(store.writer()) as session:
+    with Session(StoredSession.open(store)) as session:
         ((_, data),) = session.recover_bytes(address)
         return data
 
@@ -175,14 +176,14 @@ def test_the_body_is_what_the_model_saw_and_the_whole_stands_beside_it(store: St
     shown = cut(store.path, "toolu_ls")
     taken(store, write(tmp_path / "s.jsonl", *conversation(shown)))
 
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         row = session.ledger()["B4"]
         assert session.body(row).decode() == shown
         assert row.files == ("1.txt",)
         assert session.file(row, "1.txt") == WHOLE.encode()
         assert row.extra["ctxvc"]["cut"] is True
     assert recovered(store, "toolu_ls") == recovered(store, "B4-1.txt") == WHOLE.encode()
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         assert session.ledger()["B4"].reads == 2
 
 
@@ -264,7 +265,7 @@ def test_no_other_file_is_read_whatever_a_result_says(store: Store, tmp_path: Pa
         (folder(store.path) / name).write_bytes(b"not for you")
     taken(store, write(tmp_path / "s.jsonl", *conversation(words)))
 
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         row = session.ledger()["B4"]
         assert (row.files, row.extra.get("ctxvc", {}).get("cut")) == ((), None)
 
@@ -276,7 +277,7 @@ def test_a_link_or_a_folder_of_that_name_is_not_read(store: Store, tmp_path: Pat
     (folder(store.path) / "toolu_dir-1.txt").mkdir()
     taken(store, write(tmp_path / "s.jsonl", *conversation(forged("toolu_ls", b"not for you"))))
 
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         assert session.ledger()["B4"].files == ()
     with pytest.raises(NotFound, match="no recorded call has this id"):
         recovered(store, "toolu_dir")
@@ -296,7 +297,7 @@ def test_a_reply_that_quotes_the_words_is_only_a_reply(store: Store, tmp_path: P
     lines = [*CONVERSATION[:4], line("assistant", "a3", "r1", text(shown), reply="m2")]
     taken(store, write(tmp_path / "s.jsonl", *lines))
 
-    with store.writer() as session:
+    with StoredSession.open(store) as session:
         assert all(row.files == () for row in session.ledger().rows())
 
 

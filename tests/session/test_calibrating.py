@@ -101,8 +101,8 @@ def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
 
 
 def settings(session: Session) -> list[str]:
-    session.writer.flush()
-    history = revision.history(session.store, session.writer.tip())
+    session.stored.flush()
+    history = revision.history(session.store, session.stored.tip())
     return [each.subject for each in history if each.trailers.get("Ctxvc-Op") == "settings"]
 
 
@@ -144,9 +144,9 @@ def test_asking_again_gives_the_same_bytes_and_commits_nothing_however_the_provi
             answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * (20 + at % 7)}
             session.append({"role": "user", "content": [answer]})
             first = session.request()
-            stands = session.writer.tip(), session.writer.waiting()
+            stands = session.stored.tip(), session.stored.waiting()
             assert session.request().digest == first.digest
-            assert (session.writer.tip(), session.writer.waiting()) == stands
+            assert (session.stored.tip(), session.stored.waiting()) == stands
 
 
 # --- another model

@@ -47,7 +47,7 @@ def clock() -> Iterator[list[float]]:
 def opened(place: Path, clock: list[float], **knobs: bool) -> Session:
     create(place).close()
     held = Session.open(place, "demo")
-    return Session(held.writer, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
+    return Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
 
 
 def step(session: Session, number: int) -> None:
@@ -63,8 +63,8 @@ def archived(session: Session) -> list[str]:
 
 
 def commits(session: Session, op: str) -> list[Entry]:
-    session.writer.flush()
-    tip = session.writer.tip()
+    session.stored.flush()
+    tip = session.stored.tip()
     return [each for each in revision.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
 
 

@@ -64,9 +64,9 @@ def test_a_loop_of_fifty_steps_with_everything_in_it(session: Session, place: Pa
                 kept = session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][-3:])
                 undone, _ = session.undo()
                 assert [row.id for row in undone.rows] == [row.id for row in kept.rows]
-        session.writer.flush()
-        tip = session.writer.tip()
-        if not session.writer.waiting():
+        session.stored.flush()
+        tip = session.stored.tip()
+        if not session.stored.waiting():
             remembered[tip] = rendered(session.store, tip)
     assert agent.requests == 50
     assert any(row.removed_by == "guard" for row in session.ledger("main").rows())
@@ -133,7 +133,7 @@ def test_a_human_who_breaks_in_does_not_part_a_reply_from_its_thinking(session: 
     agent.ask(thought("Stopped."), text("I did."))
     agent.say("Go on.")
     agent.step("ok")
-    assert not session.writer.open_calls
+    assert not session.stored.open_calls
 
 
 def test_a_switch_in_a_step_and_what_follows_it_come_in_together(session: Session) -> None:
@@ -212,7 +212,7 @@ def test_a_dashboard_does_not_go_on_naming_a_group_that_a_person_took_back(
         assert person.restore("G1")
     if replied:  # to what was sent
         session.append(agent.judge.reply(sent(waiting), [thought("And now?"), call("sh", cmd="ls")]))
-        session.append({"role": "user", "content": [result({"id": session.writer.open_calls[0]}, "ok")]})
+        session.append({"role": "user", "content": [result({"id": session.stored.open_calls[0]}, "ok")]})
     request = session.request()
 
     assert "G1" not in addresses(request)
@@ -220,7 +220,7 @@ def test_a_dashboard_does_not_go_on_naming_a_group_that_a_person_took_back(
     inside_budget(session, request)
     boards_are_bounded(session, request)
     session.append(agent.judge.reply(sent(request), [text("Done.")]))
-    session.writer.flush()
+    session.stored.flush()
     assert not check_prompts(session.store)[1]
     assert not damages(session.store)
 

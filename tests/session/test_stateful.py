@@ -23,6 +23,7 @@ from ctxvc.errors import BadInput, BadName, Conflict, NotFound, OverBudget, Refu
 from ctxvc.session.session import Session
 from ctxvc.store import address
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.rules import problems
@@ -111,7 +112,7 @@ class Machine(RuleBasedStateMachine):
     @staticmethod
     def _body(session: Session, block: str) -> bytes:
         scope = next(scope for scope in session.scopes() if session.ledger(scope).get(block))
-        return session.writer.body(session.ledger(scope)[block], scope)
+        return session.stored.body(session.ledger(scope)[block], scope)
 
     @rule(who=st.integers(0, 1), said=words)
     def somebody_says(self, who: int, said: str) -> None:
@@ -126,7 +127,7 @@ class Machine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), said=pieces, arrives=st.sampled_from([True, True, True, False]))
     def the_model_replies(self, who: int, said: list[dict[str, Any]], arrives: bool = True) -> None:
         session = self.sessions[who]
-        if session.writer.open_calls:
+        if session.stored.open_calls:
             self.results_come_in(who, [""], 9)
         try:
             request = session.request()
@@ -146,7 +147,7 @@ class Machine(RuleBasedStateMachine):
         content = [{**one, "id": f"call {next(self.numbers)}"} if one["type"] == "tool_use" else one for one in said]
         self._append(who, {"role": "assistant", "content": content})
 
-    @precondition(lambda self: any(session.writer.open_calls for session in self.sessions))
+    @precondition(lambda self: any(session.stored.open_calls for session in self.sessions))
     @rule(
         who=st.integers(0, 1),
         given=st.lists(outputs, min_size=1, max_size=5),
@@ -154,8 +155,8 @@ class Machine(RuleBasedStateMachine):
     )
     def results_come_in(self, who: int, given: list[Any], most: int) -> None:
         session = self.sessions[who]
-        session.writer.refresh()
-        calls = session.writer.open_calls[:most]
+        session.stored.refresh()
+        calls = session.stored.open_calls[:most]
         if not calls:
             return
         content = []
@@ -180,7 +181,7 @@ class Machine(RuleBasedStateMachine):
     )
     def a_verb(self, who: int, verb: Any, picks: list[int], index: str, allow: bool) -> None:
         session = self.sessions[who]
-        session.writer.refresh()
+        session.stored.refresh()
         before = session.used()
         done = session.verb(verb, self._ids(session, picks), index, allow_user=bool(who and allow))
         assert all(len(problem.text) < 400 for problem in done.problems)
@@ -231,7 +232,7 @@ class Machine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), pick=st.integers(0, 400), whole=st.booleans())
     def something_is_read(self, who: int, pick: int, whole: bool) -> None:
         session = self.sessions[who]
-        session.writer.refresh()
+        session.stored.refresh()
         (name,) = self._ids(session, [pick])
         try:
             if whole:
@@ -250,7 +251,7 @@ class Machine(RuleBasedStateMachine):
         self._remember(self.sessions[who])
 
     def _remember(self, session: Session) -> None:
-        tip = session.writer.tip()
+        tip = session.stored.tip()
         self.remembered.setdefault(tip, rendered(session.store, tip))
 
     # --- what holds
@@ -258,7 +259,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_would_be_sent_is_valid(self) -> None:
         for session in self.sessions:
-            session.writer.refresh()
+            session.stored.refresh()
             messages = session.prompt().messages
             if not messages or messages[-1]["role"] == "assistant":
                 messages = [*messages, {"role": "user", "content": "go on"}]
@@ -296,7 +297,7 @@ class Machine(RuleBasedStateMachine):
         for name in building.addresses(request, boards=boards):
             parsed = address.parse(name)
             assert parsed
-            found = address.find(session.writer, parsed)
+            found = address.find(session.stored, parsed)
             assert found.row or found.group
 
     def teardown(self) -> None:
@@ -306,7 +307,7 @@ class Machine(RuleBasedStateMachine):
             self._remember(session)
             session.close()
         with Store(self.path) as store:
-            with store.writer("demo") as writer:
+            with StoredSession.open(store, "demo") as writer:
                 held = {row.id: (row, scope) for scope in writer.scopes() for row in writer.ledger(scope).rows()}
                 for block, body in self.bodies.items():
                     assert writer.body(*held[block]) == body

@@ -20,7 +20,7 @@ from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.journal import Journal, Record, encode_record
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 
@@ -68,14 +68,14 @@ def exchange(number: int) -> list[Message]:
     ]
 
 
-def contents(session: Writer, scope: str = "") -> dict[str, bytes]:
+def contents(session: StoredSession, scope: str = "") -> dict[str, bytes]:
     """Block id → body, as this session reads them; every checksum compared."""
     return {row.id: session.body(row, scope) for row in session.ledger(scope).rows()}
 
 
 def afresh(path: Path, session: str = "demo", scope: str = "main") -> dict[str, bytes]:
     """Block id → body, as a process reads them that opens the store now."""
-    with Store(path) as store, store.writer(session, scope) as reader:
+    with Store(path) as store, StoredSession.open(store, session, scope) as reader:
         return contents(reader, scope)
 
 
@@ -86,7 +86,7 @@ def archived(row: Row, **fields: object) -> Row:
     )
 
 
-def archive(session: Writer, *ids: str, scope: str = "") -> None:
+def archive(session: StoredSession, *ids: str, scope: str = "") -> None:
     rows = [archived(session.ledger(scope)[block]) for block in ids]
     session.change(subject=f"archive {' '.join(ids)}", op="archive", actor="user", rows=rows, scope=scope)
 
@@ -152,7 +152,7 @@ def start(
     )
 
 
-def add_scope(session: Writer, name: str) -> None:
+def add_scope(session: StoredSession, name: str) -> None:
     """A scope that begins empty on top of main's tip, as an import makes one for a sub-agent."""
     origin = session.ledger("main")
     meta = msgspec.structs.replace(origin.meta, scope=name, parent="main", counters=Counters())

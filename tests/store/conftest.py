@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.store import store as stores
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 
@@ -44,6 +44,6 @@ def store(path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def session(store: Store) -> Iterator[Writer]:
-    with store.writer("demo") as opened:
+def session(store: Store) -> Iterator[StoredSession]:
+    with StoredSession.open(store, "demo") as opened:
         yield opened

@@ -16,6 +16,7 @@ from typing import Any
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.store.git import fast_import
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 
@@ -48,7 +49,7 @@ def main(path: str, when: str) -> None:
                 self.stdin = Stream(self.stdin, self.pid, when)  # type: ignore[assignment]
 
     fast_import.subprocess.Popen = Watched  # type: ignore[misc]
-    with Store(Path(path)) as store, store.writer("demo") as session:
+    with Store(Path(path)) as store, StoredSession.open(store, "demo") as session:
         session.append(Message(role="user", parts=(text_part("question", "user", "human"),)))
         session.append(Message(role="assistant", parts=(text_part("answer", "assistant", "model"),)))
 

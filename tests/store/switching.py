@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 
-def say(session: Writer, *messages: Message) -> None:
+def say(session: StoredSession, *messages: Message) -> None:
     ids = session.append(*messages)
     parts = [part for message in messages for part in message.parts]
     for block, part in zip(ids[-len(parts) :], parts, strict=True):
@@ -24,7 +24,7 @@ def say(session: Writer, *messages: Message) -> None:
 
 
 def main(path: str, name: str, count: int) -> None:
-    with Store(Path(path)) as store, store.writer("demo", "main") as session:
+    with Store(Path(path)) as store, StoredSession.open(store, "demo", "main") as session:
         os.write(1, b"ready\n")
         sys.stdin.readline()
         for number in range(count):

@@ -21,6 +21,7 @@ from ctxvc.recording import places
 from ctxvc.store import contained, links_inbox, locate, seals, trust, worktrees
 from ctxvc.store import store as store_module
 from ctxvc.store.checkout import checkout, place
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure
 from ctxvc.store.store import Store
 from ctxvc.tokens.count import CountCache
@@ -256,7 +257,7 @@ def test_only_requests_of_this_machine_are_obeyed(path: Path, tmp_path: Path, mo
 
 @pytest.fixture
 def out(store: Store, tmp_path: Path) -> Path:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
         session.append(*exchange(2))
     return Path(checkout(store, "demo", "main", tmp_path / "out", dashboard="# now\n").path)

@@ -20,6 +20,7 @@ from ctxvc.errors import Conflict
 from ctxvc.store.files import locked
 from ctxvc.store.git import fast_import
 from ctxvc.store.git import program as programs
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 
@@ -41,7 +42,7 @@ from .writer import beginning
 
 def in_order(path: Path, acknowledged: dict[str, str]) -> None:
     """What every store must be after a crash: all acknowledged blocks are there, a flush works, git finds no fault."""
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         held = contents(session)
         assert {block: beginning(held.get(block, b"(lost)")) for block in acknowledged} == acknowledged
         session.finish()
@@ -146,7 +147,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     expected: dict[str, bytes] = {}
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         number = 0
         while len(killed) < times:
             number += 1
@@ -199,7 +200,7 @@ CALLS = (
 def test_a_git_child_killed_at_every_system_call_costs_nothing(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Tell
 ) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
     log = tmp_path / "calls"
     points: list[tuple[str, int]] = []
@@ -218,7 +219,7 @@ def test_a_git_child_killed_at_every_system_call_costs_nothing(
                     *command(*words, **named),
                 ],
             )
-            with Store(place) as store, store.writer("demo") as session:
+            with Store(place) as store, StoredSession.open(store, "demo") as session:
                 session.append(human("question"), reply("answer"))
                 assert contents(session)["B6"] == b"answer"
                 session.flush()
@@ -304,7 +305,7 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
 ) -> None:
     monkeypatch.setattr(Store, "now", lambda _: 1_700_000_000)  # else the same commit may be made twice, unnoticed
     child = orphan(path, "after")
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert session.waiting() == 2
         threading.Timer(0.1, gone, (child, path)).start()
 

@@ -10,9 +10,9 @@ import pytest
 
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.errors import CtxvcError, Damaged
-from ctxvc.store.log import aside
+from ctxvc.store.log import aside, repair
 from ctxvc.store.log.journal import Frame, Record, frame, parse
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
@@ -38,20 +38,20 @@ Blocks = dict[tuple[str, str], bytes]
 
 def blocks(store: Store) -> Blocks:
     """(scope, block) → body, of all scopes, as somebody reads them who opens the session now."""
-    reader = store.writer("demo")
+    reader = StoredSession.open(store, "demo")
     try:
         return {(scope, block): body for scope in reader.scopes() for block, body in contents(reader, scope).items()}
     finally:
         reader.leave()
 
 
-def as_group(session: Writer, name: str, *ids: str) -> None:
+def as_group(session: StoredSession, name: str, *ids: str) -> None:
     rows = [archived(session.ledger()[block], stub="", group=name, level=1) for block in ids]
     group = Group(id=name, members=ids, stub=f"[archived {name}]", removed_by="user")
     session.change(subject=f"archive as {name}", op="archive", actor="user", rows=rows, groups=[group])
 
 
-def converse(session: Writer) -> None:
+def converse(session: StoredSession) -> None:
     """More than twenty records of all kinds, each of which needs some of those before it."""
     session.append(human("fix the login"))
     session.append(reply("", "a", "b"))
@@ -88,10 +88,10 @@ class Case:
         self.store = create(path / ".ctxvc")
         self.store.create_session("demo")
         with monkeypatch.context() as waiting:
-            waiting.setattr(Writer, "_flush", lambda _: None)
-            with self.store.writer("demo") as session:
+            waiting.setattr(StoredSession, "_flush", lambda _: None)
+            with StoredSession.open(self.store, "demo") as session:
                 converse(session)
-                self.numbers = session._known.block, session._known.group
+                self.numbers = session._state.block, session._state.group
         self.journal = self.store.journal_path("demo")
         self.data = self.journal.read_bytes()
         self.blocks = blocks(self.store)
@@ -146,8 +146,8 @@ def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch, behi
         # What a scope has from another is lost to it with the record that made it; in the other it still is.
         assert block in lost or (scope == "fix" and ("main", block) in before)
     with monkeypatch.context() as waiting:
-        waiting.setattr(Writer, "_flush", lambda _: None)
-        with case.store.writer("demo", "main") as session:
+        waiting.setattr(StoredSession, "_flush", lambda _: None)
+        with StoredSession.open(case.store, "demo", "main") as session:
             (block,) = session.append(human("after it"))
             assert int(block[1:]) > case.numbers[0]
             assert int(session.next_group) > case.numbers[1]
@@ -198,7 +198,7 @@ def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Ca
     hit = case.records()[number]
     case.flipped(hit.end - 9, 2)
     before = blocks(case.store)
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         session.append(human("after it"))
         session.append(reply("I see"))
         session.flush()
@@ -211,7 +211,7 @@ def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Ca
     report = verify(case.store)
     assert [finding.level for finding in report.findings] == ["damage"], report.findings
     assert "set aside" in report.findings[0].what
-    (accepted,) = aside.accept(case.store)
+    (accepted,) = repair.accept(case.store)
     assert verify(case.store).damaged is False
     assert aside.notices(case.store, "demo") == []
     assert case.store.journal_path(f"{accepted.file}.accepted").stat().st_mode & 0o077 == 0
@@ -222,7 +222,7 @@ def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Ca
 
 
 def test_a_writer_that_read_a_record_before_it_was_hit_commits_it(case: Case) -> None:
-    with case.store.writer("demo", "main") as early:
+    with StoredSession.open(case.store, "demo", "main") as early:
         case.journal.write_bytes(b"")  # the same file, spoilt under its hands
         hit = case.records()[-3]
         data = bytearray(case.data)
@@ -240,12 +240,12 @@ def test_a_writer_that_read_a_record_before_it_was_hit_commits_it(case: Case) ->
 def test_a_second_writer_goes_on_from_what_the_first_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have the session open; one of them finds the damage, and replaces the journal under the other's hands."""
     hit = case.records()[-4]
-    with case.store.writer("demo", "main") as second:
+    with StoredSession.open(case.store, "demo", "main") as second:
         known = contents(second)
         case.flipped(hit.end - 9, 4)
         with monkeypatch.context() as waiting:
-            waiting.setattr(Writer, "_flush", lambda _: None)
-            with case.store.writer("demo", "main") as first:
+            waiting.setattr(StoredSession, "_flush", lambda _: None)
+            with StoredSession.open(case.store, "demo", "main") as first:
                 (one,) = first.append(human("the first's"))
                 (two,) = second.append(human("the second's"))
                 (three,) = first.append(human("the first's again"))
@@ -262,10 +262,10 @@ def test_a_second_writer_goes_on_from_what_the_first_left(case: Case, monkeypatc
 
 def test_a_reader_sees_the_same_before_and_after_a_writer_set_it_aside(case: Case) -> None:
     case.flipped(case.records()[5].end - 9, 4)
-    with case.store.writer("demo", "main") as reader:
+    with StoredSession.open(case.store, "demo", "main") as reader:
         before = contents(reader)
         assert len(reader.damage) == 1
-        with Store(case.store.path) as other, other.writer("demo", "main") as session:
+        with Store(case.store.path) as other, StoredSession.open(other, "demo", "main") as session:
             session.append(human("x"))
         reader.refresh()
         assert before.items() <= contents(reader).items()
@@ -284,8 +284,8 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
         before = blocks(case.store)
         disk = Disk(call, nth, error)
         with pytest.MonkeyPatch.context() as failing:
-            failing.setattr(Writer, "_flush", lambda _: None)
-            session = case.store.writer("demo", "main")
+            failing.setattr(StoredSession, "_flush", lambda _: None)
+            session = StoredSession.open(case.store, "demo", "main")
             disk.put_in(failing)
             try:
                 session.append(human("after it"))
@@ -295,8 +295,8 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
         now = blocks(case.store)
         assert before.items() <= now.items() and len(now) - len(before) in (0, 1)
         with pytest.MonkeyPatch.context() as waiting:
-            waiting.setattr(Writer, "_flush", lambda _: None)
-            with case.store.writer("demo", "main") as again:
+            waiting.setattr(StoredSession, "_flush", lambda _: None)
+            with StoredSession.open(case.store, "demo", "main") as again:
                 (block,) = again.append(human("again"))
                 assert int(block[1:]) > case.numbers[0]
         kept = [path for path in case.journal.parent.iterdir() if "~unreadable-" in path.name and path.name[0] != "."]
@@ -309,9 +309,9 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
 
 def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no_number(case: Case) -> None:
     """A crash between the branches and the journal leaves records that are committed too; the last one is spoilt."""
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         session.append(reply("said"))
-        data = case.data + session._known.frames[-1][2] if session._known.frames else case.data
+        data = case.data + session._state.frames[-1][2] if session._state.frames else case.data
         session.flush()
     committed = blocks(case.store)
     case.reset()
@@ -319,7 +319,7 @@ def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no
     spoilt[case.records()[-1].start + 7] ^= 1
     case.journal.write_bytes(spoilt)
 
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         (block,) = session.append(human("new"))
         assert session.body(session.ledger()[block]) == b"new"
     after = blocks(case.store)
@@ -329,7 +329,7 @@ def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no
 
 def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
     case.flipped(case.records()[-1].start + 6, 4)  # the header: the words are whole
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         session.append(reply("so be it"))
     assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
 
@@ -343,7 +343,7 @@ def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, n
     with create(tmp_path / ".ctxvc") as store:
         for session in ("demo", name):
             store.create_session(session)
-        with store.writer(name) as session:
+        with StoredSession.open(store, name) as session:
             session.append(human("the word is plum-harbour"), reply("", "a"))
             session.note("a step is open")
             session.leave()
@@ -351,10 +351,10 @@ def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, n
 
         assert aside.notices(store, "demo") == []
         assert not [finding for finding in verify(store).findings if finding.level != "note"]
-        assert aside.accept(store) == []
+        assert repair.accept(store) == []
         purge.purge(store, purge.Wanted(texts=("plum-harbour",)))
 
-        with store.writer(name) as session:
+        with StoredSession.open(store, name) as session:
             assert len(session.ledger()) == count
 
 
@@ -363,7 +363,7 @@ def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) ->
     path.write_bytes(b"the word is plum-harbour")
 
     assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
-    assert [notice.file for notice in aside.accept(case.store)] == [path.name]
+    assert [notice.file for notice in repair.accept(case.store)] == [path.name]
     purge.purge(case.store, purge.Wanted(texts=("last word", "plum-harbour")))
 
     assert not path.with_name(f"{path.name}.accepted").exists()
@@ -374,13 +374,13 @@ def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, 
     outside = tmp_path / "outside"
     outside.mkdir()
     (case.store.cache_path / "notices").symlink_to(outside)
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         assert len(aside.untold(case.store, "demo", session.damage)) == 1
         assert len(aside.untold(case.store, "demo", session.damage)) == 1
         session.leave()
 
     (case.store.cache_path / "notices").unlink()
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         assert len(aside.untold(case.store, "demo", session.damage)) == 1
         assert aside.untold(case.store, "demo", session.damage) == []
 
@@ -401,31 +401,31 @@ def test_a_journal_without_its_head_keeps_its_records_once_repaired(
     case: Case, monkeypatch: pytest.MonkeyPatch, flushed: str
 ) -> None:
     if flushed != "nothing":
-        with case.store.writer("demo") as session:
+        with StoredSession.open(case.store, "demo") as session:
             session.append(reply("", "open"))
             session.flush()
             session.leave()
         with monkeypatch.context() as waiting:
-            waiting.setattr(Writer, "_flush", lambda _: None)
-            with case.store.writer("demo") as session:
+            waiting.setattr(StoredSession, "_flush", lambda _: None)
+            with StoredSession.open(case.store, "demo") as session:
                 session.append(results(result("open", "out")))
                 session.append(human("and then?"))
     before = blocks(case.store)
     _behead(case)
     with pytest.raises(Damaged, match="the head cannot be read"):
-        case.store.writer("demo")
+        StoredSession.open(case.store, "demo")
 
-    (notice,) = aside.accept(case.store)
+    (notice,) = repair.accept(case.store)
 
     assert notice.size < 200, "no record was set aside"
     assert blocks(case.store) == before
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         (block,) = session.append(human("after it"))
         assert int(block[1:]) > case.numbers[0]
         session.flush()
     assert before.items() <= blocks(case.store).items()
     assert verify(case.store).damaged is False
-    assert aside.accept(case.store) == []
+    assert repair.accept(case.store) == []
 
 
 def test_a_lost_head_and_record_cost_that_record(case: Case) -> None:
@@ -435,13 +435,13 @@ def test_a_lost_head_and_record_cost_that_record(case: Case) -> None:
     data[4 : first.start + 40] = bytes(255 - byte for byte in data[4 : first.start + 40])
     case.journal.write_bytes(data)
 
-    (notice,) = aside.accept(case.store)
+    (notice,) = repair.accept(case.store)
 
     assert notice.size == first.end
     kept = blocks(case.store)
     assert {key: body for key, body in case.blocks.items() if key in kept} == kept
     assert {block for _, block in case.blocks.keys() - kept.keys()} == {"B1"}
-    with case.store.writer("demo", "main") as session:
+    with StoredSession.open(case.store, "demo", "main") as session:
         session.append(human("after it"))
         session.flush()
         assert session.flush_failure is None
@@ -450,10 +450,10 @@ def test_a_lost_head_and_record_cost_that_record(case: Case) -> None:
 
 def test_records_of_what_is_committed_are_not_taken_in_again(case: Case) -> None:
     """They are of another journal than the commits name, so only their blocks tell that they are committed."""
-    with case.store.writer("demo") as session:
+    with StoredSession.open(case.store, "demo") as session:
         session.flush()
     case.store.journal_path("demo").unlink()
-    with case.store.writer("demo") as session:
+    with StoredSession.open(case.store, "demo") as session:
         session.append(human("in a new journal"))
         session.append(reply("yes"))
         session.flush()
@@ -461,7 +461,7 @@ def test_records_of_what_is_committed_are_not_taken_in_again(case: Case) -> None
     case.journal.write_bytes(case.data)
     _behead(case)
 
-    (notice,) = aside.accept(case.store)
+    (notice,) = repair.accept(case.store)
 
     assert notice.size == len(case.data)
     assert blocks(case.store) == before

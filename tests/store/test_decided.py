@@ -19,6 +19,7 @@ from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, NotFound, Refused
 from ctxvc.store import checkout, purge_apply, trust
 from ctxvc.store.files import locked
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import Wanted
 from ctxvc.store.store import Store, create
@@ -37,7 +38,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pa
         patch.delenv("XDG_DATA_HOME", raising=False)
         with create(path) as store:
             store.create_session("demo")
-            with store.writer("demo") as session:
+            with StoredSession.open(store, "demo") as session:
                 fill(session, steps=1)
                 session.append(human(f"waits with {SECRET}"))
         decide(path, SECRET)
@@ -73,7 +74,7 @@ def state_of(path: Path) -> dict[str, Any]:
 
 
 def is_erased(path: Path) -> bool:
-    with Store(path) as store, store.writer("demo", "main") as session:
+    with Store(path) as store, StoredSession.open(store, "demo", "main") as session:
         assert len(contents(session)) >= 8
     sound(path)
     return SECRET.encode() not in everything(path)
@@ -116,7 +117,7 @@ def test_a_person_finishes_it_elsewhere(foreign: Path) -> None:
 def test_a_person_discards_it(foreign: Path) -> None:
     assert run("purge", "--discard", folder=foreign.parent).exit_code == 1
     assert run("purge", "--discard", "--yes", folder=foreign.parent).exit_code == 0
-    with Store(foreign) as store, store.writer("demo", "main") as session:
+    with Store(foreign) as store, StoredSession.open(store, "demo", "main") as session:
         assert len(contents(session)) >= 8
     assert SECRET.encode() in everything(foreign)
     with Store(foreign) as store:
@@ -307,7 +308,7 @@ def checked_out(project: Path, folder: Path) -> Path:
     path = project / ".ctxvc"
     with create(path) as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             fill(session, steps=1)
             session.flush()
         checkout.checkout(store, "demo", "main", folder)
@@ -427,7 +428,7 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
     for name in ("whole", "killed"):
         with create(tmp_path / name / ".ctxvc") as store:
             store.create_session("demo")
-            with store.writer("demo") as session:
+            with StoredSession.open(store, "demo") as session:
                 fill(session, steps=1)
     with Store(tmp_path / "whole" / ".ctxvc") as store:
         purge.purge(store, Wanted(texts=(SECRET,)))

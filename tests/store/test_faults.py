@@ -18,7 +18,7 @@ from ctxvc.store import files, leftovers
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.log import state as known
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import (
@@ -38,7 +38,7 @@ from .building import (
 )
 from .faulty import Chopping, Disk
 
-Operation = Callable[[Writer], object]
+Operation = Callable[[StoredSession], object]
 
 OPERATIONS: dict[str, Operation] = {
     "append that ends a turn": lambda session: session.append(reply("new")),
@@ -59,13 +59,13 @@ FAULTS = [
 
 def state(path: Path) -> dict[str, tuple[str, bytes]]:
     """Block id → state and body, as a fresh process reads them."""
-    with Store(path) as store, store.writer("demo", "main") as session:
+    with Store(path) as store, StoredSession.open(store, "demo", "main") as session:
         return {row.id: (row.state, session.body(row)) for row in session.ledger().rows()}
 
 
 def half_way(path: Path) -> None:
     """A session with a committed step, an open one, and a journal that is not empty."""
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
         session.append(human("do it"), reply("", "x"))
 
@@ -79,7 +79,7 @@ def test_a_disk_that_fails_at_any_write_leaves_what_was_there_or_all_of_the_new(
     half_way(path)
     before = state(path)
     shutil.copytree(path, tmp_path / "whole")
-    with Store(tmp_path / "whole") as store, store.writer("demo") as session:
+    with Store(tmp_path / "whole") as store, StoredSession.open(store, "demo") as session:
         operation(session)
     after = state(tmp_path / "whole")
 
@@ -88,7 +88,7 @@ def test_a_disk_that_fails_at_any_write_leaves_what_was_there_or_all_of_the_new(
         shutil.copytree(path, trial)
         disk = Disk(call, nth, OSError(error, os.strerror(error)))
         with Store(trial) as store:
-            session = store.writer("demo")
+            session = StoredSession.open(store, "demo")
             with pytest.MonkeyPatch.context() as failing:
                 disk.put_in(failing)
                 try:
@@ -112,7 +112,9 @@ def test_a_disk_that_fails_at_any_write_leaves_what_was_there_or_all_of_the_new(
     raise AssertionError("the fault never came to an end")
 
 
-def test_an_append_that_failed_added_nothing(session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_failed_added_nothing(
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session.append(human("before"))
     with monkeypatch.context() as full:
         Disk("write", 1, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))).put_in(full)
@@ -126,7 +128,7 @@ def test_an_append_that_failed_added_nothing(session: Writer, path: Path, monkey
 
 def test_writes_that_take_a_few_bytes_at_a_time_are_finished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", Chopping())
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("a long story " * 30))
         session.append(reply("ok"))
         expected = contents(session)
@@ -149,7 +151,7 @@ def test_a_disk_that_really_fills_up_loses_nothing_and_works_again_with_more_roo
     acknowledged: dict[str, bytes] = {}
     store = stores.create(small_disk / ".ctxvc")
     store.create_session("demo")
-    session = store.writer("demo")
+    session = StoredSession.open(store, "demo")
     failures: list[CtxvcError] = []
     for number in range(200):
         body = os.urandom(30_000)
@@ -170,7 +172,7 @@ def test_a_disk_that_really_fills_up_loses_nothing_and_works_again_with_more_roo
     subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
 
     assert afresh(store.path) == acknowledged
-    with store.writer("demo") as later:
+    with StoredSession.open(store, "demo") as later:
         assert later.waiting() == 0
         later.append(human("more"), reply("room"))
     assert complaints(store.path) == ""
@@ -203,7 +205,7 @@ FAILING = {
 
 @pytest.mark.parametrize("script", FAILING.values(), ids=FAILING)
 def test_a_git_that_fails_costs_no_append_and_is_told_by_the_flush(
-    session: Writer, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+    session: StoredSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     broken = stand_in(tmp_path, f'case "$*" in *fast-import*) {script};; esac; exec "$REAL" "$@"')
     session.append(*exchange(1))
@@ -228,7 +230,9 @@ def test_a_git_that_fails_costs_no_append_and_is_told_by_the_flush(
     assert littered(path) == []
 
 
-def test_a_git_that_is_not_there_is_told(session: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_is_not_there_is_told(
+    session: StoredSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(programs, "program", lambda: str(tmp_path / "nowhere"))
     session.append(human("kept"), reply("too"))
     with pytest.raises(CtxvcError, match="cannot start git"):
@@ -239,7 +243,7 @@ def test_a_git_that_is_not_there_is_told(session: Writer, tmp_path: Path, monkey
 
 
 def test_an_import_whose_git_fails_leaves_the_store_as_it_was(
-    session: Writer, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(human("one"), reply("two"))
     broken = stand_in(tmp_path, 'case "$*" in *fast-import*) head -c 10 >/dev/null; exit 1;; esac; exec "$REAL" "$@"')
@@ -253,7 +257,7 @@ def test_an_import_whose_git_fails_leaves_the_store_as_it_was(
     assert session.scopes() == ["main", "side"]
 
 
-def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: Writer, path: Path) -> None:
+def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: StoredSession, path: Path) -> None:
     session.append(human("one"), reply("two"))
     with pytest.raises(KeyboardInterrupt), session.bulk():
         raise KeyboardInterrupt
@@ -263,7 +267,7 @@ def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: Write
 
 
 def test_a_merge_of_packs_that_fails_fails_nothing_else_and_is_tried_again(
-    session: Writer, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = path / "objects" / "pack" / "tmp_pack_half"
     full = f"touch '{left}'; echo full >&2; exit 128"
@@ -295,7 +299,7 @@ def test_a_merge_of_packs_that_fails_fails_nothing_else_and_is_tried_again(
 
 @pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
 def test_an_append_that_ctrl_c_cut_short_is_whole_or_not_there_and_the_session_goes_on(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     for nth in range(1, 6):
         before = contents(session)
@@ -317,14 +321,14 @@ def test_an_append_that_ctrl_c_cut_short_is_whole_or_not_there_and_the_session_g
 
 
 def test_ctrl_c_between_the_disk_and_what_is_known_here_loses_nothing(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     session.append(human("before"))
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(known, "apply", interrupt)
+        interrupted.setattr(known, "apply_change", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.append(human("on the disk"))
 
@@ -348,7 +352,7 @@ LEFT = [
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_a_killed_git_left_does_not_stop_a_flush(session: Writer, path: Path, name: str) -> None:
+def test_what_a_killed_git_left_does_not_stop_a_flush(session: StoredSession, path: Path, name: str) -> None:
     session.append(human("one"), reply("two"))
     (path / name).write_bytes(b"")
 
@@ -361,7 +365,7 @@ def test_what_a_killed_git_left_does_not_stop_a_flush(session: Writer, path: Pat
     assert complaints(path) == ""
 
 
-def test_a_stale_lock_does_not_stop_an_import(session: Writer, path: Path) -> None:
+def test_a_stale_lock_does_not_stop_an_import(session: StoredSession, path: Path) -> None:
     add_scope(session, "side")
     (path / "refs/heads/demo/other.lock").write_bytes(b"")
     (path / "HEAD.lock").write_bytes(b"")
@@ -386,7 +390,7 @@ def test_the_keep_of_a_killed_flush_does_not_stop_its_replay(
                 - {name for name in os.listdir(tmp_path / "twin/objects/pack") if not name.endswith(".pack")}
             )
             (path / "objects/pack" / made.replace(".pack", ".keep")).write_text("fast-import")
-        with Store(place) as store, store.writer("demo") as session:
+        with Store(place) as store, StoredSession.open(store, "demo") as session:
             session.append(human("one"), reply("two"))
             assert session.waiting() == 0
 
@@ -394,7 +398,7 @@ def test_the_keep_of_a_killed_flush_does_not_stop_its_replay(
     assert littered(path) == []
 
 
-def test_a_person_s_keep_and_a_living_writer_s_files_stay(session: Writer, path: Path) -> None:
+def test_a_person_s_keep_and_a_living_writer_s_files_stay(session: StoredSession, path: Path) -> None:
     session.append(human("one"), reply("two"))
     (pack,) = list((path / "objects/pack").glob("*.pack"))[:1]
     pack.with_suffix(".keep").write_text("kept by hand\n")
@@ -430,7 +434,7 @@ def test_everything_in_a_store_is_private(path: Path, tmp_path: Path) -> None:
     try:
         with stores.create(tmp_path / "open" / ".ctxvc") as store:
             store.create_session("demo")
-            with store.writer() as session:
+            with StoredSession.open(store) as session:
                 session.append(*exchange(1))
                 session.flush()
                 add_scope(session, "side")

@@ -22,9 +22,9 @@ from ctxvc.store import format as fmt
 from ctxvc.store.format import message, trailers_of
 from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.commits import Pending, apply, covered, plan
+from ctxvc.store.log.commits import PendingChange, apply_change, covered, plan
 from ctxvc.store.log.journal import Change, Record
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import (
@@ -50,7 +50,7 @@ from .building import (
 # --- what becomes a commit
 
 
-def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Writer, path: Path) -> None:
+def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: StoredSession, path: Path) -> None:
     session.append(human("why?"))
     session.append(reply("because"))
 
@@ -58,7 +58,7 @@ def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: Writer,
     assert session.waiting() == 0
 
 
-def test_a_step_is_one_commit_however_many_appends_it_took(session: Writer, path: Path) -> None:
+def test_a_step_is_one_commit_however_many_appends_it_took(session: StoredSession, path: Path) -> None:
     session.append(human("look"))
     session.append(reply("", "a", "b"))
     session.append(results(result("b", "second")))
@@ -71,14 +71,14 @@ def test_a_step_is_one_commit_however_many_appends_it_took(session: Writer, path
 
 
 def test_an_open_step_stays_in_the_journal_and_another_process_completes_it(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as first:
+    with Store(path) as store, StoredSession.open(store, "demo") as first:
         first.append(*exchange(1))
         first.append(human("go on"), reply("", "x"))
         first.flush()
     assert len(commits(path)) == 1
     assert afresh(path)["B5"] == b"go on"
 
-    with Store(path) as store, store.writer("demo") as second:
+    with Store(path) as store, StoredSession.open(store, "demo") as second:
         assert second.waiting() == 2
         second.append(results(result("x", "done")))
         second.flush()
@@ -88,7 +88,7 @@ def test_an_open_step_stays_in_the_journal_and_another_process_completes_it(path
 
 
 def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_another(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
         add_scope(session, "side")
         session.append(human("a side job"), reply("", "s"), scope="side")
@@ -96,7 +96,7 @@ def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_anothe
             session.append(*exchange(number))
             session.flush()
         assert session.waiting() == 2
-    with Store(path) as store, store.writer("demo", "side") as session:
+    with Store(path) as store, StoredSession.open(store, "demo", "side") as session:
         session.append(results(result("s", "done")))
         session.flush()
         assert session.waiting() == 0
@@ -106,7 +106,7 @@ def test_an_open_step_of_a_scope_that_nobody_uses_survives_the_flushes_of_anothe
     assert len(afresh(path)) == 4 * 4
 
 
-def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Writer, path: Path) -> None:
+def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1))
     session.append(human("next"), reply("", "x"))
     archive(session, "B1")
@@ -121,7 +121,7 @@ def test_a_verb_made_inside_an_open_step_is_committed_right_after_it(session: Wr
 
 
 def test_without_a_turn_s_end_a_flush_comes_with_time_or_with_enough_steps(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_due(monkeypatch)
     for number in range(3):
@@ -139,7 +139,7 @@ def test_without_a_turn_s_end_a_flush_comes_with_time_or_with_enough_steps(
     assert len(commits(path)) == 6
 
 
-def test_finishing_marks_the_open_calls_interrupted(session: Writer, path: Path) -> None:
+def test_finishing_marks_the_open_calls_interrupted(session: StoredSession, path: Path) -> None:
     session.append(human("run both"), reply("", "a", "b"), results(result("a", "ran")))
 
     session.finish()
@@ -150,7 +150,7 @@ def test_finishing_marks_the_open_calls_interrupted(session: Writer, path: Path)
     assert len(commits(path)) == 1
 
 
-def test_finishing_commits_a_question_that_nobody_answered(session: Writer, path: Path) -> None:
+def test_finishing_commits_a_question_that_nobody_answered(session: StoredSession, path: Path) -> None:
     session.append(human("anybody there?"))
 
     session.finish()
@@ -161,7 +161,7 @@ def test_finishing_commits_a_question_that_nobody_answered(session: Writer, path
     assert len(commits(path)) == 1, "there is nothing more to finish"
 
 
-def test_a_session_goes_on_without_the_results_that_never_came(session: Writer, path: Path) -> None:
+def test_a_session_goes_on_without_the_results_that_never_came(session: StoredSession, path: Path) -> None:
     session.append(human("run it"), reply("", "a"))
     session.append(human("stop, do this"), reply("yes"))
 
@@ -171,7 +171,7 @@ def test_a_session_goes_on_without_the_results_that_never_came(session: Writer, 
     assert len(commits(path)) == 2
 
 
-def test_every_commit_counts_what_it_holds_and_no_more(session: Writer, store: Store) -> None:
+def test_every_commit_counts_what_it_holds_and_no_more(session: StoredSession, store: Store) -> None:
     """Also where one append held several steps: a branch from any of them goes on with its own numbers."""
     session.append(*exchange(1), *exchange(2), human("go"), reply("", "x"), human("stop"), reply("yes"))
 
@@ -194,7 +194,7 @@ def test_every_commit_counts_what_it_holds_and_no_more(session: Writer, store: S
 
 
 @st.composite
-def recorded(draw: st.DrawFn) -> list[Pending]:
+def recorded(draw: st.DrawFn) -> list[PendingChange]:
     """The records of one scope, as messages of all kinds and verbs between them leave them."""
     numbering = Numbering(block=0)
     changes: list[Change] = []
@@ -234,21 +234,21 @@ def recorded(draw: st.DrawFn) -> list[Pending]:
             )
             for e in numbering.add(said)
         )
-    return [Pending(seq, change) for seq, change in enumerate(changes, 1)]
+    return [PendingChange(seq, change) for seq, change in enumerate(changes, 1)]
 
 
 EMPTY = Ledger(meta=Meta(format=1, session="demo", scope="main"))
 
 
-def replayed(ledger: Ledger, pending: list[Pending]) -> Ledger:
+def replayed(ledger: Ledger, pending: list[PendingChange]) -> Ledger:
     for item in pending:
-        ledger = apply(ledger, item.change)
+        ledger = apply_change(ledger, item.change)
     return ledger
 
 
 @settings(max_examples=100)
 @given(recorded())
-def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pending]) -> None:
+def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
 
     committed = planned[-1].after if planned else EMPTY
@@ -260,7 +260,7 @@ def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pen
 
 @settings(max_examples=100)
 @given(recorded())
-def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
+def test_only_what_waits_for_an_open_step_stays(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
 
     steps = [item.change for item in pending if item.change.op == "step"]
@@ -275,7 +275,7 @@ def test_only_what_waits_for_an_open_step_stays(pending: list[Pending]) -> None:
 
 @settings(max_examples=100)
 @given(recorded(), st.integers(0, 14))
-def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed: int) -> None:
+def test_a_replay_after_a_crash_changes_nothing(pending: list[PendingChange], flushed: int) -> None:
     """A flush of the first records, whose journal was not cleared: what its tip covers is not applied again."""
     planned, _ = plan(EMPTY, pending[:flushed], "j")
     tip = planned[-1] if planned else None
@@ -287,7 +287,7 @@ def test_a_replay_after_a_crash_changes_nothing(pending: list[Pending], flushed:
     assert all(item.seq <= newest for item in pending if tip and item.change.bodies and _known(tip.after, item))
 
 
-def _known(ledger: Ledger, item: Pending) -> bool:
+def _known(ledger: Ledger, item: PendingChange) -> bool:
     return all(ledger.get(block) is not None for block, _, _ in item.change.bodies)
 
 
@@ -295,7 +295,7 @@ def _known(ledger: Ledger, item: Pending) -> bool:
 
 
 def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("why?"), reply("", "a"))
         session.append(results(result("a", "out")))
         archive(session, "B1")
@@ -313,7 +313,7 @@ def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path:
     assert git(path, "ls-tree", "-r", "--name-only", "demo/main").count("B1.txt") == 1
 
 
-def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session: Writer, store: Store) -> None:
+def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session: StoredSession, store: Store) -> None:
     session.append(human("one"), reply("two"))
     journal = git(store.path, "log", "-1", "--format=%(trailers:key=Ctxvc-Seq,valueonly)", "demo/main").split("/")[0]
     forged = f"Ctxvc-Seq: {journal}/999999"
@@ -326,14 +326,16 @@ def test_text_in_a_commit_message_cannot_pass_for_what_the_commit_covers(session
     assert list(afresh(store.path).values()) == [b"one", b"two", b"acknowledged"]
 
 
-def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(session: Writer, store: Store) -> None:
+def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(
+    session: StoredSession, store: Store
+) -> None:
     session.append(*exchange(1))
     add_scope(session, "side")
     counters = session.ledger().meta.counters
     here, there = (Change(name, "goto", "agent", counters, subject="goto side", time="") for name in ("main", "side"))
 
     acknowledge(store, Record(changes=(here, there), head="side"))
-    with Store(store.path) as later, later.writer("demo") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
         opened.flush()
 
     assert commits(store.path)[-1] == commits(store.path, scope="side")[-1] == "goto side"
@@ -342,7 +344,7 @@ def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(ses
 
 
 def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_one(
-    session: Writer, store: Store
+    session: StoredSession, store: Store
 ) -> None:
     session.append(*exchange(1))
     add_scope(session, "side")
@@ -351,15 +353,15 @@ def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_o
     counters = session.ledger().meta.counters
     go = [Change(name, "goto", "agent", counters, subject="goto") for name in ("main", "side", "other")]
     acknowledge(store, Record(changes=(go[0], go[1]), head="side"))
-    with Store(store.path) as later, later.writer("demo") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
         opened.flush()
         assert store.current_scope("demo") == "side"
     acknowledge(store, Record(changes=(go[2],), head="other"))
-    with Store(store.path) as later, later.writer("demo") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
         opened.flush()
     assert store.current_scope("demo") == "other"
 
-    with Store(store.path) as later, later.writer("demo", "main") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo", "main") as opened:
         opened.append(results(result("x", "done")))
         opened.flush()
 
@@ -367,7 +369,7 @@ def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_o
     assert commits(store.path)[-1] == "goto"
 
 
-def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Writer, store: Store) -> None:
+def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: StoredSession, store: Store) -> None:
     session.append(human("keep me"), reply("not me"))
     meta = {"scope": "fix", "parent": "main"}
     change = Change(
@@ -382,7 +384,7 @@ def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Wr
     )
     acknowledge(store, Record(changes=(change,), head="fix"))
 
-    with Store(store.path) as later, later.writer("demo", "fix") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo", "fix") as opened:
         assert contents(opened, "fix") == {"B1": b"keep me"}
         opened.append(human("here"), reply("there"))
         assert contents(opened) == {"B1": b"keep me", "B3": b"here", "B4": b"there"}
@@ -392,7 +394,7 @@ def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: Wr
     assert git(store.path, "merge-base", "demo/fix", "demo/main").strip() == session.tip("main")
 
 
-def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: Writer, store: Store) -> None:
+def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: StoredSession, store: Store) -> None:
     session.append(human("not me"), reply("nor me"))
     session.flush()
 
@@ -402,15 +404,15 @@ def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: Writer, store
             name, "scope", "agent", Counters(block=2), meta=meta, subject=name, origin=origin, inherit=inherit
         )
 
-    seq = session._known.seq
+    seq = session._state.seq
     acknowledge(store, Record(changes=(begun("empty", "main", session.tip(), ()),), head="empty"))
     acknowledge(store, Record(changes=(begun("next", "empty", f"empty/{seq + 1}", None),), head="next"))
 
-    with Store(store.path) as later, later.writer("demo", "next") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo", "next") as opened:
         assert contents(opened, "next") == {}
         opened.append(human("here"), reply("there"))
         opened.flush()
-    with Store(store.path) as later, later.writer("demo", "next") as opened:
+    with Store(store.path) as later, StoredSession.open(later, "demo", "next") as opened:
         assert contents(opened, "next") == {"B3": b"here", "B4": b"there"}
 
 
@@ -434,7 +436,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_body_comes_back_byte_for_byte_from_us_and_from_git(path: Path, body: bytes) -> None:
     ext = "bin" if b"\0" in body else "txt"
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(raw(body, ext=ext))
         assert session.body(session.ledger()["B1"]) == body
         session.append(reply("ok"))
@@ -454,7 +456,7 @@ def test_any_bodies_come_back_byte_for_byte(tmp_path_factory: pytest.TempPathFac
 
     with stores.create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer() as session:
+        with StoredSession.open(store) as session:
             session.append(*(raw(body) for body in bodies), reply("ok"))
         assert list(afresh(store.path).values()) == [*bodies, b"ok"]
         assert complaints(store.path) == ""
@@ -474,13 +476,13 @@ def test_images_and_results_with_images_keep_their_files(path: Path) -> None:
         call="x",
         files=(("1.png", png), ("2.pdf", b"%PDF-1.4\r\n\0")),
     )
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(Message(role="user", parts=(image,)), reply("", "x"), results(mixed))
         assert session.file(session.ledger()["B3"], "2.pdf") == b"%PDF-1.4\r\n\0"
         session.flush()
         archive(session, "B3")
 
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         row = session.ledger()["B3"]
         assert session.body(session.ledger()["B1"]) == png
         assert session.file(row, "1.png") == png
@@ -491,7 +493,7 @@ def test_images_and_results_with_images_keep_their_files(path: Path) -> None:
 @pytest.mark.slow
 def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
     body = os.urandom(1 << 20) * 100
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(raw(body))
         session.append(reply("ok"))
         assert session.waiting() == 0
@@ -501,7 +503,7 @@ def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", 10**40], ids=["surrogate", "huge number"])
-def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: Writer, value: object) -> None:
+def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: StoredSession, value: object) -> None:
     session.append(human("before"))
     part = part_of({"type": "text", "text": "hello", "odd": value}, "user", "human")
     try:
@@ -516,7 +518,7 @@ def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: 
 # --- stock git
 
 
-def test_an_archived_block_is_a_pure_rename_for_git(session: Writer, path: Path) -> None:
+def test_an_archived_block_is_a_pure_rename_for_git(session: StoredSession, path: Path) -> None:
     session.append(human("same"), human("same"), human(""), human("line\n" * 50), human("other"), reply("ok"))
     archive(session, "B1", "B2", "B3", "B4", "B5")
     shown = git(path, "show", "--name-status", "--format=", "-M100%", "demo/main", "--", "blocks", "archive").split(
@@ -529,7 +531,7 @@ def test_an_archived_block_is_a_pure_rename_for_git(session: Writer, path: Path)
     assert complaints(path) == ""
 
 
-def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(session: Writer, path: Path) -> None:
+def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(session: StoredSession, path: Path) -> None:
     for number in range(40):
         session.append(*exchange(number))
     session.flush()
@@ -546,7 +548,7 @@ def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(sessio
     assert complaints(path) == ""
 
 
-def test_a_message_says_what_happened_in_trailers_that_git_understands(session: Writer, path: Path) -> None:
+def test_a_message_says_what_happened_in_trailers_that_git_understands(session: StoredSession, path: Path) -> None:
     session.append(
         human("how many?"),
         Message(
@@ -597,7 +599,7 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_no_number(
         Store, "now_iso", lambda store: datetime.fromtimestamp(backwards(store), timezone.utc).isoformat()
     )
     for number in range(4):
-        with Store(path) as store, store.writer("demo") as session:
+        with Store(path) as store, StoredSession.open(store, "demo") as session:
             session.append(*exchange(number))
             archive(session, f"B{4 * number + 1}")
 

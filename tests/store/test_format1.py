@@ -13,6 +13,7 @@ import pytest
 from ctxvc.core.ledger.block import Kind, Origin, State
 from ctxvc.store import format as fmt
 from ctxvc.store import store as stores
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import complaints, git, result, results
@@ -51,7 +52,7 @@ def test_the_golden_store_has_every_kind_state_and_origin() -> None:
 
 
 def test_the_golden_store_can_be_written_on(golden: Store) -> None:
-    with golden.writer("golden", "main") as session:
+    with StoredSession.open(golden, "golden", "main") as session:
         assert session.waiting() == HELD["main"]["waiting"] > 0
         newest = HELD["side"]["meta"]["counters"]["block"]
         assert session.append(results(result("open", "slept"))) == [f"B{newest + 3}"]

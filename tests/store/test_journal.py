@@ -29,7 +29,7 @@ from ctxvc.store.log.journal import (
     parse,
     reference,
 )
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import afresh, contents, human, littered, reply
@@ -258,7 +258,12 @@ def test_a_journal_that_another_process_rewrote_is_seen_to_have_moved(tmp_path: 
 
 
 def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as waiting, Store(path) as other, other.writer("demo") as busy:
+    with (
+        Store(path) as store,
+        StoredSession.open(store, "demo") as waiting,
+        Store(path) as other,
+        StoredSession.open(other, "demo") as busy,
+    ):
         for number in range(6):
             for _ in range(2):
                 busy.append(human(f"question {number}"), reply(f"answer {number}"))
@@ -339,7 +344,7 @@ def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_pat
 
 def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: Path) -> None:
     with Store(path) as store:
-        session = store.writer("demo")
+        session = StoredSession.open(store, "demo")
         session.append(human("before"))
         size = store.journal_path("demo").stat().st_size
         session.append(human("one"), human("two"), human("three"))
@@ -350,7 +355,7 @@ def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: P
         assert afresh(path) == {"B1": b"before"}
 
 
-def test_a_session_that_was_told_nothing_writes_nothing(session: Writer, store: Store) -> None:
+def test_a_session_that_was_told_nothing_writes_nothing(session: StoredSession, store: Store) -> None:
     assert session.append() == []
     assert contents(session) == {}
 
@@ -387,7 +392,7 @@ def test_a_change_of_an_older_version_has_defaults_and_a_newer_one_s_more_is_pas
 
 
 def test_a_backup_by_hard_links_stays_as_it_is_and_recording_goes_on(tmp_path: Path, path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("before"))
         for number, text in enumerate(("first", "second")):
             backup = tmp_path / f"backup{number}"
@@ -398,7 +403,7 @@ def test_a_backup_by_hard_links_stays_as_it_is_and_recording_goes_on(tmp_path: P
             assert (backup / "ctxvc" / "journal" / "demo").read_bytes() == was
     assert list(afresh(path).values()) == [b"before", b"first", b"second"]
     assert list(afresh(tmp_path / "backup1").values()) == [b"before", b"first"]
-    with Store(tmp_path / "backup1") as store, store.writer("demo") as session:
+    with Store(tmp_path / "backup1") as store, StoredSession.open(store, "demo") as session:
         session.append(human("there"))
     assert list(afresh(tmp_path / "backup1").values()) == [b"before", b"first", b"there"]
     assert list(afresh(path).values()) == [b"before", b"first", b"second"]

@@ -13,8 +13,9 @@ import pytest
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.store import links, links_inbox
 from ctxvc.store.git import program as git
-from ctxvc.store.ingest import record
+from ctxvc.store.ingest import ingest
 from ctxvc.store.links_inbox import Told
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
@@ -47,7 +48,7 @@ def commit(folder: Path, **files: str) -> str:
 
 def begin(store: Store, name: str = "work") -> None:
     store.create_session(name)
-    with store.writer(name) as session:
+    with StoredSession.open(store, name) as session:
         session.append(human("go", 1), reply(2, {"type": "text", "text": "gone"}))
         session.finish()
 
@@ -84,7 +85,7 @@ def test_a_host_that_names_its_session_is_believed_even_before_the_store_has_it(
     assert (link.host, link.recording, link.session, link.step) == ("claude-code", "recording-9", "", 0)
     opened = Opened(format="claude-code", source="recording-9", time=time(1))
     said = [Said(message=human("hi", 1), end=1), Said(message=reply(2, {"type": "text", "text": "yes"}), end=2)]
-    record(store, [opened, *said], name="late", final=True)
+    ingest(store, [opened, *said], name="late", final=True)
     other = commit(project, a="2")
     links_inbox.post(store.path, told(store, other, host="claude-code", recording="recording-9"))
     links.take(store)

@@ -13,6 +13,7 @@ from ctxvc.errors import Damaged
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import LATEST, epoch
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 
@@ -32,7 +33,7 @@ def test_a_current_scope_in_other_bytes_counts_as_none(path: Path, name: str, ta
     (path / name).write_bytes(b"ref: %s\n" % target)
 
     try:
-        with Store(path) as store, store.writer() as session:
+        with Store(path) as store, StoredSession.open(store) as session:
             session.append(human("one"), reply("two"))
             assert (session.name, session.scope) == ("demo", "main")
     except Damaged as error:
@@ -53,7 +54,7 @@ def test_a_head_of_garbage_is_damage_that_says_how_to_write_it(path: Path) -> No
 def test_a_setting_in_other_bytes_is_read_over(path: Path, text: bytes) -> None:
     appended(path / "config", text)
 
-    with Store(path) as store, store.writer() as session:
+    with Store(path) as store, StoredSession.open(store) as session:
         session.append(human("one"), reply("two"))
         assert r"\xe9" in "".join(programs.config(store.repository).values())
     assert len(afresh(path)) == 2
@@ -81,7 +82,7 @@ def test_a_branch_whose_name_is_in_other_bytes_is_left_alone_and_told(path: Path
         assert (store.sessions(), list(store.tips("demo"))) == (["demo"], ["main"])
         (finding,) = verify(store).findings
         assert finding.level == "warning" and finding.where.path.startswith("refs/heads/")
-        with store.writer() as session:
+        with StoredSession.open(store) as session:
             session.append(human("one"), reply("two"))
             assert len(contents(session)) == 2
 
@@ -91,7 +92,7 @@ def test_a_clock_that_is_wrong_damages_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(stores.clock, "time", lambda: now)
     with stores.create(tmp_path / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human("one"), reply("two"))
             assert session.flush_failure is None
         assert verify(store).findings == ()
@@ -110,7 +111,7 @@ def test_a_clock_that_is_wrong_damages_nothing(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_a_recorded_time_that_git_cannot_hold_becomes_the_nearest(path: Path, time: str, seconds: int | None) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         said = Message(role="user", parts=(text_part("when?", "user", "human"),), time=time)
         session.append(said, Message(role="assistant", parts=(text_part("then", "assistant", "model"),), time=time))
         assert session.flush_failure is None

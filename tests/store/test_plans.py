@@ -15,6 +15,7 @@ from ctxvc.errors import BadInput, Conflict, CtxvcError, Damaged, NotFound, Refu
 from ctxvc.store import gc, pending_plans
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 
@@ -30,7 +31,7 @@ def a_plan(*targets: str, actor: str = "policy:window", **fields: object) -> Pla
     return msgspec.structs.replace(Plan(actions=(action,), actor=actor, reason="old"), **fields)
 
 
-def put(store: Store, plan: Plan, *, scope: str = "main") -> pending_plans.Pending:
+def put(store: Store, plan: Plan, *, scope: str = "main") -> pending_plans.PendingPlan:
     return pending_plans.put(store, "demo", scope, plan, base_commit=BASE, time="2026-03-01T12:00:00Z")
 
 
@@ -49,7 +50,7 @@ def test_a_plan_waits_as_it_was_put_for_every_process(store: Store) -> None:
 
     held = put(store, plan)
 
-    assert held == pending_plans.Pending(
+    assert held == pending_plans.PendingPlan(
         id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan
     )
     assert pending_plans.pending(store, "demo") == (held,)
@@ -83,7 +84,7 @@ def test_the_same_plan_waits_once(store: Store) -> None:
 
 
 def test_each_scope_has_its_own(store: Store) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.open_scope("side", "look aside")
     held = put(store, a_plan()), put(store, a_plan(), scope="side")
 
@@ -114,7 +115,7 @@ def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None
 
 
 def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
     held = [put(store, a_plan("B1")), put(store, a_plan("B2"))]
     pending_plans.drop(store, "demo", ["P1"], "stale")

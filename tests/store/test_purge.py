@@ -23,7 +23,7 @@ from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.store import checkout, pending_plans, purge_apply, push_check, trust
 from ctxvc.store.copies import copies
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.purge import search as searching
 from ctxvc.store.purge.purge import Wanted
@@ -42,12 +42,12 @@ SECRET = "plum-harbour-9431-violet"
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
-def the_result(session: Writer) -> Row:
+def the_result(session: StoredSession) -> Row:
     """The result that has the secret."""
     return next(row for row in session.ledger("main").rows() if row.call == "s1" and row.kind == "tool_result")
 
 
-def fill(session: Writer, steps: int = 3) -> None:
+def fill(session: StoredSession, steps: int = 3) -> None:
     """Steps, one of which has the secret in its result, and the secret in about everything that can hold it."""
     for number in range(steps):
         session.append(*exchange(number))
@@ -74,7 +74,7 @@ def sound(path: Path) -> None:
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         fill(session)
     return path
 
@@ -96,13 +96,13 @@ def test_without_yes_it_is_told_what_would_happen_and_nothing_does(filled: Path)
 
 
 def test_a_purged_text_is_nowhere_and_the_rest_is_as_it_was(filled: Path, tmp_path: Path) -> None:
-    with Store(filled) as store, store.writer("demo", "main") as session:
+    with Store(filled) as store, StoredSession.open(store, "demo", "main") as session:
         before = contents(session)
         purge.purge(store, Wanted(texts=(SECRET,)))
 
     assert SECRET.encode() not in everything(filled)
     sound(filled)
-    with Store(filled) as store, store.writer("demo", "main") as session:
+    with Store(filled) as store, StoredSession.open(store, "demo", "main") as session:
         after = contents(session)
         row = the_result(session)
         mark = after[row.id].decode().split("the word is ")[1].split("\n")[0]
@@ -116,9 +116,9 @@ def test_a_purged_text_is_nowhere_and_the_rest_is_as_it_was(filled: Path, tmp_pa
 def test_what_is_not_touched_keeps_its_ids(path: Path) -> None:
     with Store(path) as store:
         store.create_session("other")
-        with store.writer("other") as other:
+        with StoredSession.open(store, "other") as other:
             other.append(*exchange(1), reply("done"))
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(*exchange(1), reply("done"))
             clean = session.tip()
             fill(session)
@@ -160,12 +160,12 @@ def test_the_rewrite_is_the_same_wherever_it_is_made(filled: Path, tmp_path: Pat
 def test_a_block_is_erased_wherever_its_bytes_are(path: Path) -> None:
     words = "a whole paragraph that somebody wants to be gone for good"
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human(words), reply("so", "c1"), results(result("c1", f"$ cat\n{words}\n")), reply("ok"))
         purge.purge(store, Wanted(session="demo", blocks=("B1",)))
     assert words.encode() not in everything(path)
     sound(path)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert contents(session)["B1"].startswith(b"[REDACTED:purged:")
         assert contents(session)["B4"].startswith(b"$ cat\n[REDACTED:purged:")
 
@@ -175,14 +175,14 @@ def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Pa
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": picture}}
     several = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "look"}, image]}
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(Message(role="user", parts=(part(image, "user", "human"),)), reply("", "c1"))
             session.append(Message(role="user", parts=(part(several, "user", "tool"),)), reply("fine"))
             assert session.ledger()["B3"].files == ("1.png",)
         purge.purge(store, Wanted(session="demo", blocks=("B2", "B3")))
     assert png() not in everything(path), "the picture of its own was the same one"
     sound(path)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert list(json.loads(contents(session)["B2"])) == ["purged"]
         assert contents(session)["B1"].startswith(b"\x89PNG")
         assert [item["type"] for item in json.loads(contents(session)["B3"])] == ["text", "image"]
@@ -191,7 +191,7 @@ def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Pa
 def test_all_secrets_go_at_once(path: Path) -> None:
     planted = list(planting.make(3, 60))
     with Store(path, redact=False) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             for number, each in enumerate(planted):
                 session.append(human(f"q{number}"), reply(each.text))
         assert len(push_check.leaks(store, store.tips("demo").values())) == 60
@@ -207,7 +207,7 @@ def test_all_secrets_go_at_once(path: Path) -> None:
 
 
 def test_a_push_is_searched_only_for_what_it_sends(path: Path) -> None:
-    with Store(path, redact=False) as store, store.writer("demo") as session:
+    with Store(path, redact=False) as store, StoredSession.open(store, "demo") as session:
         session.append(human(TOKEN), reply("yes"))
         sent = session.tip()
         session.append(human("hello"), reply("yes"))
@@ -219,7 +219,7 @@ def test_a_push_is_searched_only_for_what_it_sends(path: Path) -> None:
 
 
 def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("hello"), reply("yes"))
         tip = session.tip()
         git(path, "branch", f"demo/try-{TOKEN}", tip)
@@ -229,7 +229,7 @@ def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
 
 
 def test_an_open_step_is_purged_in_the_journal_and_goes_on(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1), human(f"say {SECRET}"), reply("so", "c9"))
         purge.purge(store, Wanted(texts=(SECRET,)))
         assert SECRET.encode() not in everything(path)
@@ -242,7 +242,7 @@ def test_an_open_step_is_purged_in_the_journal_and_goes_on(path: Path) -> None:
 
 def test_a_plan_that_waits_follows(path: Path) -> None:
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(*exchange(1), human("x"), reply(f"it is {SECRET}"), human("y"), reply("z"))
             base, row = session.tip(), session.ledger()["B5"]
         action = Action(verb="archive", targets=("B5",), index=f"about {SECRET}", checksums={"B5": row.sha256[:12]})
@@ -250,7 +250,7 @@ def test_a_plan_that_waits_follows(path: Path) -> None:
         pending_plans.put(store, "demo", "main", plan, base_commit=base, time="2026-01-01T00:00:00Z")
         purge.purge(store, Wanted(texts=(SECRET,)))
     assert SECRET.encode() not in everything(path)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         (held,) = pending_plans.pending(store, "demo")
         assert held.base_commit == session.tip()
         assert session.ledger()["B5"].sha256.startswith(held.plan.actions[0].checksums["B5"])
@@ -293,7 +293,7 @@ def test_what_a_remote_had_is_told_and_forgotten(filled: Path, tmp_path: Path) -
 
 def test_a_scope_whose_name_has_it_is_removed_as_the_hint_says(filled: Path) -> None:
     name = f"try-{TOKEN}"
-    with Store(filled, redact=False) as store, store.writer("demo") as session:
+    with Store(filled, redact=False) as store, StoredSession.open(store, "demo") as session:
         session.open_scope(name, "try it")
         session.open_scope("after", f"go on behind {name}")
         session.append(*exchange(91), reply("done"))
@@ -346,7 +346,7 @@ def test_what_cannot_be_erased_is_refused_and_nothing_happens(
 def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path, stride: int, tell: Tell) -> None:
     with create(tmp_path / "made") as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             fill(session, steps=1)
             session.append(human(f"waits with {SECRET}"))
     seen = set()
@@ -359,7 +359,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
         with Store(path) as store:
             held = SECRET.encode() in everything(path)
             seen.add(held)
-            with store.writer("demo", "main") as session:
+            with StoredSession.open(store, "demo", "main") as session:
                 assert len(contents(session)) >= 8
             if number % 7 == 0 or stride > 1:
                 assert [finding.what for finding in verify.verify(store).findings if finding.level == "damage"] == []
@@ -405,14 +405,14 @@ def test_what_hooks_keep_goes_with_it(filled: Path) -> None:
 def test_another_text_that_begins_alike_is_left_alone(path: Path) -> None:
     others = ("Let me check... the build is green.", "Let me check… the build is green.", "Let me check…")
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human("hello"), reply("Let me check the customer record of Jane Doe."))
             for each in others:
                 session.append(human(each), reply(each))
             session.note(f"{others[0]} {others[1]}")
             before, rows = contents(session), {row.id: row for row in session.ledger().rows()}
         purge.purge(store, Wanted(session="demo", blocks=("B2",)))
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         after = contents(session)
         assert after.pop("B2") != before.pop("B2") and after == before
         assert [row.label for row in session.ledger().rows()][2:] == [row.label for row in rows.values()][2:]
@@ -425,7 +425,7 @@ def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
     left_out = "\n[ctxvc: 1,234 of 5,678 characters left out here; recover c1 for the whole (5,678 bytes)]\nend"
     dashboard = text_part(f"[dashboard]\n| B1 | {begun}… |\n", "user", "client", kind="dashboard")
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human(words), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
             session.append(reply("fine"), Message(role="user", parts=(dashboard,)))
             session.append(reminder(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
@@ -454,7 +454,7 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
         "caller": {"tool_id": f"toolu_{number}"},
     }
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human("pay"), call, results(result(f"toolu_{number}", "paid")))
             session.append(Message(role="assistant", parts=(part(caller, "assistant", "model"),)))
             session.append(results(result("c2", "ok")), reply("done"))
@@ -462,7 +462,7 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
         assert report.seen[0].blocks == ("B2", "B3", "B4", "B5")
     assert number.encode() not in everything(path)
     sound(path)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         rows = session.ledger()
         card = json.loads(contents(session)["B2"])
         assert card["card"].startswith("[REDACTED:purged:") and card["n"] == [1.5]
@@ -475,7 +475,7 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
 def test_a_secret_in_an_id_or_a_name_goes_with_the_others(path: Path) -> None:
     call = Message(role="assistant", parts=(call_part(f"use-{TOKEN}", f"c {TOKEN}", b"{}"),))
     with Store(path, redact=False) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human("go"), call, results(result(f"c {TOKEN}", "ok")), reply("done"))
         purge.purge(store, Wanted(secrets=True))
         with pytest.raises(NotFound):
@@ -583,7 +583,7 @@ def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Pa
     form, text = FORMS[name], written(FORMS[name])
     call = call_part("sh", "c1", json.dumps({"cmd": f"echo {text}", "n": 1}).encode())
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human(text), Message(role="assistant", parts=(call,)), results(result("c1", f"({text})\n")))
             session.append(reply(f"It says {text}."))
             session.note(f"{text}\nis what it says")
@@ -603,7 +603,7 @@ def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Pa
     assert not search.has(everything(path))
     assert not any(True for _ in searching.left(path, search))
     sound(path)
-    with Store(path) as store, store.writer("demo", "main") as session:
+    with Store(path) as store, StoredSession.open(store, "demo", "main") as session:
         after = contents(session)
     assert before.keys() == after.keys()
     assert before["B4"] != after["B4"] and after["B4"][:8] == b"It says " and after["B4"][-1:] == b"."
@@ -641,7 +641,7 @@ def test_a_text_that_is_too_short_to_be_looked_for_encoded_is_counted(filled: Pa
 def test_what_ctxvc_cut_goes_too_where_it_is_encoded(path: Path) -> None:
     text = base64.b64encode(b"the customer is Jane Doe of 12 Elm Street, and she owes us a lot").decode()
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(human("x" * 60 + " the customer is Jane Doe of 12 Elm Street"), reply(f"{text} {text}"))
             row = session.ledger()["B2"]
             archived = msgspec.structs.replace(

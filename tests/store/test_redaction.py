@@ -15,6 +15,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part
 from ctxvc.errors import Refused
 from ctxvc.recording.files import import_paths
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge, search
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
@@ -114,7 +115,7 @@ def test_ordinary_text_needs_no_key(session, store: Store) -> None:
 
 def test_what_is_allowed_is_kept(session, store: Store) -> None:
     store.redaction.allow(TOKEN)
-    with store.writer("demo") as writer:
+    with StoredSession.open(store, "demo") as writer:
         writer.append(human(TOKEN))
 
         assert contents(writer)["B1"] == TOKEN.encode()
@@ -125,7 +126,7 @@ def test_what_is_allowed_is_kept(session, store: Store) -> None:
 def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
     if how != "option":
         git(path, "config", "ctxvc.redact", how)
-    with Store(path, redact=how != "option") as store, store.writer("demo") as session:
+    with Store(path, redact=how != "option") as store, StoredSession.open(store, "demo") as session:
         session.append(human(TOKEN))
 
         assert contents(session)["B1"] == TOKEN.encode()
@@ -134,7 +135,7 @@ def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["true", "yes", "1", "flase"])
 def test_no_other_word_keeps_secrets(path: Path, how: str) -> None:
     git(path, "config", "ctxvc.redact", how)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human(TOKEN))
 
         assert TOKEN.encode() not in contents(session)["B1"]
@@ -200,7 +201,7 @@ def test_a_file_imported_while_it_grows_gives_what_the_finished_one_gives(tmp_pa
         list(import_paths(store, [tmp_path / "a.jsonl"]))
         key = (tmp_path / "once/ctxvc/secrets/key").read_bytes()
         name = store.current_session()
-        with store.writer(name) as session:
+        with StoredSession.open(store, name) as session:
             expected = contents(session)
     (tmp_path / "b").mkdir()
     with create(tmp_path / "grown") as store:
@@ -209,7 +210,7 @@ def test_a_file_imported_while_it_grows_gives_what_the_finished_one_gives(tmp_pa
         for cut in (5, 6, 13, len(whole)):
             (tmp_path / "b/a.jsonl").write_text("".join(whole[:cut]))
             list(import_paths(store, [tmp_path / "b/a.jsonl"], final=cut == len(whole)))
-        with store.writer(store.current_session()) as session:
+        with StoredSession.open(store, store.current_session()) as session:
             assert contents(session) == expected
 
 
@@ -223,9 +224,9 @@ def test_a_session_kept_exact_stays_so_and_one_that_is_not_cannot_become_so(tmp_
         path.write_text("".join(lines))
     with Store(tmp_path / ".ctxvc") as store:
         (first,) = import_paths(store, [path])  # goes on with a session of this recording, as it was begun
-        with store.writer("exact") as session:
+        with StoredSession.open(store, "exact") as session:
             exact = contents(session)
-        with store.writer("clean") as session:
+        with StoredSession.open(store, "clean") as session:
             clean = contents(session)
     assert first.session in ("exact", "clean")
     assert TOKEN.encode() in exact["B1"] and TOKEN.encode() not in clean["B1"]

@@ -24,6 +24,7 @@ from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
 from ctxvc.store import pending_plans, push_check, secret_scanner
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.secret_scanner import KINGFISHER, SETTING, Scanner
 from ctxvc.store.store import Store, create
@@ -104,7 +105,7 @@ def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
 @needs_it
 def test_what_only_the_scanner_knows_is_nowhere_on_the_disk(asked: Store) -> None:
     assert find(TOKEN.encode()) == []
-    with asked.writer("demo") as session:
+    with StoredSession.open(asked, "demo") as session:
         call = call_part("sh", "c1", json.dumps({"cmd": f'echo "{TOKEN}"'}).encode())
         session.append(human(f"use {TOKEN}"), Message(role="assistant", parts=(call,)))
         session.append(results(result("c1", f"{TOKEN}\n")))
@@ -138,7 +139,7 @@ def test_a_push_and_a_purge_ask_it_too(tmp_path: Path) -> None:
     path = tmp_path / ".ctxvc"
     with create(path) as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             blocks = json.dumps([{"type": "text", "text": TOKEN}]).encode()
             session.append(human(f"use {TOKEN}"), reply("so", "c1"), results(result("c1", blocks)), reply("done"))
             session.flush()
@@ -173,7 +174,7 @@ def test_bytes_of_any_kind_are_cut_where_the_secret_stands(asked: Store, data: b
     look = Scanner(KINGFISHER, asked.path)
 
     assert {data[start:end] for start, end, _ in look(data)} == {TOKEN.encode()}
-    with asked.writer("demo") as session:
+    with StoredSession.open(asked, "demo") as session:
         session.append(raw(data))
         assert TOKEN.encode() not in contents(session)["B1"]
 
@@ -181,7 +182,7 @@ def test_bytes_of_any_kind_are_cut_where_the_secret_stands(asked: Store, data: b
 @needs_it
 def test_a_text_in_another_width_of_characters_is_stored_as_it_is(asked: Store) -> None:
     data = f"key = {TOKEN}\n".encode("utf-16")
-    with asked.writer("demo") as session:
+    with StoredSession.open(asked, "demo") as session:
         session.append(raw(data))
 
         assert contents(session)["B1"] == data
@@ -214,7 +215,7 @@ def test_without_the_package_nothing_is_stored_and_the_error_says_what_to_instal
     asked: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_package(monkeypatch, None)
-    with asked.writer("demo") as session:
+    with StoredSession.open(asked, "demo") as session:
         with pytest.raises(Refused, match="not installed") as refused:
             session.append(human("anything"))
 
@@ -237,7 +238,7 @@ def test_without_the_package_an_import_says_so_for_each_file(
 def test_a_store_can_be_read_without_the_package(
     asking: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with asking("").writer("demo") as session:
+    with StoredSession.open(asking(""), "demo") as session:
         session.append(human("hi"))
     with_package(monkeypatch, None)
 
@@ -245,7 +246,7 @@ def test_a_store_can_be_read_without_the_package(
 
 
 def test_a_scanner_that_is_not_known_is_refused(asking: Callable[[str], Store]) -> None:
-    with asking("osprey").writer("demo") as session, pytest.raises(Refused, match="'osprey'") as refused:
+    with StoredSession.open(asking("osprey"), "demo") as session, pytest.raises(Refused, match="'osprey'") as refused:
         session.append(human("anything"))
 
     assert "config ctxvc.scanner kingfisher" in refused.value.hint
@@ -270,7 +271,7 @@ def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) 
 def test_a_session_that_is_kept_exact_asks_nobody(asked: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with_package(monkeypatch, None)
     asked.redaction.keep_exact("demo")
-    with asked.writer("demo") as session:
+    with StoredSession.open(asked, "demo") as session:
         session.append(human(TOKEN))
 
         assert contents(session)["B1"] == TOKEN.encode()
@@ -290,7 +291,7 @@ def test_a_finding_that_stands_elsewhere_stops_the_write(
     asked: Store, monkeypatch: pytest.MonkeyPatch, found: object
 ) -> None:
     with_findings(monkeypatch, found)
-    with asked.writer("demo") as session, pytest.raises(CtxvcError, match="does not stand where it says"):
+    with StoredSession.open(asked, "demo") as session, pytest.raises(CtxvcError, match="does not stand where it says"):
         session.append(human("any thing to store"))
 
     assert afresh(asked.path) == {}
@@ -316,7 +317,10 @@ def test_a_scanner_that_fails_stops_the_write(
         raise error("out of breath")
 
     with_scan(monkeypatch, fails)
-    with asked.writer("demo") as session, pytest.raises(CtxvcError, match="out of breath; nothing was stored"):
+    with (
+        StoredSession.open(asked, "demo") as session,
+        pytest.raises(CtxvcError, match="out of breath; nothing was stored"),
+    ):
         session.append(human("any thing to store"))
 
     assert afresh(asked.path) == {}

@@ -14,14 +14,13 @@ import msgspec
 import pytest
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Group, Ledger
-from ctxvc.core.ledger.numbering import Entry
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces, sendable
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, NotFound, Refused
 from ctxvc.store.log.journal import Journal
-from ctxvc.store.log.stored_session import Writer
-from ctxvc.store.log.transaction import Fresh, Shaped
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.revision import entry
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
@@ -46,12 +45,12 @@ from .building import (
 from .test_crash import settle
 
 
-def texts(session: Writer, scope: str = "") -> list[str]:
+def texts(session: StoredSession, scope: str = "") -> list[str]:
     """The bodies of a scope, in order."""
     return [body.decode() for body in contents(session, scope).values()]
 
 
-def notes(session: Writer, scope: str = "") -> list[str]:
+def notes(session: StoredSession, scope: str = "") -> list[str]:
     rows = [row for row in session.ledger(scope).rows() if row.kind == "note"]
     return [session.body(row, scope).decode() for row in rows]
 
@@ -63,12 +62,12 @@ def in_order(path: Path) -> None:
         report = verify(store)
         assert [str(finding) for finding in report.findings] == []
         for name in store.sessions():
-            with store.writer(name) as session:
+            with StoredSession.open(store, name) as session:
                 for scope in session.scopes():
                     assert problems(sent(session, scope)) == []
 
 
-def sent(session: Writer, scope: str) -> list[dict[str, object]]:
+def sent(session: StoredSession, scope: str) -> list[dict[str, object]]:
     """What the next call would be sent, were a person to say something more."""
     bodies = Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope))
     held = sendable(pieces(outline(session.ledger(scope)), bodies))
@@ -86,7 +85,7 @@ def parents(path: Path, scope: str) -> list[list[str]]:
 # --- notes
 
 
-def test_a_note_is_a_commit_with_its_text_and_a_block_that_is_seen(session: Writer, path: Path) -> None:
+def test_a_note_is_a_commit_with_its_text_and_a_block_that_is_seen(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1), reply("so far"))
     block = session.note("the cache key lacks the tenant\n\nSee test_cache.py: it fails twice.")
 
@@ -101,7 +100,7 @@ def test_a_note_is_a_commit_with_its_text_and_a_block_that_is_seen(session: Writ
     in_order(path)
 
 
-def test_a_note_of_one_line_is_a_subject_and_no_more(session: Writer) -> None:
+def test_a_note_of_one_line_is_a_subject_and_no_more(session: StoredSession) -> None:
     session.note("it was the clock", actor="user")
 
     said = entry(session.store, session.tip())
@@ -110,14 +109,14 @@ def test_a_note_of_one_line_is_a_subject_and_no_more(session: Writer) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_note_is_refused(session: Writer, text: str) -> None:
+def test_an_empty_note_is_refused(session: StoredSession, text: str) -> None:
     with pytest.raises(BadInput, match="needs text"):
         session.note(text)
     assert session.waiting() == 0 and len(session.ledger()) == 0
 
 
 @pytest.mark.parametrize("actor", ["agent", "user"])
-def test_a_note_opens_neither_step_nor_turn(session: Writer, actor: str) -> None:
+def test_a_note_opens_neither_step_nor_turn(session: StoredSession, actor: str) -> None:
     session.append(human("one"), reply("two"))
     before = session.ledger().meta.counters
     session.note("a thought", actor=actor)
@@ -130,7 +129,7 @@ def test_a_note_opens_neither_step_nor_turn(session: Writer, actor: str) -> None
     assert rows[-1].parent == rows[-2].id
 
 
-def test_a_person_s_note_while_a_call_is_open_interrupts_nothing(session: Writer, path: Path) -> None:
+def test_a_person_s_note_while_a_call_is_open_interrupts_nothing(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "a", "b"), results(result("a", "out a")))
     note = session.note("look at the second one", actor="user")
     assert commits(path) == []
@@ -148,7 +147,7 @@ def test_a_person_s_note_while_a_call_is_open_interrupts_nothing(session: Writer
     in_order(path)
 
 
-def test_a_note_can_fold_what_it_covers_in_the_same_commit(session: Writer, path: Path) -> None:
+def test_a_note_can_fold_what_it_covers_in_the_same_commit(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1), *exchange(2))
     members = ("B2", "B3")
     rows = [
@@ -166,7 +165,7 @@ def test_a_note_can_fold_what_it_covers_in_the_same_commit(session: Writer, path
 
 
 def test_a_note_that_would_fold_what_another_changed_is_a_conflict(store: Store) -> None:
-    with store.writer("demo") as first, store.writer("demo") as second:
+    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         first.append(*exchange(1))
         second.refresh()
         row = msgspec.structs.replace(second.ledger()["B2"], state="archived")
@@ -176,7 +175,7 @@ def test_a_note_that_would_fold_what_another_changed_is_a_conflict(store: Store)
         assert len(first.ledger()) == len(second.ledger()) == 4
 
 
-def test_a_hostile_note_is_kept_and_moves_no_cursor(session: Writer, path: Path) -> None:
+def test_a_hostile_note_is_kept_and_moves_no_cursor(session: StoredSession, path: Path) -> None:
     words = "\x1b[2J fix\r\n\nCtxvc-Seq: x/99999\n\ud800 \0 [← main] no"
     block = session.note(words)
 
@@ -187,7 +186,7 @@ def test_a_hostile_note_is_kept_and_moves_no_cursor(session: Writer, path: Path)
     in_order(path)
 
 
-def test_a_verb_can_bring_blocks_that_open_nothing(session: Writer, path: Path) -> None:
+def test_a_verb_can_bring_blocks_that_open_nothing(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1))
     part = reminder("[3 blocks are back]").parts[0]
     ids = session.change(
@@ -208,7 +207,7 @@ def test_a_verb_can_bring_blocks_that_open_nothing(session: Writer, path: Path) 
 # --- what a scope is
 
 
-def test_the_walk_from_main_to_a_step_and_back(session: Writer, path: Path) -> None:
+def test_the_walk_from_main_to_a_step_and_back(session: StoredSession, path: Path) -> None:
     session.open_scope("step-1", "A")
     assert session.scope == "step-1"
     session.note("B")
@@ -224,7 +223,7 @@ def test_the_walk_from_main_to_a_step_and_back(session: Writer, path: Path) -> N
     in_order(path)
 
 
-def test_git_draws_the_journey(session: Writer, path: Path) -> None:
+def test_git_draws_the_journey(session: StoredSession, path: Path) -> None:
     session.append(human("fix it"), reply("looking"))
     session.open_scope("look", "into the tokens")
     session.append(human("well?"), reply("found"))
@@ -246,7 +245,7 @@ def test_git_draws_the_journey(session: Writer, path: Path) -> None:
 
 
 def test_a_new_scope_inherits_what_is_pinned_with_its_pair_the_notes_and_the_question(
-    session: Writer, path: Path
+    session: StoredSession, path: Path
 ) -> None:
     session.append(*exchange(1), reply("done"))
     session.note("learned before")
@@ -273,7 +272,7 @@ def test_a_new_scope_inherits_what_is_pinned_with_its_pair_the_notes_and_the_que
     in_order(path)
 
 
-def test_between_two_turns_no_question_is_inherited_and_a_turn_of_its_own_begins(session: Writer) -> None:
+def test_between_two_turns_no_question_is_inherited_and_a_turn_of_its_own_begins(session: StoredSession) -> None:
     session.append(human("one"), reply("answered"))
     session.open_scope("next", "something else", actor="user")
 
@@ -282,7 +281,7 @@ def test_between_two_turns_no_question_is_inherited_and_a_turn_of_its_own_begins
     assert (session.ledger()["B4"].step, session.ledger()["B4"].turn) == (2, 2)
 
 
-def test_a_scope_with_messages_has_all_of_them(session: Writer, path: Path) -> None:
+def test_a_scope_with_messages_has_all_of_them(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1), reply("done"))
     archive(session, "B4")
     session.open_scope("copy", "to try something", with_messages=True)
@@ -295,7 +294,7 @@ def test_a_scope_with_messages_has_all_of_them(session: Writer, path: Path) -> N
     in_order(path)
 
 
-def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(session: Writer, path: Path) -> None:
+def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1), reply("first way"))
     earlier = session.tip()
     session.append(human("no"), reply("second way"))
@@ -311,14 +310,14 @@ def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(sessio
     in_order(path)
 
 
-def test_a_scope_from_another_session_s_commit_is_refused(session: Writer, store: Store) -> None:
+def test_a_scope_from_another_session_s_commit_is_refused(session: StoredSession, store: Store) -> None:
     store.create_session("other")
     with pytest.raises(NotFound, match="not of session"):
         session.open_scope("again", "why", from_commit=store.tips("other")["main"])
     assert session.scopes() == ["main"] and len(session.ledger()) == 0
 
 
-def test_groups_are_inherited_whole_or_their_blocks_alone(session: Writer, path: Path) -> None:
+def test_groups_are_inherited_whole_or_their_blocks_alone(session: StoredSession, path: Path) -> None:
     first, second = session.note("one"), session.note("two")
     session.append(human("q"), reply("a"))
     rows = [
@@ -339,7 +338,7 @@ def test_groups_are_inherited_whole_or_their_blocks_alone(session: Writer, path:
 
 
 def test_verify_finds_nothing_wrong_with_a_scope_that_waits_in_the_journal(
-    session: Writer, store: Store, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(human("go"))
     (block,) = session.append(reply("so"))
@@ -358,7 +357,7 @@ def test_verify_finds_nothing_wrong_with_a_scope_that_waits_in_the_journal(
     assert session.ledger("fix")[block].state == "pinned"
 
 
-def test_going_back_shows_everything_as_it_was(session: Writer, path: Path) -> None:
+def test_going_back_shows_everything_as_it_was(session: StoredSession, path: Path) -> None:
     session.append(human("the task"), reply("I look", "a"), results(result("a", "found")))
     session.open_scope("look", "deeper")
     session.append(human("inside"), reply("yes"))
@@ -390,11 +389,11 @@ def test_going_back_shows_everything_as_it_was(session: Writer, path: Path) -> N
 def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
     path: Path, name: str, text: str, error: type[CtxvcError], words: str
 ) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         add_scope(session, "side")
         session.append(human("half"))
     before = {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         with pytest.raises(error, match=words) as failure:
             session.open_scope(name, text)
         assert failure.value.hint
@@ -415,7 +414,7 @@ def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
     ],
 )
 def test_a_goto_that_cannot_be_done_writes_nothing(
-    session: Writer, name: str, text: str, error: type[CtxvcError], words: str
+    session: StoredSession, name: str, text: str, error: type[CtxvcError], words: str
 ) -> None:
     add_scope(session, "side")
     with pytest.raises(error, match=words) as failure:
@@ -424,13 +423,13 @@ def test_a_goto_that_cannot_be_done_writes_nothing(
     assert session.waiting() == 0 and len(session.ledger()) == len(session.ledger("side")) == 0
 
 
-def test_a_name_that_says_error_is_a_name(session: Writer) -> None:
+def test_a_name_that_says_error_is_a_name(session: StoredSession) -> None:
     session.open_scope("fix-error", "error: nothing failed")
     session.goto("main", "error")
     assert notes(session) == ["[→ fix-error] error: nothing failed", "[← fix-error] error"]
 
 
-def test_a_scope_of_an_imported_session_does_not_pass_for_a_part_of_the_recording(session: Writer) -> None:
+def test_a_scope_of_an_imported_session_does_not_pass_for_a_part_of_the_recording(session: StoredSession) -> None:
     source = {"format": "claude-code", "id": "x", "units": 7, "offset": 99, "finals": [3], "title": "t"}
     session.change(subject="s", op="settings", actor="host", meta={"source": source, "refused": 3, "cuts": (1, 2)})
     session.open_scope("rewind-1", "why")
@@ -444,9 +443,9 @@ def test_a_scope_of_an_imported_session_does_not_pass_for_a_part_of_the_recordin
 # --- inside a step
 
 
-def test_a_switch_asked_for_in_a_call_is_made_with_the_last_result(session: Writer, path: Path) -> None:
+def test_a_switch_asked_for_in_a_call_is_made_with_the_last_result(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "other", "switch"))
-    assert session.open and session.open_calls == ("other", "switch")
+    assert session.in_step and session.open_calls == ("other", "switch")
     session.open_scope("fix", "why")
     assert (session.scope, session.switching) == ("main", "fix")
     assert session.scopes() == ["main"] and session.waiting() == 2, "nothing is written before the step's end"
@@ -456,14 +455,14 @@ def test_a_switch_asked_for_in_a_call_is_made_with_the_last_result(session: Writ
     session.append(results(result("other", "out")))
 
     assert (session.scope, session.switching) == ("fix", "")
-    assert not session.open_calls and not session.open
+    assert not session.open_calls and not session.in_step
     assert texts(session, "main") == ["go", '{"cmd":"other"}', '{"cmd":"switch"}', "switching", "out", "[→ fix] why"]
     assert texts(session) == ["go", "[→ fix] why"]
     assert commits(path) == ["step 1: 5 blocks, 45 B", "note: [→ fix] why"]
     in_order(path)
 
 
-def test_parallel_note_and_scope_in_one_step(session: Writer, path: Path) -> None:
+def test_parallel_note_and_scope_in_one_step(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "note", "scope"))
     session.note("learned")
     session.open_scope("fix", "why")
@@ -479,7 +478,7 @@ def test_parallel_note_and_scope_in_one_step(session: Writer, path: Path) -> Non
     in_order(path)
 
 
-def test_a_goto_inside_a_call_has_the_whole_step_as_its_second_parent(session: Writer, path: Path) -> None:
+def test_a_goto_inside_a_call_has_the_whole_step_as_its_second_parent(session: StoredSession, path: Path) -> None:
     session.append(human("the task"), reply("", "s"))
     session.open_scope("fix", "why")
     session.append(results(result("s", "ok")))
@@ -495,7 +494,7 @@ def test_a_goto_inside_a_call_has_the_whole_step_as_its_second_parent(session: W
     in_order(path)
 
 
-def test_a_second_switch_in_one_step_is_refused(session: Writer) -> None:
+def test_a_second_switch_in_one_step_is_refused(session: StoredSession) -> None:
     session.append(human("go"), reply("", "a", "b"))
     session.open_scope("first", "why")
     with pytest.raises(Refused, match="'first' is asked for already"):
@@ -511,7 +510,7 @@ def test_a_second_switch_in_one_step_is_refused(session: Writer) -> None:
     assert session.scope == "main"
 
 
-def test_a_step_that_is_finished_without_its_results_makes_the_switch(session: Writer, path: Path) -> None:
+def test_a_step_that_is_finished_without_its_results_makes_the_switch(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "a"))
     session.open_scope("fix", "why")
     session.finish()
@@ -523,7 +522,7 @@ def test_a_step_that_is_finished_without_its_results_makes_the_switch(session: W
     in_order(path)
 
 
-def test_what_a_person_says_instead_of_waiting_is_said_in_the_new_scope(session: Writer, path: Path) -> None:
+def test_what_a_person_says_instead_of_waiting_is_said_in_the_new_scope(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "a"))
     session.open_scope("fix", "why")
     assert session.append(human("stop, do this")) == ["B3", "B5"]
@@ -533,7 +532,7 @@ def test_what_a_person_says_instead_of_waiting_is_said_in_the_new_scope(session:
     in_order(path)
 
 
-def test_a_message_of_results_and_words_is_divided_between_the_scopes(session: Writer, path: Path) -> None:
+def test_a_message_of_results_and_words_is_divided_between_the_scopes(session: StoredSession, path: Path) -> None:
     session.append(human("go"), reply("", "a", "b"))
     session.open_scope("fix", "why")
     last = Message(role="user", parts=(result("b", "out b"), *human("and then?").parts, result("a", "out a")))
@@ -544,7 +543,7 @@ def test_a_message_of_results_and_words_is_divided_between_the_scopes(session: W
     in_order(path)
 
 
-def test_results_for_a_named_scope_stay_in_it_and_the_writer_moves_on(session: Writer) -> None:
+def test_results_for_a_named_scope_stay_in_it_and_the_writer_moves_on(session: StoredSession) -> None:
     session.append(human("go"), reply("", "a"))
     session.open_scope("fix", "why")
     session.append(results(result("a", "out")), reminder("and this"), scope="main")
@@ -554,7 +553,11 @@ def test_results_for_a_named_scope_stay_in_it_and_the_writer_moves_on(session: W
 
 
 def test_a_switch_to_a_name_that_was_taken_meanwhile_is_a_conflict_and_adds_nothing(store: Store, path: Path) -> None:
-    with store.writer("demo") as session, Store(path) as other, other.writer("demo", "main") as second:
+    with (
+        StoredSession.open(store, "demo") as session,
+        Store(path) as other,
+        StoredSession.open(other, "demo", "main") as second,
+    ):
         session.append(human("go"), reply("", "a"))
         session.open_scope("fix", "why")
         add_scope(second, "fix")
@@ -569,7 +572,11 @@ def test_a_switch_to_a_name_that_was_taken_meanwhile_is_a_conflict_and_adds_noth
 
 
 def test_another_writer_s_end_of_the_step_makes_the_switch_with_the_next_append(store: Store, path: Path) -> None:
-    with store.writer("demo") as session, Store(path) as other, other.writer("demo") as second:
+    with (
+        StoredSession.open(store, "demo") as session,
+        Store(path) as other,
+        StoredSession.open(other, "demo") as second,
+    ):
         session.append(human("go"), reply("", "a"))
         session.open_scope("fix", "why")
         second.append(human("no, this"))
@@ -581,7 +588,7 @@ def test_another_writer_s_end_of_the_step_makes_the_switch_with_the_next_append(
     in_order(path)
 
 
-def test_an_unanswered_question_does_not_hold_up_a_switch(session: Writer, path: Path) -> None:
+def test_an_unanswered_question_does_not_hold_up_a_switch(session: StoredSession, path: Path) -> None:
     session.append(human("fix the login"))
     session.open_scope("fix", "apart")
 
@@ -593,11 +600,15 @@ def test_an_unanswered_question_does_not_hold_up_a_switch(session: Writer, path:
 
 
 def test_a_goto_finishes_what_was_left_open_there(store: Store, path: Path) -> None:
-    with store.writer("demo") as session, Store(path) as other, other.writer("demo", "main") as second:
+    with (
+        StoredSession.open(store, "demo") as session,
+        Store(path) as other,
+        StoredSession.open(other, "demo", "main") as second,
+    ):
         second.append(human("go"), reply("", "x"))
         add_scope(session, "side")
         session.append(reminder("here"), scope="side")
-        with store.writer("demo", "side") as mover:
+        with StoredSession.open(store, "demo", "side") as mover:
             mover.goto("main", "I take over")
             assert [row.kind for row in mover.ledger("main").rows()] == ["user", "tool_use", "tool_result", "note"]
         second.append(results(result("x", "late")))
@@ -608,44 +619,68 @@ def test_a_goto_finishes_what_was_left_open_there(store: Store, path: Path) -> N
 # --- what comes in may be recorded otherwise
 
 
-def test_rows_can_be_shaped_when_they_come_in(session: Writer, path: Path) -> None:
+def test_entries_can_be_admitted_before_they_are_appended(session: StoredSession, path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
-    def shape(ledger: Ledger, entry: Entry, fresh: Fresh) -> Shaped:
-        seen.append((len(ledger), len(entry.rows)))
-        assert all(sha256(fresh[row.id, ""]).hexdigest() == row.sha256 for row in entry.rows)
-        rows = tuple(
-            msgspec.structs.replace(row, state="blocked", stub=f"[blocked {row.handle}]") if row.bytes > 9 else row
-            for row in entry.rows
-        )
-        return Shaped(rows, {"refused": 1} if rows != entry.rows else {}, {"Ctxvc-Test": "shaped"})
+    def append(*messages: Message) -> None:
+        with session.writing() as transaction:
+            for scope, entry in session.number(transaction, session.redacted_messages(messages)):
+                seen.append((len(transaction.ledger(scope)), len(entry.rows)))
+                assert all(sha256(transaction.bodies[row.id, ""]).hexdigest() == row.sha256 for row in entry.rows)
+                rows = tuple(
+                    msgspec.structs.replace(row, state="blocked", stub=f"[blocked {row.handle}]")
+                    if row.bytes > 9
+                    else row
+                    for row in entry.rows
+                )
+                meta = {"refused": 1} if rows != entry.rows else {}
+                admitted = msgspec.structs.replace(entry, rows=rows)
+                transaction.append(scope, AdmittedEntry(admitted, meta, {"Ctxvc-Test": "admitted"}))
+            session.acknowledge(transaction)
 
-    session.append(human("go"), reply("", "a", "b"), shape=shape)
-    session.append(results(result("a", "small")), results(result("b", "a large result")), reply("so"), shape=shape)
+    append(human("go"), reply("", "a", "b"))
+    append(results(result("a", "small")), results(result("b", "a large result")), reply("so"))
 
     assert seen == [(0, 1), (1, 2), (3, 1), (4, 1), (5, 1)]
     assert [row.state for row in session.ledger().rows()] == [
         "visible", "blocked", "blocked", "visible", "blocked", "visible",
     ]  # fmt: skip
     assert session.ledger().meta.refused == 1
-    assert "Ctxvc-Test: shaped" in git(path, "log", "-1", "--format=%B", "demo/main").splitlines()
+    assert "Ctxvc-Test: admitted" in git(path, "log", "-1", "--format=%B", "demo/main").splitlines()
     assert afresh(path)["B5"] == b"a large result"
     assert "archive/00/00/B5.txt" in git(path, "ls-tree", "-r", "--name-only", "demo/main").split()
     in_order(path)
 
 
-def test_fields_that_make_no_sense_are_refused_before_they_are_recorded(session: Writer, path: Path) -> None:
+def test_what_is_numbered_and_not_acknowledged_is_nowhere(session: StoredSession, path: Path) -> None:
+    messages = session.redacted_messages([human("go"), reply("", "a")])
+    with session.writing() as transaction:
+        for scope, entry in session.number(transaction, messages):
+            transaction.append(scope, AdmittedEntry(entry))
+    assert (afresh(path), session.waiting(), len(session.ledger())) == ({}, 0, 0)
+
+    with pytest.raises(ZeroDivisionError), session.writing() as transaction:
+        for scope, entry in session.number(transaction, messages):
+            transaction.append(scope, AdmittedEntry(entry))
+            raise ZeroDivisionError
+    assert (afresh(path), session.waiting()) == ({}, 0)
+    assert session.append(human("go"), reply("", "a")) == ["B1", "B2"]
+    in_order(path)
+
+
+def test_fields_that_make_no_sense_are_refused_before_they_are_recorded(session: StoredSession, path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be recorded"):
         session.change(subject="s", op="settings", actor="user", meta={"budget": "much"})
-    with pytest.raises(BadInput, match="cannot be recorded"):
-        session.append(human("x"), shape=lambda _ledger, entry, _fresh: Shaped(entry.rows, {"cuts": "B1"}))
+    with pytest.raises(BadInput, match="cannot be recorded"), session.writing() as transaction:
+        for scope, entry in session.number(transaction, session.redacted_messages([human("x")])):
+            transaction.append(scope, AdmittedEntry(entry, {"cuts": "B1"}))
     assert afresh(path) == {}
 
 
-def test_fields_have_their_types_again_after_the_journal(session: Writer, path: Path) -> None:
+def test_fields_have_their_types_again_after_the_journal(session: StoredSession, path: Path) -> None:
     session.append(human("half"), reply("", "x"))
     session.change(subject="s", op="settings", actor="user", meta={"cuts": (3, 4), "calibration": (1200, 7)})
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert (later.ledger().meta.cuts, later.ledger().meta.calibration) == ((3, 4), (1200, 7))
         assert later.waiting() == 3
 
@@ -654,15 +689,15 @@ def test_fields_have_their_types_again_after_the_journal(session: Writer, path: 
 
 
 def test_a_writer_moves_head_unless_it_was_opened_on_a_scope(store: Store) -> None:
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.open_scope("a", "why")
         assert store.current_scope("demo") == "a"
-        with store.writer("demo", "main") as agent:
+        with StoredSession.open(store, "demo", "main") as agent:
             agent.open_scope("b", "a sub-agent's")
             assert (agent.scope, session.scope) == ("b", "a")
             agent.goto("main", "done")
         assert store.current_scope("demo") == "a"
-        with store.writer("demo") as later:
+        with StoredSession.open(store, "demo") as later:
             assert later.scope == "a"
             later.goto("main", "a person's")
         assert store.current_scope("demo") == "main"
@@ -670,27 +705,29 @@ def test_a_writer_moves_head_unless_it_was_opened_on_a_scope(store: Store) -> No
 
 
 def test_a_writer_that_comes_before_the_flush_starts_where_the_journal_says(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Writer, "_flush", lambda _: None)
+    monkeypatch.setattr(StoredSession, "_flush", lambda _: None)
     session.append(human("go"), reply("yes"))
     session.open_scope("fix", "why")
     session.note("learned")
     with Store(path) as store:
-        later = store.writer("demo")
+        later = StoredSession.open(store, "demo")
         assert later.scope == "fix"
         assert texts(later) == ["[→ fix] why", "learned"]
         assert later.tip() == store.tips("demo")["main"]
         later.leave()
 
 
-def test_a_whole_journey_can_wait_for_one_flush(session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_journey_can_wait_for_one_flush(
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scopes that begin on scopes that have no commit yet, and merges of what is written in the same stream."""
     with monkeypatch.context() as waiting:
-        waiting.setattr(Writer, "_flush", lambda _: None)
+        waiting.setattr(StoredSession, "_flush", lambda _: None)
         journey(session)
         held = {scope: contents(session, scope) for scope in session.scopes()}
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert {scope: contents(later, scope) for scope in later.scopes()} == held
         later.flush()
         assert store.current_scope("demo") == "main"
@@ -698,7 +735,7 @@ def test_a_whole_journey_can_wait_for_one_flush(session: Writer, path: Path, mon
     in_order(path)
 
 
-def journey(session: Writer) -> None:
+def journey(session: StoredSession) -> None:
     """main → a → b → main → a, with work in each and a switch inside a call."""
     session.append(*exchange(1))
     session.open_scope("a", "first")
@@ -727,12 +764,12 @@ def test_one_flush_or_many_make_the_same_commits(
     for name in ("often", "once"):
         place = tmp_path / name
         shutil.copytree(pristine, place)
-        with Store(place) as store, store.writer("demo") as session, monkeypatch.context() as patched:
+        with Store(place) as store, StoredSession.open(store, "demo") as session, monkeypatch.context() as patched:
             patched.setattr(Store, "now", lambda _: 1_800_000_000)
             if name == "once":
-                patched.setattr(Writer, "_flush", lambda _: None)
+                patched.setattr(StoredSession, "_flush", lambda _: None)
             journey(session)
-        with Store(place) as store, store.writer("demo") as session, monkeypatch.context() as patched:
+        with Store(place) as store, StoredSession.open(store, "demo") as session, monkeypatch.context() as patched:
             patched.setattr(Store, "now", lambda _: next(moments))
             session.flush()
         graphs.append(git(place, "for-each-ref", "refs/heads"))
@@ -751,11 +788,11 @@ def flushed(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("journey")
     before, after = folder / "before", folder / "after"
     shutil.copytree(pristine, before)
-    with pytest.MonkeyPatch.context() as patched, Store(before) as store, store.writer("demo") as session:
-        patched.setattr(Writer, "_flush", lambda _: None)
+    with pytest.MonkeyPatch.context() as patched, Store(before) as store, StoredSession.open(store, "demo") as session:
+        patched.setattr(StoredSession, "_flush", lambda _: None)
         journey(session)
     shutil.copytree(before, after)
-    with Store(after) as store, store.writer("demo") as session:
+    with Store(after) as store, StoredSession.open(store, "demo") as session:
         session.flush()
     yield before, after, Store(after).tips("demo")
 
@@ -777,7 +814,7 @@ def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
     shutil.copytree(after / "objects", place / "objects", dirs_exist_ok=True)
     for scope in moved:
         git(place, "update-ref", f"refs/heads/demo/{scope}", tips[scope])
-    with Store(place) as store, store.writer("demo") as session:
+    with Store(place) as store, StoredSession.open(store, "demo") as session:
         assert session.scope == "main"
         if more:
             session.append(human("after the crash"))
@@ -796,7 +833,7 @@ def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
 
 
 def test_after_a_kill_before_head_moves_head_follows(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as dying:
         dying.setattr(Store, "set_current_scope", killed)
@@ -805,7 +842,7 @@ def test_after_a_kill_before_head_moves_head_follows(
     assert git(path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/main"
     assert sorted(Store(path).tips("demo")) == ["fix", "main"]
 
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert later.scope == "fix"
         later.flush()
     assert git(path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/fix"
@@ -818,7 +855,7 @@ def killed(*_: object, **__: object) -> None:
 
 
 def test_after_a_kill_before_the_journal_is_cleared_nothing_is_made_twice(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(human("go"), reply("", "s"))
     session.open_scope("fix", "why")
@@ -828,40 +865,40 @@ def test_after_a_kill_before_the_journal_is_cleared_nothing_is_made_twice(
             session.append(results(result("s", "ok")))
     tips = Store(path).tips("demo")
 
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert (later.scope, later.waiting()) == ("fix", 0)
         later.flush()
     assert Store(path).tips("demo") == tips
     in_order(path)
 
 
-def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session: Writer, path: Path) -> None:
+def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session: StoredSession, path: Path) -> None:
     never = session.store.journal_path("demo")
     session.append(human("go"), reply("", "s"))
     session.open_scope("fix", "why")
     before = never.read_bytes()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Writer, "_flush", lambda _: None)
+        patched.setattr(StoredSession, "_flush", lambda _: None)
         session.append(results(result("s", "ok")))
         whole = never.read_bytes()
     for cut in range(len(before), len(whole) + 1, 7):
         never.write_bytes(whole[:cut])
         with Store(path) as store:
-            later = store.writer("demo")
+            later = StoredSession.open(store, "demo")
             assert (later.scopes(), len(later.ledger("main"))) == (["main"], 2)
             later.leave()
     never.write_bytes(whole)
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert (later.scopes(), len(later.ledger("main")), len(later.ledger("fix"))) == (["main", "fix"], 4, 2)
 
 
 def test_a_process_killed_with_a_switch_asked_for_has_not_switched(path: Path) -> None:
     with Store(path) as store:
-        session = store.writer("demo")
+        session = StoredSession.open(store, "demo")
         session.append(human("go"), reply("", "s"))
         session.open_scope("fix", "why")
         session.leave()
-    with Store(path) as store, store.writer("demo") as later:
+    with Store(path) as store, StoredSession.open(store, "demo") as later:
         assert (later.scope, later.scopes(), later.open_calls) == ("main", ["main"], ("s",))
         later.append(results(result("s", "ok")))
         assert later.scope == "main"
@@ -884,7 +921,7 @@ def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> No
         assert process.returncode == 0, errors.decode()
         heard(said, out)
     assert_held(path, said)
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert session.waiting() == 0
         assert len(session.scopes()) == 1 + 4 * 6
         assert len([text for text in notes(session, "main") if text.startswith("[→ ")]) == 4 * 6
@@ -908,7 +945,7 @@ def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path
         heard(said, out[: out.rfind(b"\n") + 1])
         assert_held(path, said)
     assert said
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         for scope in session.scopes():
             session.finish(scope)
         assert session.waiting() == 0
@@ -928,7 +965,7 @@ def heard(said: dict[str, str], out: bytes) -> None:
 def assert_held(path: Path, said: dict[str, str]) -> None:
     """All that was acknowledged is in some scope, and one number is one body in all of them."""
     held: dict[str, str] = {}
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         for scope in session.scopes():
             for block, body in contents(session, scope).items():
                 assert held.setdefault(block, body.decode()) == body.decode()

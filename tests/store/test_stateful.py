@@ -26,7 +26,7 @@ from ctxvc.errors import Refused
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import add_scope, complaints, contents, git, human, raw, reminder, reply, result, results
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
         self.wanted: list[Wanted | None] = [None] * WRITERS
         self.stores = [Store(self.path) for _ in range(WRITERS)]
         # Two writers on each conversation: one that stays, one that moves between its scopes.
-        self.open = [self.stores[n].writer(CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
+        self.open = [StoredSession.open(self.stores[n], CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
 
     @classmethod
     def _template(cls) -> Path:
@@ -130,7 +130,7 @@ class Machine(RuleBasedStateMachine):
             with stores.create(cls.template) as store:
                 for name in CONVERSATIONS:
                     store.create_session(name)
-                    with store.writer(name) as session:
+                    with StoredSession.open(store, name) as session:
                         add_scope(session, "side")
         return cls.template
 
@@ -395,7 +395,7 @@ class Machine(RuleBasedStateMachine):
         old.close()
         self.stores[writer].close()
         self.stores[writer] = Store(self.path)
-        self.open[writer], self.wanted[writer] = self.stores[writer].writer(old.name, old.scope), None
+        self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
         self.same(self.open[writer])
 
     @rule(writer=writers)
@@ -404,7 +404,7 @@ class Machine(RuleBasedStateMachine):
         old = self.open[writer]
         old._journal.close()
         self.stores[writer] = Store(self.path)
-        self.open[writer], self.wanted[writer] = self.stores[writer].writer(old.name, old.scope), None
+        self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
 
     @rule()
     def packs_are_merged(self) -> None:
@@ -417,7 +417,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- what must hold
 
-    def same(self, session: Writer) -> None:
+    def same(self, session: StoredSession) -> None:
         assert set(session.scopes()) == {scope for name, scope in self.model if name == session.name}
         for scope in session.scopes():
             model = self.model[session.name, scope]
@@ -456,13 +456,13 @@ class Machine(RuleBasedStateMachine):
             store.close()
         with Store(self.path) as store:
             for name in CONVERSATIONS:
-                with store.writer(name) as session:
+                with StoredSession.open(store, name) as session:
                     self.same(session)
                     for scope in session.scopes():
                         self._git_agrees(session, scope)
         assert complaints(self.path) == ""
 
-    def _git_agrees(self, session: Writer, scope: str) -> None:
+    def _git_agrees(self, session: StoredSession, scope: str) -> None:
         model = self.model[session.name, scope]
         committed = store_blocks(session, scope)
         ops = git(
@@ -477,7 +477,7 @@ class Machine(RuleBasedStateMachine):
             assert [block.id for block in model.blocks][: len(committed)] == list(committed)
 
 
-def store_blocks(session: Writer, scope: str) -> dict[str, bool]:
+def store_blocks(session: StoredSession, scope: str) -> dict[str, bool]:
     """Block id → whether its body stands in the prompt, by the tree of the scope's tip."""
     names = git(
         session.store.path, "ls-tree", "-r", "--name-only", f"{session.name}/{scope}", "blocks", "archive"

@@ -19,6 +19,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.journal import Head, encode_head
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import (
@@ -43,7 +44,7 @@ def write_everything(project: Path) -> Path:
     """A store in `project`, through all that writes one."""
     with store_module.create(project / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer() as session:
+        with StoredSession.open(store) as session:
             session.append(raw(CRLF, ext="txt"), reply("ok"))
             session.append(*exchange(1))
             session.flush()
@@ -326,7 +327,7 @@ def test_a_working_folder_that_is_gone_stops_nothing(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
 
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("still"), reply("here"))
         assert session.waiting() == 0
 
@@ -336,7 +337,7 @@ def test_a_working_folder_that_is_gone_stops_nothing(
 
 def refused(path: Path) -> Refused:
     with pytest.raises(Refused) as refusal:
-        with Store(path) as store, store.writer("demo") as session:
+        with Store(path) as store, StoredSession.open(store, "demo") as session:
             session.append(human("never"))
     assert refusal.value.hint or "not supported" in str(refusal.value)
     return refusal.value
@@ -348,7 +349,7 @@ def test_a_newer_store_is_refused(path: Path) -> None:
 
 
 def test_a_newer_scope_is_refused(path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         newer = Commit(
             ref="refs/heads/demo/main",
             before=session.ledger(),
@@ -380,7 +381,7 @@ def test_a_store_with_an_extension_that_we_do_not_read_is_refused(path: Path, ex
 def test_the_worktree_extension_that_sparse_checkouts_set_is_read(path: Path) -> None:
     git(path, "config", "core.repositoryFormatVersion", "1")
     git(path, "config", "extensions.worktreeConfig", "true")
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(human("one"), reply("two"))
 
 
@@ -421,7 +422,7 @@ def test_a_damaged_store_gives_an_error_in_words(path: Path, damage: object) -> 
     assert callable(damage)
     damage(path)
     with pytest.raises(CtxvcError):
-        with Store(path) as store, store.writer("demo") as session:
+        with Store(path) as store, StoredSession.open(store, "demo") as session:
             session.append(human("one"), reply("two"))
             session.flush()
 

@@ -24,6 +24,7 @@ from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.git.config import Setting
 from ctxvc.store.locate import project_root
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 from .building import ROOT, exchange
@@ -325,7 +326,7 @@ def test_settings_of_worktrees_are_settings(path: Path, program: Path, file: str
 def test_settings_are_looked_at_for_every_call_not_once(path: Path, program: Path) -> None:
     with Store(path) as store:
         poison(path / "config", "core.fsmonitor", "MARK", program)
-        with pytest.raises(Refused), store.writer("demo") as session:
+        with pytest.raises(Refused), StoredSession.open(store, "demo") as session:
             session.append(*exchange(1))
             session.flush()
 
@@ -362,7 +363,7 @@ def test_a_checkout_is_not_led_to_another_repository(path: Path, tmp_path: Path,
     poison(evil / "config", "core.fsmonitor", "MARK", program)
     folder = tmp_path / "out"
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(*exchange(1))
         checkout.checkout(store, folder=folder)
         (linked,) = (path / "worktrees").iterdir()
@@ -381,7 +382,7 @@ def test_a_repository_inside_a_checkout_is_not_looked_into(
 ) -> None:
     folder = tmp_path / "out"
     with Store(path) as store:
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(*exchange(1))
         checkout.checkout(store, folder=folder)
         inner = folder / "blocks" / "inner"
@@ -674,7 +675,7 @@ def test_without_a_data_folder_all_works_but_trust(
         monkeypatch.setenv("HOME", home)
     with create(tmp_path / "project" / ".ctxvc") as store:
         store.create_session("demo")
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             session.append(*exchange(1))
     assert run("verify", folder=tmp_path / "project").exit_code == 0
     assert run("status", folder=tmp_path / "project").exit_code == 0
@@ -759,7 +760,7 @@ def test_an_id_that_is_none_is_said(path: Path) -> None:
 
 def test_a_store_from_before_needs_nothing(path: Path) -> None:
     (path / "ctxvc" / "id").unlink()
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1))
     assert not (path / "ctxvc" / "id").exists()
 

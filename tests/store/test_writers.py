@@ -20,7 +20,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import message
 from ctxvc.store.git.fast_import import Commit, PackWriter
 from ctxvc.store.log import stored_session as writers
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 from .building import (
@@ -76,7 +76,7 @@ def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path
     assert len(numbers) == len(set(numbers)) == 4 * 12 * 4
     held = heads(afresh(path))
     assert dict(acknowledged) == {block: held[block] for block in numbers}
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.finish()
         rows = list(session.ledger().rows())
     unknown = [row for row in rows if row.id not in set(numbers)]
@@ -86,7 +86,7 @@ def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path
 
 def test_four_processes_on_four_scopes_lose_nothing_and_share_no_number(path: Path) -> None:
     scopes = ["main", "one", "two", "three"]
-    with Store(path) as store, store.writer("demo") as session:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
         for name in scopes[1:]:
             add_scope(session, name)
 
@@ -183,9 +183,9 @@ def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) ->
 # --- sessions that stay open
 
 
-def test_an_open_session_sees_what_another_appended_and_flushed(session: Writer, path: Path) -> None:
+def test_an_open_session_sees_what_another_appended_and_flushed(session: StoredSession, path: Path) -> None:
     session.append(human("mine"), reply("first"))
-    with Store(path) as store, store.writer("demo") as other:
+    with Store(path) as store, StoredSession.open(store, "demo") as other:
         other.append(human("yours"), reply("second"))
         other.append(human("open"))
 
@@ -200,8 +200,8 @@ def test_an_open_session_sees_what_another_appended_and_flushed(session: Writer,
     ]
 
 
-def test_an_open_session_only_has_to_look(session: Writer, path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as other:
+def test_an_open_session_only_has_to_look(session: StoredSession, path: Path) -> None:
+    with Store(path) as store, StoredSession.open(store, "demo") as other:
         other.append(human("yours"))
         session.refresh()
         assert contents(session) == {"B1": b"yours"}
@@ -214,8 +214,8 @@ def test_an_open_session_only_has_to_look(session: Writer, path: Path) -> None:
         assert session.tip() == other.tip()
 
 
-def test_an_open_session_completes_the_step_that_another_began(session: Writer, path: Path) -> None:
-    with Store(path) as store, store.writer("demo") as other:
+def test_an_open_session_completes_the_step_that_another_began(session: StoredSession, path: Path) -> None:
+    with Store(path) as store, StoredSession.open(store, "demo") as other:
         other.append(human("run it"), reply("", "a", "b"))
         session.append(results(result("a", "A")))
         other.append(results(result("b", "B")))
@@ -226,12 +226,12 @@ def test_an_open_session_completes_the_step_that_another_began(session: Writer, 
 
 
 def test_an_open_session_notices_an_import_that_went_past_the_journal(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_due(monkeypatch)
     session.append(*exchange(1))
     session.flush()
-    with Store(path) as store, store.writer("demo") as other:
+    with Store(path) as store, StoredSession.open(store, "demo") as other:
         imported(other, "from the recording")
 
     assert session.append(human("mine"), reply("too")) == ["B6", "B7"]
@@ -239,7 +239,7 @@ def test_an_open_session_notices_an_import_that_went_past_the_journal(
 
 
 def test_an_import_that_was_killed_after_its_refs_moved_is_noticed_too(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(human("mine"), reply("first"))
 
@@ -251,17 +251,17 @@ def test_an_import_that_was_killed_after_its_refs_moved_is_noticed_too(
         monkeypatch.setattr(files, "replace", dying)
 
     with Store(path) as store, pytest.raises(KeyboardInterrupt):
-        imported(store.writer("demo"), "from the recording", during=looked_at)
+        imported(StoredSession.open(store, "demo"), "from the recording", during=looked_at)
     monkeypatch.undo()
 
     assert session.append(human("mine"), reply("too")) == ["B4", "B5"]
     assert list(afresh(path).values()) == [b"mine", b"first", b"from the recording", b"mine", b"too"]
 
 
-def test_an_import_leaves_an_open_step_open(session: Writer, path: Path) -> None:
+def test_an_import_leaves_an_open_step_open(session: StoredSession, path: Path) -> None:
     session.append(human("run it"), reply("", "a"))
     add_scope(session, "side")
-    with Store(path) as store, store.writer("demo", "side") as other:
+    with Store(path) as store, StoredSession.open(store, "demo", "side") as other:
         imported(other, "beside it")
 
     session.append(results(result("a", "out")))
@@ -271,7 +271,7 @@ def test_an_import_leaves_an_open_step_open(session: Writer, path: Path) -> None
     assert list(afresh(path, scope="side").values()) == [b"beside it"]
 
 
-def imported(session: Writer, text: str, during: Callable[[], None] = lambda: None) -> None:
+def imported(session: StoredSession, text: str, during: Callable[[], None] = lambda: None) -> None:
     """One more block in the session's scope, by a commit that no record of the journal stands for."""
     with session.bulk() as (writer, counters):
         during()
@@ -304,7 +304,7 @@ def imported(session: Writer, text: str, during: Callable[[], None] = lambda: No
         )
 
 
-def test_threads_share_a_session(session: Writer, path: Path) -> None:
+def test_threads_share_a_session(session: StoredSession, path: Path) -> None:
     def write(name: str) -> None:
         for number in range(10):
             session.append(human(f"{name} {number}"))
@@ -341,10 +341,10 @@ def test_flushes_share_the_store_s_lock_and_a_clean_up_waits_for_them(store: Sto
 
 
 def test_packs_stay_few_and_an_open_reader_keeps_reading(
-    session: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writers, "FLUSH_STEPS", 1)
-    with Store(path) as store, store.writer("demo") as reader:
+    with Store(path) as store, StoredSession.open(store, "demo") as reader:
         session.append(human("first"), reply("one"))
         reader.refresh()
         for number in range(40):
@@ -359,7 +359,7 @@ def test_packs_stay_few_and_an_open_reader_keeps_reading(
 
 
 def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
-    with store.writer("demo") as first, store.writer("demo") as second:
+    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         ids = first.append(*exchange(1))
         second.refresh()
         rows = [session.ledger()[ids[1]] for session in (first, second)]
@@ -382,7 +382,7 @@ def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
 
 
 def test_two_groups_do_not_get_one_number(store: Store) -> None:
-    with store.writer("demo") as first, store.writer("demo") as second:
+    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         ids = first.append(*exchange(1))
         second.refresh()
         groups = [Group(id="G1", members=(member,), label=member) for member in ids]
@@ -395,12 +395,12 @@ def test_two_groups_do_not_get_one_number(store: Store) -> None:
 
 def test_looking_at_another_session_by_its_name_writes_nothing(store: Store) -> None:
     store.create_session("other")
-    with store.writer("other") as writer:
+    with StoredSession.open(store, "other") as writer:
         writer.append(human("not answered yet"))
         writer.append(reply("a reply"))
         before = writer.tip()
         writer.append(human("and again"))
-        with store.writer("demo") as session:
+        with StoredSession.open(store, "demo") as session:
             moment = revision.resolve(store, session, "other/main")
             texts = [moment.bodies.body(row) for row in moment.ledger.rows()]
 

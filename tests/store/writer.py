@@ -14,6 +14,7 @@ from pathlib import Path
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.store.log import stored_session as writers
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 
@@ -39,7 +40,7 @@ def beginning(body: bytes) -> str:
 
 def main(path: str, session: str, scope: str, name: str, count: int, steps: int = 32) -> None:
     writers.FLUSH_STEPS = steps
-    with Store(Path(path)) as store, store.writer(session, scope) as opened:
+    with Store(Path(path)) as store, StoredSession.open(store, session, scope) as opened:
         os.write(1, b"ready\n")
         sys.stdin.readline()
         for number in itertools.count(1) if count == 0 else range(1, count + 1):

@@ -23,7 +23,7 @@ from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.store import store as stores
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 HERE = Path(__file__).parent
@@ -116,12 +116,12 @@ def long_tail() -> list[Message]:
     ]
 
 
-def change(session: Writer, subject: str, op: str, *blocks: str, actor: str = "user", **fields: Any) -> None:
+def change(session: StoredSession, subject: str, op: str, *blocks: str, actor: str = "user", **fields: Any) -> None:
     rows = [msgspec.structs.replace(session.ledger()[block], **fields) for block in blocks]
     session.change(subject=subject, op=op, actor=actor, rows=rows, trailers={"Ctxvc-Reason": "golden"})
 
 
-def every_state(session: Writer) -> None:
+def every_state(session: StoredSession) -> None:
     """Each state that a row can have, and a group inside a group."""
     change(session, "pin B2", "pin", "B2", state="pinned")
     change(session, "mask B13", "mask", "B13", state="masked", stub="line one [...] (B13)")
@@ -149,7 +149,7 @@ def every_state(session: Writer) -> None:
     )
 
 
-def side_scope(session: Writer) -> None:
+def side_scope(session: StoredSession) -> None:
     """A scope that began from main, imported from a recording, with one block of its own."""
     with session.bulk() as (writer, counters):
         before = session.ledger()
@@ -195,7 +195,7 @@ def build(path: Path) -> Store:
     store.now_iso = lambda: "2026-01-02T03:03:20.000Z"  # type: ignore[method-assign]
     store.new_id = lambda: "0123456789abcdef"  # type: ignore[method-assign]
     store.create_session("golden", model="model-1", system="You are golden.", tools=[{"name": "Read"}])
-    with store.writer("golden") as session:
+    with StoredSession.open(store, "golden") as session:
         for said in conversation():
             session.append(said)
         session.append(*long_tail())
@@ -212,7 +212,7 @@ def described(store: Store) -> dict[str, Any]:
     """All that the golden store holds, as plain JSON."""
     scopes = {}
     for name in ("main", "side"):
-        with store.writer("golden", name) as session:
+        with StoredSession.open(store, "golden", name) as session:
             ledger = session.ledger()
             scopes[name] = {
                 "meta": msgspec.to_builtins(ledger.meta),

@@ -69,7 +69,7 @@ def test_case_01_a_switch_alone_and_back_leaves_no_call_dangling_in_either(sessi
         results(session, result(name, "ok"))
         assert session.scope == where
         sent(session)  # the provider would take it
-        assert session.writer.open_calls == ()
+        assert session.stored.open_calls == ()
 
 
 def test_case_02_returning_to_a_scope_shows_its_user_turns_again(session: Session) -> None:
@@ -249,7 +249,7 @@ def test_case_07_what_fails_leaves_every_byte_as_it_was(session: Session, path: 
     say(session, "go")
     step(session, "c1", lines(40))
     reply(session, "done")
-    session.writer.flush()
+    session.stored.flush()
     before, view = everything(path), sent(session)
 
     for act, error in (
@@ -304,7 +304,7 @@ def test_case_07_what_another_changed_meanwhile_is_a_conflict_and_changes_nothin
         other.pin(answer)
 
         with pytest.raises(Conflict):
-            session.writer.change(subject="x", op="archive", actor="agent", rows=tried.rows)
+            session.stored.change(subject="x", op="archive", actor="agent", rows=tried.rows)
         assert not session.archive(answer), "it looks again, and it is pinned"
 
 
@@ -442,10 +442,10 @@ def test_case_12_asking_again_gives_the_same_bytes_and_commits_nothing(path: Pat
         for at in range(20):
             step(session, f"c{at}", lines(60, f"run {at}"))
         first = session.request()
-        tip = session.writer.tip(), session.writer.waiting()
+        tip = session.stored.tip(), session.stored.waiting()
 
         assert session.request().digest == first.digest
-        assert (session.writer.tip(), session.writer.waiting()) == tip
+        assert (session.stored.tip(), session.stored.waiting()) == tip
         held = sent(session)
         assert not session.archive([row.id for row in rows(session) if row.state == "archived"][:1], "")
         assert sent(session) == held
@@ -549,7 +549,7 @@ def test_case_15_order_and_ids_need_no_clock_and_survive_a_restart(path: Path) -
         session.store.now_iso = lambda: datetime.fromtimestamp(next(clock), timezone.utc).isoformat()  # type: ignore[method-assign]
         say(session, "go")
         made = [block for at in range(5) for block in step(session, f"c{at}", f"run {at}")]
-        session.writer.flush()
+        session.stored.flush()
         session.note("learned")
     with opened(path) as session:
         assert [row.id for row in rows(session)] == ["B1", *made, f"B{len(made) + 2}"]
@@ -589,7 +589,7 @@ def test_case_15_a_copy_of_the_store_has_the_same_prompt(session: Session, path:
     pair = step(session, "c1", lines(40))
     step(session, "c2", "later")
     session.archive(pair, "both")
-    session.writer.flush()
+    session.stored.flush()
     copy = tmp_path / "copy"
     shutil.copytree(path, copy, symlinks=True)
 

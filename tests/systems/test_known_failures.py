@@ -365,7 +365,7 @@ def test_a_scope_that_cannot_be_opened_writes_nothing(session: Session, path: Pa
     reply(session, "yes")
     session.open_scope("taken", "first")
     session.goto("main", "back")
-    session.writer.flush()
+    session.stored.flush()
     before = everything(path)
 
     if name == "None":  # a name like any other
@@ -415,11 +415,11 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
         reply(session, "here")
         reply(session, call("open"))
         before = (sent(session), bodies(session), session.notes(), session.ledger().groups, session.scope)
-        waiting = session.writer.open_calls
+        waiting = session.stored.open_calls
 
     with opened(path) as session:
         assert (sent(session), bodies(session), session.notes(), session.ledger().groups, session.scope) == before
-        assert session.writer.open_calls == waiting == ("open",)
+        assert session.stored.open_calls == waiting == ("open",)
         assert "sixty lines" in session.ledger("main")[answer].stub
 
 

@@ -13,7 +13,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.ledger.wire import part
 from ctxvc.store import format as fmt
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding
 from ctxvc.store.verify.verify import Report, verify
@@ -33,14 +33,14 @@ def picture(call: str) -> Part:
     return part({"type": "tool_result", "tool_use_id": call, "content": content}, "user", "tool")
 
 
-def converse(session: Writer, steps: int = 6) -> None:
+def converse(session: StoredSession, steps: int = 6) -> None:
     """Steps of four blocks each, then one whose result (B4·steps + 3) has an image."""
     for number in range(1, steps + 1):
         session.append(*exchange(number))
     session.append(human("show me"), reply("", "picture"), results(picture("picture")), reply("a dot"))
 
 
-def leave_as_group(session: Writer, *ids: str, name: str = "G1") -> None:
+def leave_as_group(session: StoredSession, *ids: str, name: str = "G1") -> None:
     """The blocks are archived together."""
     rows = [archived(session.ledger()[block], stub="", group=name, level=1) for block in ids]
     group = Group(id=name, members=ids, stub=f"[archived {name}]", removed_by="user")
@@ -51,7 +51,7 @@ def everything(store: Store) -> None:
     """A session with all that a scope can hold: archived blocks, a group, an image, a second scope, an open step."""
     if not store.sessions():
         store.create_session("demo", system="You help.", tools=[{"name": "sh"}])
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         converse(session)
         archive(session, "B2", "B27")
         leave_as_group(session, "B5", "B6", "B7")

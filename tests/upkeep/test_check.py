@@ -20,6 +20,7 @@ from ctxvc.core.ledger.ledger import Counters, Group, Row
 from ctxvc.store import format as fmt
 from ctxvc.store.git.objects import Objects, Unreadable
 from ctxvc.store.log.journal import Change, Record, encode_record, frame, parse
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify as check
 from ctxvc.store.verify.finding import Where
@@ -80,7 +81,7 @@ def test_a_store_with_everything_in_it_has_nothing_wrong_with_it(full: Store) ->
 
 def test_it_stays_in_order_through_every_verb(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         for number in range(3):
             session.append(*exchange(number))
             assert found(store) == []
@@ -97,7 +98,7 @@ def _with(session: object, block: str, **fields: object) -> object:
 
 def test_two_thousand_blocks_are_counted_and_in_order(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*messages(500))
         before = verify(store)
     told: list[tuple[int, int]] = []
@@ -111,7 +112,7 @@ def test_two_thousand_blocks_are_counted_and_in_order(store: Store) -> None:
 
 def test_a_body_is_read_once_however_often_it_moved(full: Store) -> None:
     bytes_of_bodies = verify(full).bytes
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         for number in range(6):
             state = "archived" if number % 2 else "visible"
             session.change(subject="x", op="archive", actor="user", rows=[_with(session, "B2", state=state)])  # type: ignore[list-item]
@@ -294,7 +295,7 @@ def test_an_edited_row_is_found_in_the_middle_of_a_history(full: Store) -> None:
 
 def test_a_ledger_edited_in_the_middle_of_a_history_is_found_where_it_was_edited(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*messages(40))  # B1 to B160: the ledger's second file from B64 on
 
     def edited(files: dict[str, bytes]) -> Files:
@@ -310,7 +311,7 @@ def test_a_ledger_edited_in_the_middle_of_a_history_is_found_where_it_was_edited
 
 def test_a_ledger_edited_in_one_commit_and_put_right_in_the_next_is_found(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*messages(12))
     path = "ledger/00/00.jsonl"
     turns = iter([b'"kind":"thinking"'])
@@ -330,7 +331,7 @@ def test_a_ledger_edited_in_one_commit_and_put_right_in_the_next_is_found(store:
 @pytest.mark.parametrize("depth", [0, 7])
 def test_a_row_put_in_the_middle_of_a_ledger_file_is_found(store: Store, depth: int) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*messages(12))
 
     def edited(files: dict[str, bytes]) -> Files:
@@ -532,7 +533,7 @@ def test_a_row_that_left_its_group_by_itself_is_found(full: Store) -> None:
 def _nested(store: Store) -> None:
     """G1 of B5 to B7 in G3, and G2 of B9 and B10."""
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*messages(4))
         leave_as_group(session, "B5", "B6", "B7", name="G1")
         leave_as_group(session, "B9", "B10", name="G2")
@@ -846,7 +847,7 @@ def _journal(store: Store) -> Path:
 
 
 def test_a_verb_that_waits_for_an_open_step_is_in_order(full: Store) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         archive(session, "B9")
         archive(session, "B33")
         assert session.waiting() > 2
@@ -856,7 +857,7 @@ def test_a_verb_that_waits_for_an_open_step_is_in_order(full: Store) -> None:
 
 @pytest.mark.parametrize("origin", ["", ":1", "12" * 20])
 def test_a_record_of_a_scope_from_nowhere_does_no_harm(full: Store, origin: str) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         rows = (session.ledger()["B1"],)
     _append(full, 1000, Change("new", "scope", "agent", Counters(block=35), rows=rows, origin=origin))
 
@@ -886,7 +887,7 @@ def test_a_whole_record_that_cannot_be_read_is_damage(full: Store) -> None:
 
 
 def test_damage_in_the_middle_of_a_journal_names_the_record_before_it(full: Store) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(human("one more thing"), scope="side")
         session.append(human("and another"), scope="side")
     frames, _ = parse(_journal(full).read_bytes())
@@ -910,7 +911,7 @@ def test_a_record_of_nonsense_is_damage(full: Store) -> None:
 
 
 def test_a_record_whose_body_is_another_is_damage(full: Store) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         row = session.ledger()["B1"]
     fresh = msgspec.structs.replace(row, id="B77")
     change = Change("main", "step", "agent", Counters(block=77), rows=(fresh,), bodies=(("B77", "", b"another"),))

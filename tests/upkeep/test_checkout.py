@@ -14,6 +14,7 @@ import pytest
 
 from ctxvc.errors import NotFound, Refused
 from ctxvc.store.checkout import Move, checkout, person_changes, place, take
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.store.building import archive, exchange, git, human, raw, reply, result, results
@@ -27,7 +28,7 @@ TEXT = b"one\r\ntwo\r\n$Id$ \xc3\xa9\n"
 def full(store: Store) -> Store:
     """24 blocks of talk, an image, and one block of line ends that no setting may touch: B29."""
     store.create_session("demo", system="You help.")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         converse(session)
         session.append(raw(TEXT, ext="txt"))
         session.append(*exchange(30))
@@ -94,7 +95,7 @@ def test_it_says_what_it_made(full: Store, tmp_path: Path) -> None:
 
 
 def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
         session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
 
@@ -192,7 +193,7 @@ def test_a_deleted_folder_can_be_made_again(full: Store, folder: Path) -> None:
 
 
 def test_running_it_again_moves_it_forward(full: Store, folder: Path) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(*exchange(40))
         archive(session, "B10")
         row = msgspec.structs.replace(session.ledger()["B2"], reads=1)
@@ -224,7 +225,7 @@ def test_it_can_show_another_scope_and_come_back_from_an_older_commit(full: Stor
 
 
 def test_a_writer_and_the_store_take_no_notice_of_a_checkout(full: Store, folder: Path) -> None:
-    with Store(full.path) as other, other.writer("demo") as session:
+    with Store(full.path) as other, StoredSession.open(other, "demo") as session:
         session.append(*exchange(50))
         archive(session, "B9")
 
@@ -325,7 +326,7 @@ def test_a_pure_move_is_taken_as_an_archive_by_the_user(
 
     take(full, folder)
 
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         row = session.ledger()["B4"]
         assert (row.state, row.removed_by) == ("archived", "user")
         assert session.body(row) == b"out 1"
@@ -350,7 +351,7 @@ def test_a_block_moves_with_its_image_and_several_are_one_commit(full: Store, fo
 
 
 def test_a_recovered_block_can_be_moved_back(full: Store, tmp_path: Path) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
         session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
     folder = Path(checkout(full, folder=tmp_path / "out").path)
@@ -359,7 +360,7 @@ def test_a_recovered_block_can_be_moved_back(full: Store, tmp_path: Path) -> Non
 
     assert take(full, folder).moves == (Move("B6", "restore"), Move("B4", "archive"))
 
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         row = session.ledger()["B6"]
         assert (row.state, row.stub, row.removed_by, row.reads) == ("visible", "", "", 1)
     assert git(full.path, "log", "-2", "--format=%s", "demo/main").split("\n")[:2] == ["restore B6", "archive B4"]
@@ -375,7 +376,7 @@ def test_nothing_is_taken_where_nothing_was_done(full: Store, folder: Path) -> N
 
 
 def test_a_move_that_a_blocks_state_forbids_is_refused(full: Store, tmp_path: Path) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         rows = [
             msgspec.structs.replace(session.ledger()["B1"], state="pinned"),
             *(msgspec.structs.replace(session.ledger()[block], reads=1) for block in ("B6",)),
@@ -399,7 +400,7 @@ def test_a_move_that_a_blocks_state_forbids_is_refused(full: Store, tmp_path: Pa
 
 def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None:
     move(folder, "blocks/00/00/B4.txt")
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         archive(session, "B4")
     tip = head(full)
 
@@ -410,7 +411,7 @@ def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None
 
 def test_moves_are_taken_though_the_scope_went_on(full: Store, folder: Path) -> None:
     move(folder, "blocks/00/00/B4.txt")
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(*exchange(60))
         archive(session, "B9")
 
@@ -425,7 +426,7 @@ def test_moves_are_taken_though_the_scope_went_on(full: Store, folder: Path) -> 
 def test_moves_that_are_taken_in_the_middle_of_a_step_show_once_it_is_complete(
     full: Store, tmp_path: Path, way: Callable[[Path, str], None]
 ) -> None:
-    session = full.writer("demo")
+    session = StoredSession.open(full, "demo")
     recovered = msgspec.structs.replace(session.ledger()["B6"], reads=1)
     session.change(subject="recover B6", op="recover", actor="agent", rows=[recovered])
     folder = Path(checkout(full, folder=tmp_path / "out").path)
@@ -453,7 +454,7 @@ def test_moves_that_are_taken_in_the_middle_of_a_step_show_once_it_is_complete(
 
 def test_a_large_scope_shows_only_what_is_in_the_prompt(store: Store, tmp_path: Path) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*(said for number in range(250) for said in exchange(number)))
         rows = [row for row in session.ledger().rows() if row.number <= 980]
         gone = [msgspec.structs.replace(row, state="archived", removed_by="guard") for row in rows]

@@ -20,6 +20,7 @@ from ctxvc.store import gc as upkeep
 from ctxvc.store.checkout import checkout
 from ctxvc.store.files import locked
 from ctxvc.store.gc import gc, sizes
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
@@ -44,7 +45,7 @@ def objects(store: Store) -> list[str]:
 
 
 def test_many_packs_become_one_and_every_body_is_as_it_was(full: Store) -> None:
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         before = contents(session)
         tips = full.all_tips()
 
@@ -67,7 +68,7 @@ def test_an_empty_store_stays_empty_and_a_missing_cache_is_made_again(store: Sto
 
 def test_complete_steps_are_flushed_first_and_the_open_one_stays(store: Store) -> None:
     store.create_session("demo")
-    session = store.writer("demo")
+    session = StoredSession.open(store, "demo")
     session.append(*exchange(1), human("next"), reply("wait", "open"))
     assert session.waiting() > 1  # this process lives on and has not flushed
 
@@ -158,7 +159,7 @@ def test_a_second_gc_has_nothing_to_compress(full: Store, monkeypatch: pytest.Mo
     gc(full)
     assert sum("--depth=50" in words for words in calls) == 1
 
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(*exchange(50))
     gc(full)
     assert sum("--depth=50" in words for words in calls) == 2
@@ -171,7 +172,7 @@ def test_a_step_that_is_flushed_while_it_compresses_is_kept(full: Store, monkeyp
     def meanwhile(store: Store, lock: int, *words: str) -> None:
         run(store, lock, *words)
         if "--depth=50" in words:
-            with Store(full.path) as other, other.writer("demo") as session:
+            with Store(full.path) as other, StoredSession.open(other, "demo") as session:
                 session.append(human("meanwhile"), reply("done"))
 
     monkeypatch.setattr(upkeep, "_git", meanwhile)
@@ -203,11 +204,11 @@ def test_a_writer_goes_on_after_the_refs_were_packed(full: Store) -> None:
     gc(full)
     assert not (full.path / "refs/heads/demo/main").exists()
 
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(*exchange(70))
     (full.path / "refs/heads/demo").mkdir(exist_ok=True)
     (full.path / "refs/heads/demo/main.lock").touch()
-    with full.writer("demo") as session:
+    with StoredSession.open(full, "demo") as session:
         session.append(*exchange(71))
         session.flush()
 
@@ -252,12 +253,12 @@ gc(Store(Path(sys.argv[1])))
 
 def test_it_may_be_killed_at_any_moment(store: Store) -> None:
     store.create_session("demo")
-    with store.writer("demo") as session:
+    with StoredSession.open(store, "demo") as session:
         session.append(*(said for number in range(300) for said in exchange(number)))
     chance = random.Random(3)
     expected = 300
     for number in range(10):
-        with Store(store.path) as other, other.writer("demo") as session:
+        with Store(store.path) as other, StoredSession.open(other, "demo") as session:
             session.append(*exchange(1000 + number))
         expected += 1
         child = subprocess.Popen(

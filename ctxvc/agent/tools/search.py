@@ -14,7 +14,7 @@ from ctxvc.core.ledger.block import Kind, State
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
 from ctxvc.inspection.grep import Hit, Search
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 
 #: Lines that are shown, in all and of one block, the characters of each, and how many more blocks are counted.
 SHOWN = 20
@@ -50,12 +50,12 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(
-    session: Writer,
+    stored: StoredSession,
     pattern: str,
     *,
     ignore_case: bool = False,
     without: Collection[str] = (),
-    others: Iterable[Writer] = (),
+    others: Iterable[StoredSession] = (),
 ) -> Searched:
     """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
 
@@ -67,18 +67,20 @@ def search(
     def accepts(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    stored = bodies([_scopes(one) for one in (session, *others)], accepts, whole=True)
-    looking = Search(read(session.store, stored), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
+    stored_bodies = bodies([_scopes(one) for one in (stored, *others)], accepts, whole=True)
+    looking = Search(read(stored.store, stored_bodies), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
     matches: list[Match] = []
     lines_listed = 0
     for _, inside in matching:
-        matches.append(_match(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), session))
+        matches.append(_match(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), stored))
         lines_listed += len(matches[-1].lines)
         if lines_listed >= SHOWN:
             break
     more = sum(1 for _ in islice(matching, COUNTED))
-    return Searched(found=tuple(matches), blocks=len(stored), more=more, unfinished=unfinished(looking, len(stored)))
+    return Searched(
+        found=tuple(matches), blocks=len(stored_bodies), more=more, unfinished=unfinished(looking, len(stored_bodies))
+    )
 
 
 def unfinished(search: Search, blocks: int) -> str:
@@ -90,15 +92,15 @@ def unfinished(search: Search, blocks: int) -> str:
     return f"{search.slow}: {reached}; {phrases.hint(search.slow)}"
 
 
-def _scopes(session: Writer) -> tuple[Writer, Sequence[str]]:
-    return session, sorted(session.scopes(), key=lambda name: name != session.scope)
+def _scopes(stored: StoredSession) -> tuple[StoredSession, Sequence[str]]:
+    return stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
 
 
-def _match(lines: Sequence[Hit], more: int, session: Writer) -> Match:
+def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
     """Of several places of a body, the nearest, and of these one where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
-        return place.session != session.name, place.scope != session.scope, not place.row.present
+        return place.session != stored.name, place.scope != stored.scope, not place.row.present
 
     place = min(lines[0].places, key=distance)
     away, elsewhere, _ = distance(place)

@@ -57,7 +57,7 @@ class Tools:
 
     def __init__(self, session: Session) -> None:
         offered = TOOLS if session.policy is None else session.terms.tools
-        self.names = tools.ours(revision.now(session.writer).tools, offered)
+        self.names = tools.ours(revision.now(session.stored).tools, offered)
         own_names = tuple(self.names.values())
         self.terms = msgspec.structs.replace(session.terms, tools=own_names, handles="recover" in own_names)
         self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in own_names}
@@ -124,7 +124,7 @@ class Tools:
     # --- scopes and notes
 
     def _moved(self, name: str) -> str:
-        if self._session.writer.switching:
+        if self._session.stored.switching:
             return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
         return f"You are in {name}."
 
@@ -207,10 +207,10 @@ class Tools:
     # --- search
 
     def _search(self, arguments: tools.Search) -> str:
-        writer = self._session.writer
-        writer.refresh()
+        stored = self._session.stored
+        stored.refresh()
         # What these tools were asked and answered is left out: a search would find itself.
-        searched = search(writer, arguments.pattern, ignore_case=arguments.ignore_case, without=self.names)
+        searched = search(stored, arguments.pattern, ignore_case=arguments.ignore_case, without=self.names)
         lines: list[str] = []
         for match in searched.found:
             lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]

@@ -48,6 +48,7 @@ def ask(
     from ctxvc.agent import ask as asking
     from ctxvc.agent.loop import Limits
     from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.store import Store
     from ctxvc.tokens import models
 
@@ -59,7 +60,7 @@ def ask(
             raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
         window = min(budget, told_window(chosen, model) or models.window(model) or budget)
         mine = next(free for number in range(1, len(known) + 2) if (free := f"ask-{number}") not in known)
-        recorded = Session(store.writer(name))
+        recorded = Session(StoredSession.open(store, name))
         current = store.current_session()
         try:
             with (
@@ -69,7 +70,7 @@ def ask(
                 screen = Screen(app.output, event, scripted=chosen.scripted, words=False)
                 asked = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
         finally:
-            recorded.writer.leave()
+            recorded.stored.leave()
             store.set_current_scope(current, store.current_scope(current))
     answer = Asked(
         session=asked.session,

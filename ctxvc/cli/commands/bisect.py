@@ -14,7 +14,7 @@ import click
 from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, writer_of
+from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, stored_of
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core import display
@@ -24,8 +24,8 @@ from ctxvc.errors import Refused
 from ctxvc.inspection import bisect as bisecting
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
-from ctxvc.store.address import Address, Found
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.address import Address, Resolved
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -71,51 +71,51 @@ def bisect(
         raise click.UsageError("--linear goes with --cmd")
     if words == "":
         raise click.UsageError("every prompt holds an empty text")
-    with app.reading() as session:
-        session.ledger(scope or "")  # raises where there is none
-        scope = scope or session.scope
+    with app.reading() as stored:
+        stored.ledger(scope or "")  # raises where there is none
+        scope = scope or stored.scope
         if words is not None:
-            answer = _of_words(session, scope, words, as_text=as_text)
+            answer = _of_words(stored, scope, words, as_text=as_text)
         elif most is not None:
-            answer = _of_tokens(session, scope, most)
+            answer = _of_tokens(stored, scope, most)
         else:
-            answer = _of_command(session, scope, judge or "", app.folder, linear=linear)
-        waiting = session.waiting()
+            answer = _of_command(stored, scope, judge or "", app.folder, linear=linear)
+        waiting = stored.waiting()
     _tell_bisected(ctx, app.output, answer, waiting)
 
 
-def _of_words(session: Writer, scope: str, words: str, *, as_text: bool) -> Bisected:
-    found = None if as_text else _block(session, scope, words)
+def _of_words(stored: StoredSession, scope: str, words: str, *, as_text: bool) -> Bisected:
+    found = None if as_text else _block(stored, scope, words)
     if found and (item := found.row or found.group):
-        session, scope = writer_of(session, found), found.moment.scope
-        moves, what = bisecting.of_address(session, scope, item.id), "block"
+        stored, scope = stored_of(stored, found), found.snapshot.scope
+        moves, what = bisecting.of_address(stored, scope, item.id), "block"
     else:
-        moves, what = bisecting.of_text(session, scope, words), "text"
-    entries = _Entries(session.store)
+        moves, what = bisecting.of_text(stored, scope, words), "text"
+    entries = _Entries(stored.store)
     items = [
         Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
         for move in moves
     ]
     shown = {move.id: move.move == "entered" for move in moves}
-    return _bisected(session, scope, what, words, items, stands=any(shown.values()))
+    return _bisected(stored, scope, what, words, items, stands=any(shown.values()))
 
 
-def _of_tokens(session: Writer, scope: str, most: int) -> Bisected:
-    store = session.store
-    commits = list(store.first_parents(session.tip(scope)))[::-1]
-    costs = _PromptCosts(store, session.ledger(scope).meta.tokenizer)
+def _of_tokens(stored: StoredSession, scope: str, most: int) -> Bisected:
+    store = stored.store
+    commits = list(store.first_parents(stored.tip(scope)))[::-1]
+    costs = _PromptCosts(store, stored.ledger(scope).meta.tokenizer)
     place = bisecting.first_over(store, commits, costs.of, most)
     items, stands = [], False
     if place is not None:
         stands = bisecting.still_over(store, commits, costs.of, most, place)
         item = log_item(store, revision.entry(store, commits[place]))
         items = [Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
-    return _bisected(session, scope, "tokens", f"{most}", items, stands=stands, judged=costs.measured)
+    return _bisected(stored, scope, "tokens", f"{most}", items, stands=stands, judged=costs.measured)
 
 
-def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
-    store = session.store
-    commits = _with_prompt(store, session.tip(scope))
+def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
+    store = stored.store
+    commits = _with_prompt(store, stored.tip(scope))
     judged: dict[int, bool] = {}
 
     def good(place: int) -> bool:
@@ -145,7 +145,7 @@ def _of_command(session: Writer, scope: str, judge: str, folder: Path, *, linear
         for place, now in turns
     ]
     what = "command, every prompt" if linear else "command"
-    return _bisected(session, scope, what, judge, items, stands=not judged[newest], judged=len(judged))
+    return _bisected(stored, scope, what, judge, items, stands=not judged[newest], judged=len(judged))
 
 
 def _with_prompt(store: Store, tip: str) -> list[str]:
@@ -156,7 +156,7 @@ def _with_prompt(store: Store, tip: str) -> list[str]:
 
 
 def _bisected(
-    session: Writer,
+    stored: StoredSession,
     scope: str,
     what: str,
     asked: str,
@@ -165,9 +165,7 @@ def _bisected(
     stands: bool,
     judged: int = 0,
 ) -> Bisected:
-    return Bisected(
-        session=session.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items
-    )
+    return Bisected(session=stored.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items)
 
 
 def _tell_bisected(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:
@@ -311,17 +309,17 @@ def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def _block(session: Writer, scope: str, words: str) -> Found | None:
+def _block(stored: StoredSession, scope: str, words: str) -> Resolved | None:
     """The block or group that `words` are the address of; None where they are a text. Raises: NotFound."""
     if address := addresses.parse(words):
-        return None if address.file else addresses.find(session, _within(address, session, scope))
-    here = addresses.of_call(session, f"{scope}:{words}", elsewhere=False)
-    return here or addresses.of_call(session, words, elsewhere=False)
+        return None if address.file else addresses.find(stored, _within(address, stored, scope))
+    here = addresses.of_call(stored, f"{scope}:{words}", elsewhere=False)
+    return here or addresses.of_call(stored, words, elsewhere=False)
 
 
-def _within(address: Address, session: Writer, scope: str) -> Address:
+def _within(address: Address, stored: StoredSession, scope: str) -> Address:
     """The address as it is meant in another scope than the current one."""
-    elsewhere = not address.scope and scope != session.scope
+    elsewhere = not address.scope and scope != stored.scope
     return Address(id=address.id, scope=scope, checksum=address.checksum) if elsewhere else address
 
 

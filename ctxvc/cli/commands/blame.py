@@ -9,14 +9,14 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, writer_of
+from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.cli.output import Cell, Column, Output, Table, counted
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.errors import NotFound
 from ctxvc.inspection import blame as blaming
 from ctxvc.store import address as addresses
-from ctxvc.store.address import Found
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.address import Resolved
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
 
@@ -31,30 +31,30 @@ def blame(app: App, name: str) -> None:
     And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
     in `SCOPE:B17`, or the id of a call.
     """
-    with app.reading() as session:
+    with app.reading() as stored:
         address = addresses.parse(name)
-        found = addresses.named(session, name)
-        if found is None or (address and address.file):
+        resolved = addresses.named(stored, name)
+        if resolved is None or (address and address.file):
             raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
-        answer = _blamed(writer_of(session, found), found)
+        answer = _blamed(stored_of(stored, resolved), resolved)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(_blame_lines(app.output, answer))
 
 
-def _blamed(session: Writer, found: Found) -> Blamed:
-    moment, item = found.moment, found.row or found.group
+def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
+    snapshot, item = resolved.snapshot, resolved.row or resolved.group
     assert item is not None
-    ledger = moment.ledger
-    met = blaming.events(session, moment.scope, item.id)
-    prices = Prices(Meter(session.store, ledger.meta.tokenizer), moment.bodies, ledger.meta.model)
+    ledger = snapshot.ledger
+    met = blaming.events(stored, snapshot.scope, item.id)
+    prices = Prices(Meter(stored.store, ledger.meta.tokenizer), snapshot.bodies, ledger.meta.model)
     stays = [_stay(stay, prices) for stay in blaming.stays(met, ledger) if stay.calls]
     model = met[0].entry.trailers.get("Ctxvc-Model", "") if met and met[0].entry else ""
-    row = found.row
+    row = resolved.row
     return Blamed(
-        session=moment.session,
-        scope=moment.scope,
+        session=snapshot.session,
+        scope=snapshot.scope,
         id=item.id,
         handle=row.handle if row else item.id,
         type=row.kind if row else "group",
@@ -63,7 +63,7 @@ def _blamed(session: Writer, found: Found) -> Blamed:
         tokens=prices.body(row) if row else _shown(item, prices),
         reads=row.reads if row else 0,
         label=item.label,
-        events=[_event(event, session.store) for event in met],
+        events=[_event(event, stored.store) for event in met],
         stays=stays,
         sent=sum(stay.sent for stay in stays),
     )

@@ -17,6 +17,7 @@ from ctxvc.core.view.dashboard import folded
 from ctxvc.store import checkout as checkouts
 from ctxvc.store import contained, revision, worktrees
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -73,7 +74,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
 
 
 def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    commit = revision.now(store.writer(session, scope)).commit
+    commit = revision.now(StoredSession.open(store, session, scope)).commit
     return checkouts.checkout(store, session, scope, folder, dashboard=_drawn(store, commit))
 
 

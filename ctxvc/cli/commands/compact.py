@@ -50,16 +50,20 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered
     from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import StoredSession
 
     usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
     policy = parsed(spec, app.folder) if spec else usual
     if dry_run:
-        with app.reading() as writer:
-            session = Session(writer, actor="user", policy=policy)
+        with app.reading() as stored:
+            session = Session(stored, actor="user", policy=policy)
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=True)
     else:
-        with app.store() as store, Session(store.writer(app.session), actor="user", policy=policy) as session:
+        with (
+            app.store() as store,
+            Session(StoredSession.open(store, app.session), actor="user", policy=policy) as session,
+        ):
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)
     if app.output.json:

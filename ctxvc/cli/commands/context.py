@@ -37,16 +37,16 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     if by and episodes:
         raise click.UsageError("--by or --episodes, not both")
     by = by or "kind"
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
-        meter = Meter(session.store, snapshot.ledger.meta.tokenizer)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
         if episodes:
             _episodes(app.output, snapshot, meter)
             return
         costs, overhead = meter.costs(snapshot), meter.overhead(snapshot)
         items = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
         dashboard = dashboard_of(snapshot, meter, costs)
-        reported = tokens_reported(session.store, snapshot)
+        reported = tokens_reported(stored.store, snapshot)
     answer = Context(
         session=snapshot.session,
         scope=snapshot.scope,

@@ -25,7 +25,7 @@ from ctxvc.recording.files import import_paths
 from ctxvc.store import revision
 from ctxvc.store.git import program
 from ctxvc.store.locate import FOLDER
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
 from ctxvc.tokens.meter import Meter
@@ -52,10 +52,10 @@ def tell(say: Say, folder: Path | None = None) -> Path:
     with create(folder / FOLDER) as store:
         name = _import(store, say)
         meter = Meter(store)
-        with store.writer(name) as session:
-            _growth(store, session, meter, say)
-            freed = _cut_to_budget(session, meter, say)
-            _recover(session, freed, say)
+        with StoredSession.open(store, name) as stored:
+            _growth(store, stored, meter, say)
+            freed = _cut_to_budget(stored, meter, say)
+            _recover(stored, freed, say)
         _check(store, name, say)
     _further(folder, name, say)
     say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
@@ -72,7 +72,7 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
     say("scripted: what a model said when the session was recorded is played back; no model is asked.\n")
     with create(folder / FOLDER) as store:
         name = _import(store, say)
-        turns = running.recorded(Session(store.writer(name)))
+        turns = running.recorded(Session(StoredSession.open(store, name)))
     say("2. The same replies and results go through the agent's loop, twice.")
     peaks: dict[str, int] = {}
     for called, policy, window in (("linear", "keep", 1_000_000), ("managed", PLAYED, PLAYED_WINDOW)):
@@ -130,11 +130,11 @@ def _import(store: Store, say: Say) -> str:
     return done.session
 
 
-def _growth(store: Store, session: Writer, meter: Meter, say: Say) -> None:
+def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None:
     say(f"2. How its context grew, against a budget of {WINDOW:,} tokens:")
-    moments = [revision.at(store, commit) for commit in store.first_parents(session.tip())][::-1]
+    snapshots = [revision.at(store, commit) for commit in store.first_parents(stored.tip())][::-1]
     live = sys.stdout.isatty()
-    for snapshot in moments[1:]:
+    for snapshot in snapshots[1:]:
         view = dashboard(snapshot.ledger, meter.costs(snapshot), WINDOW)
         last = snapshot.ledger.last()
         said = last.label if last else ""
@@ -147,10 +147,10 @@ def _growth(store: Store, session: Writer, meter: Meter, say: Say) -> None:
     say("")
 
 
-def _cut_to_budget(session: Writer, meter: Meter, say: Say) -> list[Row]:
+def _cut_to_budget(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     """Archives the oldest results until the view fits; the simplest rule there is."""
     say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
-    snapshot = revision.now(session)
+    snapshot = revision.now(stored)
     costs = dict(meter.costs(snapshot))
     used = sum(cost.shown for cost in costs.values())
     left: list[Row] = []
@@ -167,8 +167,8 @@ def _cut_to_budget(session: Writer, meter: Meter, say: Say) -> list[Row]:
     for row in left[:2]:
         say(f"   {row.stub}")
     ids = ", ".join(row.id for row in left)
-    session.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
-    view = dashboard(session.ledger(), meter.costs(revision.now(session)), WINDOW)
+    stored.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
+    view = dashboard(stored.ledger(), meter.costs(revision.now(stored)), WINDOW)
     say(f"   … {len(left)} results left; the prompt is {view.used:,} tokens now {view.bar} {view.percent} %\n")
     return left
 
@@ -180,10 +180,10 @@ def _arguments(snapshot: revision.Snapshot, row: Row) -> str:
     return label.label(call.kind, snapshot.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
 
 
-def _recover(session: Writer, left: Iterable[Row], say: Say) -> None:
+def _recover(stored: StoredSession, left: Iterable[Row], say: Say) -> None:
     """Compares an archived body with the file that the session was recorded in."""
     row = max(left, key=lambda each: each.bytes)
-    body = session.body(row)
+    body = stored.body(row)
     recorded = next(
         part.body
         for _, events in importers.conversations(Recording(SESSION), "claude-code")

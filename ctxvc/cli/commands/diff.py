@@ -28,19 +28,19 @@ def diff(app: App, before: str, after: str) -> None:
 
     `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
     """
-    with app.reading() as session:
-        old = revisions.resolve(session.store, session, before)
-        new = revisions.resolve(session.store, session, after)
+    with app.reading() as stored:
+        old = revisions.resolve(stored.store, stored, before)
+        new = revisions.resolve(stored.store, stored, after)
         if old.session != new.session:
             raise Refused(
                 f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",
                 hint="compare revisions of one session",
             )
         answer = Diff(
-            before=_side(session.store, old),
-            after=_side(session.store, new),
+            before=_side(stored.store, old),
+            after=_side(stored.store, new),
             request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
-            items=changes(session.store, old, new),
+            items=changes(stored.store, old, new),
         )
     if app.output.json:
         app.output.value(answer)

@@ -40,7 +40,8 @@ from ctxvc.store import format as fmt
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
-from ctxvc.store.log import aside
+from ctxvc.store.log import repair
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import MOST_PACKS, Store
 from ctxvc.store.verify import verify as check
 from ctxvc.tokens import count
@@ -163,7 +164,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
 def _repaired(app: App) -> Iterator[DoctorItem]:
     with Store(app.store_path()) as store:
         app.tell_remaining(store)
-        accepted = aside.accept(store)
+        accepted = repair.accept(store)
     for notice in accepted:
         yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
     if not accepted:
@@ -357,9 +358,9 @@ def _purged(store: Store) -> Iterator[DoctorItem]:
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
-    session = store.writer(name)
-    if waiting := session.waiting():
-        mend = "ctxvc import --final" if session.ledger().meta.source else ""
+    stored = StoredSession.open(store, name)
+    if waiting := stored.waiting():
+        mend = "ctxvc import --final" if stored.ledger().meta.source else ""
         found = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
         yield _note(f"session {name}", found, mend)
     if pending := pending_plans.pending(store, name):

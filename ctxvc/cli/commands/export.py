@@ -32,13 +32,13 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     """Writes the session file of a revision, checked, and says how to go on with it."""
     if install and target:
         raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
         project = project_root(app.folder).resolve()
         folder = _worked_in(snapshot, project)
         transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
         for copy in count():
-            made = resumable(session.store, snapshot, folder, recorded=transcript, copy=copy)
+            made = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
             if not install:
                 write(app, target, made.data)
                 break
@@ -143,7 +143,7 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         return
     if install or recorded:
         raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
         data = formats.dumps(_FORMATS[form](request_of(snapshot, pieces(outline(snapshot.ledger), snapshot.bodies))))
     write(app, target, data)

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Place, StoredBody, bodies, read
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 
 #: Lines that `grep` lists unless more are asked for.
 LISTED = 1000
@@ -62,10 +62,10 @@ def grep(
         return (not kinds or row.kind in kinds) and (states[row.present] or not (gone or live))
 
     unreadable: list[Damaged] = []
-    with app.reading() as session:
-        held = bodies(_sessions(session, scope, unreadable, everywhere=everywhere), wanted, whole=True)
+    with app.reading() as stored:
+        held = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), wanted, whole=True)
         with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
-            search = searching.Search(_watched(read(session.store, held), progress), pattern)
+            search = searching.Search(_watched(read(stored.store, held), progress), pattern)
             found = iter(search)
             listed = [_hit(hit) for hit in islice(found, limit or None)]
             more = sum(1 for _ in found) if limit else 0
@@ -98,19 +98,19 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
 
 
 def _sessions(
-    session: Writer, scope: str | None, unreadable: list[Damaged], *, everywhere: bool
-) -> Iterator[tuple[Writer, Sequence[str]]]:
+    stored: StoredSession, scope: str | None, unreadable: list[Damaged], *, everywhere: bool
+) -> Iterator[tuple[StoredSession, Sequence[str]]]:
     """The sessions to search with their scopes, the current one first. Errors of the others go into `unreadable`."""
     if scope is not None:
-        session.ledger(scope)  # raises where there is none
-        yield session, [scope]
+        stored.ledger(scope)  # raises where there is none
+        yield stored, [scope]
         return
-    yield session, sorted(session.scopes(), key=lambda name: name != session.scope)
-    for name in session.store.sessions() if everywhere else []:
-        if name == session.name:
+    yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
+    for name in stored.store.sessions() if everywhere else []:
+        if name == stored.name:
             continue
         try:
-            other = session.store.writer(name)
+            other = StoredSession.open(stored.store, name)
         except Damaged as error:
             unreadable.append(error)
             continue

@@ -17,7 +17,7 @@ from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, counted, en
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
@@ -45,23 +45,23 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
 
     With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
     """
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
         if graph:
-            app.output.lines(_graph(session, "" if revision == "HEAD" else snapshot.commit, number))
+            app.output.lines(_graph(stored, "" if revision == "HEAD" else snapshot.commit, number))
             return
         every = revision == "HEAD"
-        tips = map(session.tip, session.scopes()) if every else [snapshot.commit]
+        tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
         if usage:
-            newest = reversed([*revisions.trace(session.store, tips)])
-            answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(session.store, newest), number))
+            newest = reversed([*revisions.trace(stored.store, tips)])
+            answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(stored.store, newest), number))
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
         if jsonl:
-            made = deque(revisions.trace(session.store, tips), maxlen=number)
-            app.output.lines(encode(item) for item in _items(session.store, made))
+            made = deque(revisions.trace(stored.store, tips), maxlen=number)
+            app.output.lines(encode(item) for item in _items(stored.store, made))
             return
-        items = _items(session.store, islice(revisions.history(session.store, snapshot.commit), number))
+        items = _items(stored.store, islice(revisions.history(stored.store, snapshot.commit), number))
         if app.output.json:
             listed = list(items)
             app.output.value(
@@ -142,12 +142,12 @@ def _log_lines(output: Output, items: Iterable[answers.LogItem]) -> Iterator[str
         yield f"{output.style(commit, fg='yellow')}  {step:>4}  {time:<10}  {actor:<8}  {subject}"
 
 
-def _graph(session: Writer, commit: str, number: int | None) -> Iterator[str]:
+def _graph(stored: StoredSession, commit: str, number: int | None) -> Iterator[str]:
     """git's own drawing, made safe to print."""
-    refs = [commit] if commit else [f"{HEADS}{session.name}/{scope}" for scope in session.scopes()]
+    refs = [commit] if commit else [f"{HEADS}{stored.name}/{scope}" for scope in stored.scopes()]
     limit = [] if number is None else [f"--max-count={number}"]
     drawn = program.run(
-        session.store.path, "log", "--graph", "--format=%h  %an: %s", f"--abbrev={SHORT}", *limit, *refs, "--"
+        stored.store.path, "log", "--graph", "--format=%h  %an: %s", f"--abbrev={SHORT}", *limit, *refs, "--"
     )
     return (safe(line) for line in drawn.decode("utf-8", "replace").splitlines())
 

@@ -18,8 +18,8 @@ from ctxvc.session.session import Note, Session
 @click.pass_obj
 def notes(app: App, name: str) -> None:
     """List the notes of a scope, oldest first, inherited ones included."""
-    with app.reading() as writer:
-        session = Session(writer)
+    with app.reading() as stored:
+        session = Session(stored)
         held = session.notes(name)
         answer = Notes(
             session=session.name,

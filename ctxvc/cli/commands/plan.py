@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ctxvc.core.policy import Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
-    from ctxvc.store.pending_plans import Pending
+    from ctxvc.store import pending_plans
 
 
 #: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
@@ -63,13 +63,14 @@ def plan(
     from ctxvc.policies import parse
     from ctxvc.policies.run import ask_plan
     from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import StoredSession
 
-    with app.store() as store, store.writer(app.session) as writer:
+    with app.store() as store, StoredSession.open(store, app.session) as stored:
         if drop or pending:
-            _waiting(app, Session(writer, actor="user"), drop)
+            _waiting(app, Session(stored, actor="user"), drop)
             return
-        policy = parsed(spec, app.folder) if spec else parse(writer.ledger().meta.policy or "default")
-        session = Session(writer, actor="user", policy=policy)
+        policy = parsed(spec, app.folder) if spec else parse(stored.ledger().meta.policy or "default")
+        session = Session(stored, actor="user", policy=policy)
         policy = with_model(app, session, policy, model, script)
         view = unasked(session.view())
         if budget:
@@ -221,7 +222,7 @@ def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
         )
 
 
-def _pending(held: Pending) -> PendingPlan:
+def _pending(held: pending_plans.PendingPlan) -> PendingPlan:
     return PendingPlan(
         id=held.id,
         time=held.time,

@@ -29,10 +29,10 @@ def prompt(app: App, revision: str, sent: bool) -> None:
 
     For people, with a line above each block that says whose it is. With --json, as the Messages API takes it.
     """
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
         if sent:
-            snapshot = proof.as_sent(session.store, snapshot)
+            snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:
             app.output.value(_answer(snapshot))
         else:

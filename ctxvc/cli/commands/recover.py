@@ -86,13 +86,13 @@ def recover(
 def _as_file(app: App, session: Session, address: str) -> None:
     """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
     held = session.recover_bytes(address)
-    session.writer.flush()
-    found = addresses.named(session.writer, address)
+    session.stored.flush()
+    found = addresses.named(session.stored, address)
     if found is None:
         raise _uncommitted(address)
-    store, moment = session.store, found.moment
-    folder = checkouts.place(store, moment.session, moment.scope)
-    done = check_out(store, moment.session, moment.scope, folder)
+    store, snapshot = session.store, found.snapshot
+    folder = checkouts.place(store, snapshot.session, snapshot.scope)
+    done = check_out(store, snapshot.session, snapshot.scope, folder)
     ledger = store.reader.ledger(done.commit)
     paths = []
     for row, body in held:

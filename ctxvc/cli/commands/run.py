@@ -255,6 +255,7 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
     """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
     from ctxvc.agent import start
     from ctxvc.store.locate import FOLDER, project_root
+    from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.store import Store
 
     try:
@@ -266,10 +267,10 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
     if (path / "HEAD").exists():
         with Store(path) as store:
             if resume in store.sessions():
-                writer = store.writer(resume)
-                app.tell_damage(writer)
-                start.check_begun(writer)
-                meta = writer.ledger().meta
+                stored = StoredSession.open(store, resume)
+                app.tell_damage(stored)
+                start.check_begun(stored)
+                meta = stored.ledger().meta
                 return path, _Held(meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 

@@ -10,7 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Table
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 
 
 @command("scopes", "ctxvc scopes")
@@ -18,17 +18,17 @@ from ctxvc.store.log.stored_session import Writer
 @click.pass_obj
 def scopes(app: App) -> None:
     """List the session's scopes; a star stands at the current one."""
-    with app.reading() as writer:
-        current = writer.store.current_scope(writer.name)
-        answer = Scopes(session=writer.name, items=[_item(writer, name, current) for name in writer.scopes()])
+    with app.reading() as stored:
+        current = stored.store.current_scope(stored.name)
+        answer = Scopes(session=stored.name, items=[_item(stored, name, current) for name in stored.scopes()])
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(_scope_lines(app.output, answer))
 
 
-def _item(writer: Writer, name: str, current: str) -> ScopeItem:
-    meta, blocks, notes = writer.outline(name)
+def _item(stored: StoredSession, name: str, current: str) -> ScopeItem:
+    meta, blocks, notes = stored.outline(name)
     return ScopeItem(
         name=name,
         current=name == current,
@@ -36,7 +36,7 @@ def _item(writer: Writer, name: str, current: str) -> ScopeItem:
         blocks=blocks,
         steps=meta.counters.step,
         notes=notes,
-        commit=writer.tip(name),
+        commit=stored.tip(name),
     )
 
 

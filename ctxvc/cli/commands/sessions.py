@@ -14,7 +14,7 @@ from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import Damaged, NotFound
 from ctxvc.store import revision
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -81,21 +81,21 @@ def _table(items: list[SessionItem], current: str) -> Table:
 
 
 def _item(store: Store, name: str) -> SessionItem:
-    session = store.writer(name)
-    ledger = session.ledger()
+    stored = StoredSession.open(store, name)
+    ledger = stored.ledger()
     source = ledger.meta.source
-    bodies = _bodies(session)
+    bodies = _bodies(stored)
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
         title=source.title if source else "",
         started=source.started if source else "",
-        updated=iso(revision.entry(store, session.tip()).time),
+        updated=iso(revision.entry(store, stored.tip()).time),
         branch=source.branch if source else "",
         model=ledger.meta.model,
-        scope=session.scope,
-        scopes=len(session.scopes()),
+        scope=stored.scope,
+        scopes=len(stored.scopes()),
         steps=ledger.meta.counters.step,
         blocks=len(bodies),
         tokens=tokens,
@@ -105,12 +105,12 @@ def _item(store: Store, name: str) -> SessionItem:
     )
 
 
-def _bodies(session: Writer) -> list[tuple[Row, Bodies]]:
+def _bodies(stored: StoredSession) -> list[tuple[Row, Bodies]]:
     """Every block of the session once, with how to read it."""
     found: dict[tuple[str, str], tuple[Row, Bodies]] = {}
-    for scope in session.scopes():
-        bodies = revision.now(session, scope).bodies
-        for row in session.ledger(scope).rows():
+    for scope in stored.scopes():
+        bodies = revision.now(stored, scope).bodies
+        for row in stored.ledger(scope).rows():
             found.setdefault((row.id, row.sha256), (row, bodies))
     return list(found.values())
 

@@ -17,8 +17,8 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
-from ctxvc.store.address import Found
-from ctxvc.store.log.stored_session import Writer
+from ctxvc.store.address import Resolved
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -36,55 +36,55 @@ def show(app: App, what: str, raw: bool) -> None:
     `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
     shown whatever its state: what left the prompt is not lost.
     """
-    with app.reading() as session:
-        found = _named(session, what)
+    with app.reading() as stored:
+        found = _named(stored, what)
         if isinstance(found, Snapshot):
             if raw:
                 raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
-            _show_commit(app.output, session.store, found)
+            _show_commit(app.output, stored.store, found)
         elif raw:
             app.output.raw(_bytes(found))
         elif found.group:
             _show_group(app.output, found, found.group)
         else:
-            _show_block(app.output, session, found)
+            _show_block(app.output, stored, found)
 
 
-def _named(session: Writer, what: str) -> Found | Snapshot:
+def _named(stored: StoredSession, what: str) -> Resolved | Snapshot:
     """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
 
     Raises: NotFound, BadInput.
     """
     if address := addresses.parse(what):
-        return addresses.find(session, address)
+        return addresses.find(stored, address)
     try:
-        return revision.resolve(session.store, session, what)
+        return revision.resolve(stored.store, stored, what)
     except (NotFound, BadInput):
-        if found := addresses.of_call(session, what):
-            return found
+        if resolved := addresses.of_call(stored, what):
+            return resolved
         raise
 
 
-def _bytes(found: Found) -> bytes:
-    if found.row is None:
+def _bytes(resolved: Resolved) -> bytes:
+    if resolved.row is None:
         raise Refused("a group has no bytes of its own, but its members have", hint="without --raw they are listed")
-    bodies = found.moment.bodies
-    return bodies.file(found.row, found.file) if found.file else bodies.body(found.row)
+    bodies = resolved.snapshot.bodies
+    return bodies.file(resolved.row, resolved.file) if resolved.file else bodies.body(resolved.row)
 
 
-def _show_block(output: Output, session: Writer, found: Found) -> None:
-    assert found.row is not None
-    meter = Meter(session.store, found.moment.ledger.meta.tokenizer)
-    cost = meter.costs(found.moment, [found.row])[found.row.id]
-    body = _bytes(found)
-    words = words_of(body, found.file.rpartition(".")[2] or found.row.ext)
+def _show_block(output: Output, stored: StoredSession, resolved: Resolved) -> None:
+    assert resolved.row is not None
+    meter = Meter(stored.store, resolved.snapshot.ledger.meta.tokenizer)
+    cost = meter.costs(resolved.snapshot, [resolved.row])[resolved.row.id]
+    body = _bytes(resolved)
+    words = words_of(body, resolved.file.rpartition(".")[2] or resolved.row.ext)
     if output.json:
         output.value(
             ShownBlock(
-                session=found.moment.session,
-                scope=found.moment.scope,
-                handle=found.row.handle,
-                row=found.row,
+                session=resolved.snapshot.session,
+                scope=resolved.snapshot.scope,
+                handle=resolved.row.handle,
+                row=resolved.row,
                 tokens=cost.body,
                 shown=cost.shown,
                 text=None if words is None else display.decode(body),
@@ -94,15 +94,15 @@ def _show_block(output: Output, session: Writer, found: Found) -> None:
         return
     if words is None:
         words = f"({display.human_bytes(len(body))} that are no text; --raw writes them)"
-    output.lines([*output.facts(_block_facts(found, cost.body, cost.shown)), "", *safe(words).split("\n")])
+    output.lines([*output.facts(_block_facts(resolved, cost.body, cost.shown)), "", *safe(words).split("\n")])
 
 
-def _block_facts(found: Found, tokens: int, shown: int) -> list[tuple[str, Cell]]:
-    row = found.row
+def _block_facts(resolved: Resolved, tokens: int, shown: int) -> list[tuple[str, Cell]]:
+    row = resolved.row
     assert row is not None
     facts: list[tuple[str, Cell]] = [
         ("block", row.handle),
-        ("in", f"{found.moment.session}/{found.moment.scope}, step {row.step}, turn {row.turn}"),
+        ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}, step {row.step}, turn {row.turn}"),
         ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
         ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
         ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
@@ -110,7 +110,7 @@ def _block_facts(found: Found, tokens: int, shown: int) -> list[tuple[str, Cell]
         ("tokens", tokens),
         ("in the prompt", None if shown == tokens else shown),
         ("bytes", row.bytes),
-        ("shown", f"{row.id}-{found.file}" if found.file else ""),
+        ("shown", f"{row.id}-{resolved.file}" if resolved.file else ""),
         ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),
         ("error", "yes" if row.error else ""),
         ("stub", row.stub),
@@ -122,15 +122,15 @@ def _by(row: Row) -> str:
     return f"by {row.removed_by}" if row.removed_by else ""
 
 
-def _show_group(output: Output, found: Found, group: Group) -> None:
-    ledger = found.moment.ledger
+def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
+    ledger = resolved.snapshot.ledger
     rows = [row for block in _blocks(ledger, group) if (row := ledger.get(block))]
     size = sum(row.bytes for row in rows)
     if output.json:
         output.value(
             ShownGroup(
-                session=found.moment.session,
-                scope=found.moment.scope,
+                session=resolved.snapshot.session,
+                scope=resolved.snapshot.scope,
                 id=group.id,
                 level=group.level,
                 members=list(group.members),
@@ -146,7 +146,7 @@ def _show_group(output: Output, found: Found, group: Group) -> None:
         return
     facts: list[tuple[str, Cell]] = [
         ("group", group.id),
-        ("in", f"{found.moment.session}/{found.moment.scope}"),
+        ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}"),
         ("level", group.level),
         ("inside", group.group),
         ("blocks", len(rows)),

@@ -30,13 +30,13 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     """
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
-    with app.reading() as session:
-        snapshot = revisions.resolve(session.store, session, revision)
-        meter = Meter(session.store, snapshot.ledger.meta.tokenizer)
+    with app.reading() as stored:
+        snapshot = revisions.resolve(stored.store, stored, revision)
+        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
         costs = meter.costs(snapshot)
         page = page_of(snapshot, meter, costs)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
-        reported = tokens_reported(session.store, snapshot)
+        reported = tokens_reported(stored.store, snapshot)
         words = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
     if app.json:
         app.output.value(_status(snapshot, page, blocks, reported, estimated=meter.estimated))

@@ -23,6 +23,7 @@ from ctxvc.inspection.bodies import Place
 from ctxvc.store import links
 from ctxvc.store.git.program import git_says
 from ctxvc.store.links import Link
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 _FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
@@ -162,11 +163,11 @@ def _line(path: Path, number: int) -> Code:
 
 
 def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) -> Why:
-    writer = store.writer(step.session, step.scope)
-    writer.leave()
+    stored = StoredSession.open(store, step.session, step.scope)
+    stored.leave()
 
     def block(row: Row) -> WhyBlock:
-        words = readable(row, writer.body(row)) if row.ext in ("txt", "json") else row.label
+        words = readable(row, stored.body(row)) if row.ext in ("txt", "json") else row.label
         return WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=words)
 
     return Why(

@@ -52,10 +52,10 @@ def settings(data: bytes) -> Iterator[Setting]:
         yield Setting(f"{section}.{name[1].lower()}", value)
 
 
-def _value(words: str, number: int) -> str:
+def _value(text: str, number: int) -> str:
     at, plain, value = 0, "", ""
-    while at < len(words) and words[at] not in "#;":
-        piece = _PIECE.match(words, at)
+    while at < len(text) and text[at] not in "#;":
+        piece = _PIECE.match(text, at)
         if not piece:
             raise ValueError(f"the value in line {number} goes on in the next, or is broken")
         at = piece.end()

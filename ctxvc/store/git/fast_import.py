@@ -78,13 +78,13 @@ class PackWriter:
         self.ids: dict[str, str] = {}
 
     def __enter__(self) -> PackWriter:
-        words = ("fast-import", "--quiet", "--depth=50", "--date-format=raw")
+        arguments = ("fast-import", "--quiet", "--depth=50", "--date-format=raw")
         try:
             with ExitStack() as failed:
                 self._errors = failed.enter_context(tempfile.TemporaryFile())
                 # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
                 self._process = subprocess.Popen(
-                    program.command(self._git_dir.absolute(), *words, config=self._config),
+                    program.command(self._git_dir.absolute(), *arguments, config=self._config),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,
@@ -141,15 +141,15 @@ class PackWriter:
     def _fail(self) -> None:
         self._process.wait()
         self._errors.seek(0)
-        words = self._errors.read().decode("utf-8", "replace").strip()
+        errors = self._errors.read().decode("utf-8", "replace").strip()
         self._release()
-        if any(sign in words for sign in _MOVED):
+        if any(sign in errors for sign in _MOVED):
             raise Conflict(
-                f"a scope was moved by something else: {words[-500:]}",
+                f"a scope was moved by something else: {errors[-500:]}",
                 hint="run the command again; `git log` shows what moved it",
             )
         raise CtxvcError(
-            f"git fast-import failed: {words[-1000:] or 'it was killed'}",
+            f"git fast-import failed: {errors[-1000:] or 'it was killed'}",
             hint="no scope has moved; what was acknowledged is in the journal, and the next flush takes it",
         )
 
@@ -333,10 +333,10 @@ def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
 def epoch(time: str, default: int) -> int:
     """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` where it is none."""
     # `fromisoformat` takes other forms on each version of Python, and the same recording must make the same commits.
-    found = _TIME.fullmatch(time.strip()[:64])
-    if found is None:
+    match = _TIME.fullmatch(time.strip()[:64])
+    if match is None:
         return default
-    *parts, sign, hours, minutes = found.groups()
+    *parts, sign, hours, minutes = match.groups()
     away = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     try:
         moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]

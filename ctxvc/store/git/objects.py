@@ -101,10 +101,10 @@ class Objects:
     def _tree(self, id: bytes) -> Tree:
         """Raises: Unreadable."""
         raw = self._read(id, _TREE)
-        found = _ENTRY.findall(raw)
-        if sum(map(len, chain.from_iterable(found))) + 2 * len(found) != len(raw):
+        entries = _ENTRY.findall(raw)
+        if sum(map(len, chain.from_iterable(entries))) + 2 * len(entries) != len(raw):
             raise Unreadable(id, "is no proper tree")
-        return {name: (mode, child) for mode, name, child in found}
+        return {name: (mode, child) for mode, name, child in entries}
 
     def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
         """What differs between two trees that lie at `path`, down to files `depth` folders below.
@@ -132,12 +132,12 @@ class Objects:
 
     def _read(self, id: bytes, type: pygit2.enums.ObjectType) -> bytes:
         try:
-            found, data = (id in self._loose and self._loose_object(id)) or self._odb.read(pygit2.Oid(raw=id))
+            kind, data = (id in self._loose and self._loose_object(id)) or self._odb.read(pygit2.Oid(raw=id))
         except KeyError:
             raise Unreadable(id, "is missing") from None
         except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
-        if found != type:  # older pygit2 gives a plain number
+        if kind != type:  # older pygit2 gives a plain number
             raise Unreadable(id, f"is no {type.name.lower()}")
         return data
 
@@ -155,11 +155,11 @@ class Objects:
 
 def _loose_files(folder: Path) -> dict[bytes, Path]:
     """The loose objects. A store has hardly any: what ctxvc writes is in packs."""
-    found = {}
+    files = {}
     for path in folder.glob("[0-9a-f][0-9a-f]/*"):
         if _LOOSE.fullmatch(path.name):
-            found[bytes.fromhex(path.parent.name + path.name)] = path
-    return found
+            files[bytes.fromhex(path.parent.name + path.name)] = path
+    return files
 
 
 class Unbrowsed(NamedTuple):
@@ -169,25 +169,25 @@ class Unbrowsed(NamedTuple):
     error: Unreadable
 
 
-def differing(left: Tree, right: Tree) -> list[tuple[bytes, Entry | None, Entry | None]]:
+def differing(old: Tree, new: Tree) -> list[tuple[bytes, Entry | None, Entry | None]]:
     """Name, entry before and entry after, of what two folders do not have in common."""
-    get = left.get
-    found: list[tuple[bytes, Entry | None, Entry | None]]
-    found = [(name, entry(left, name), Entry(*now)) for name, now in right.items() if get(name) != now]
-    if len(left) + sum(was is None for _, was, _ in found) == len(right):
-        return found  # nothing went, as in nearly every commit
-    return [*found, *((name, Entry(*left[name]), None) for name in left.keys() - right.keys())]
+    get = old.get
+    differences: list[tuple[bytes, Entry | None, Entry | None]]
+    differences = [(name, entry(old, name), Entry(*now)) for name, now in new.items() if get(name) != now]
+    if len(old) + sum(was is None for _, was, _ in differences) == len(new):
+        return differences  # nothing went, as in nearly every commit
+    return [*differences, *((name, Entry(*old[name]), None) for name in old.keys() - new.keys())]
 
 
 def entry(tree: Tree, name: bytes) -> Entry | None:
     """What `name` is in a folder."""
-    found = tree.get(name)
-    return None if found is None else Entry(*found)
+    fields = tree.get(name)
+    return None if fields is None else Entry(*fields)
 
 
-def folder(found: Entry | None) -> bytes | None:
+def folder(entry: Entry | None) -> bytes | None:
     """The id of the tree, where the entry is a folder."""
-    return found.id if found is not None and found.mode == TREE else None
+    return entry.id if entry is not None and entry.mode == TREE else None
 
 
 def shown(name: bytes) -> str:
@@ -196,20 +196,20 @@ def shown(name: bytes) -> str:
 
 
 def find(
-    objects: Objects, commits: Iterable[tuple[bytes, Commit]], wanted: frozenset[bytes]
+    objects: Objects, commits: Iterable[tuple[bytes, Commit]], ids: frozenset[bytes]
 ) -> dict[bytes, tuple[bytes, str]]:
     """For each wanted object, the first of the commits that needs it and the path there (empty: itself or its root)."""
-    found: dict[bytes, tuple[bytes, str]] = {}
+    places: dict[bytes, tuple[bytes, str]] = {}
     seen: set[bytes] = set()
     for own, commit in commits:
         for need in (own, *commit.parents):
-            if need in wanted:
-                found.setdefault(need, (own, ""))
+            if need in ids:
+                places.setdefault(need, (own, ""))
         stack = [(TREE, commit.tree, "")]
-        while stack and len(found) < len(wanted):
+        while stack and len(places) < len(ids):
             mode, child, path = stack.pop()
-            if child in wanted:
-                found.setdefault(child, (own, path))
+            if child in ids:
+                places.setdefault(child, (own, path))
             if mode != TREE or child in seen:
                 continue
             seen.add(child)
@@ -218,4 +218,4 @@ def find(
             except Unreadable:
                 continue
             stack += [(mode, below, f"{path}/{shown(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
-    return found
+    return places

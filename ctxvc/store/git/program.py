@@ -102,9 +102,9 @@ def environment() -> dict[str, str]:
 
 def _surroundings() -> dict[str, str]:
     """What every child of ours gets: no repository of whoever started us, no network, nobody who could answer."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
-        **kept,
+        **surroundings,
         "GIT_ALLOW_PROTOCOL": "",  # comes before any `protocol.*` of the repository
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -116,10 +116,10 @@ def _surroundings() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def program() -> str:
     """The path of git. Raises: Refused where there is none."""
-    found = shutil.which("git")
-    if not found:
+    path = shutil.which("git")
+    if not path:
         raise Refused("git is not installed", hint="install git 2.36 or newer")
-    return found
+    return path
 
 
 def version() -> str:
@@ -164,8 +164,8 @@ def run(
         check=False,
     )
     if check and answer.returncode:
-        words = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {words[-2000:]}")
+        stderr = answer.stderr.decode("utf-8", "replace").strip()
+        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
     return answer.stdout
 
 
@@ -196,8 +196,8 @@ def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"")
         check=False,
     )
     if answer.returncode:
-        words = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {words[-2000:]}")
+        stderr = answer.stderr.decode("utf-8", "replace").strip()
+        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
     return answer.stdout
 
 
@@ -218,7 +218,7 @@ def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (),
     """
     env = _surroundings() if personal else environment()
     # To be told where hooks are starts none.
-    alone = [each for each in _ALONE if verb != "rev-parse" or not each.startswith("core.hooksPath")]
+    alone = [setting for setting in _ALONE if verb != "rev-parse" or not setting.startswith("core.hooksPath")]
     settings = ["core.quotePath=false", *alone, *([] if personal else ["safe.directory=*"])]
     before = [program(), "--no-pager", *(word for item in settings for word in ("-c", item)), *at]
     try:
@@ -235,10 +235,10 @@ def own_repository(folder: Path) -> Path | None:
     A `.git` file, or a `commondir`, can name any repository of the person's. It counts where that one says so too: as
     git registers a linked worktree, or a submodule.
     """
-    told = of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    if not told:
+    answer = of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if not answer:
         return None
-    common = Path(os.fsdecode(told.removesuffix(b"\n"))).resolve()
+    common = Path(os.fsdecode(answer.removesuffix(b"\n"))).resolve()
     here = folder.resolve()
     for parent in (here, *here.parents):
         dot_git = parent / ".git"
@@ -319,10 +319,10 @@ def open_repository(path: Path) -> pygit2.Repository:
                 ) from error
             return _open(path, trusted=True)
     except pygit2.GitError as error:
-        words = str(error)
-        if "extension" in words or "unsupported" in words:
-            raise Refused(f"the store {path} uses a git feature that is not supported: {words}") from error
-        raise Damaged(f"{path} is no git repository: {words}", hint=Phrase("init-anew")) from error
+        message = str(error)
+        if "extension" in message or "unsupported" in message:
+            raise Refused(f"the store {path} uses a git feature that is not supported: {message}") from error
+        raise Damaged(f"{path} is no git repository: {message}", hint=Phrase("init-anew")) from error
 
 
 def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:
@@ -345,7 +345,7 @@ def _own_settings_only(trusted: bool) -> Iterator[None]:
     """
     settings = pygit2.settings
     with _settings_lock:
-        held = {level: settings.search_path[level] for level in _LEVELS}
+        search_paths = {level: settings.search_path[level] for level in _LEVELS}
         owners = settings.owner_validation
         try:
             for level in _LEVELS:
@@ -354,7 +354,7 @@ def _own_settings_only(trusted: bool) -> Iterator[None]:
             yield
         finally:
             settings.owner_validation = owners
-            for level, where in held.items():
+            for level, where in search_paths.items():
                 settings.search_path[level] = where
 
 
@@ -375,9 +375,9 @@ def _of_another(error: pygit2.GitError) -> bool:
 def _closed(path: Path) -> str:
     """The first part of the store that this user may not read; empty where there is none."""
     for name in ("", "HEAD", "config", "objects", "objects/pack", "refs", "refs/heads", "packed-refs"):
-        found = path / name
-        if os.path.lexists(found) and not os.access(found, os.R_OK | (os.X_OK if found.is_dir() else 0)):
-            return str(found)
+        entry = path / name
+        if os.path.lexists(entry) and not os.access(entry, os.R_OK | (os.X_OK if entry.is_dir() else 0)):
+            return str(entry)
     return ""
 
 

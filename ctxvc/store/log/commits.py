@@ -20,18 +20,18 @@ _SEQ = re.compile(r"(\S+)/(\d+)")
 _META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingChange(msgspec.Struct, frozen=True):
     """A change of one scope that is acknowledged and in no commit yet."""
 
     seq: int
     change: Change
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A commit to be made: the ledgers before and after it, the bodies that are new with it, its message.
 
     `seq` is the newest change that it covers. `origin` (of a scope's first) and `merge` are as in `Change`; in what
-    `plan_all` gives, references among the commits that it plans are `:n`.
+    `plan_commits` gives, references among the commits that it plans are `:n`.
     """
 
     scope: str
@@ -47,7 +47,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     merge: str = ""
 
 
-def apply(ledger: Ledger, change: Change) -> Ledger:
+def apply_change(ledger: Ledger, change: Change) -> Ledger:
     """The ledger after `change`."""
     if change.inherit is not None:
         ledger = _inherited(ledger, frozenset(change.inherit))
@@ -56,22 +56,22 @@ def apply(ledger: Ledger, change: Change) -> Ledger:
     return ledger.with_rows(change.rows).with_groups(change.groups).with_meta(meta)
 
 
-def plan_all(
-    scopes: Mapping[str, tuple[Ledger, Sequence[Pending]]], journal: str, committed: Callable[[str, int], str]
-) -> tuple[list[Planned], dict[str, list[Pending]]]:
-    """The commits that a session's scopes are due, each behind those that it needs, and what stays of each scope.
+def plan_commits(
+    scopes: Mapping[str, tuple[Ledger, Sequence[PendingChange]]], journal: str, committed: Callable[[str, int], str]
+) -> tuple[list[PlannedCommit], dict[str, list[PendingChange]]]:
+    """The commits that a session's scopes are due, each after those that it needs, and what stays of each scope.
 
     A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
     the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
     """
-    planned: list[Planned] = []
-    rest: dict[str, list[Pending]] = {}
+    planned: list[PlannedCommit] = []
+    rest: dict[str, list[PendingChange]] = {}
     for scope, (ledger, pending) in scopes.items():
-        found, rest[scope] = plan(ledger, pending, journal)
-        planned += found
+        commits, rest[scope] = plan(ledger, pending, journal)
+        planned += commits
     planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
 
-    def place(origin: str, before: Sequence[Planned]) -> str:
+    def place(origin: str, before: Sequence[PlannedCommit]) -> str:
         scope, seq = reference(origin)
         if not scope:
             return origin
@@ -90,21 +90,23 @@ def plan_all(
     ], rest
 
 
-def plan(committed: Ledger, pending: Sequence[Pending], journal: str) -> tuple[list[Planned], list[Pending]]:
+def plan(
+    committed: Ledger, pending: Sequence[PendingChange], journal: str
+) -> tuple[list[PlannedCommit], list[PendingChange]]:
     """The commits that `pending` makes on top of `committed`, and what stays: the open step and verbs made meanwhile.
 
     A step is one commit, with all its records; a verb is one, after the step that was open when it was made.
     """
-    planned: list[Planned] = []
-    step: list[Pending] = []
-    deferred: list[Pending] = []
+    planned: list[PlannedCommit] = []
+    step: list[PendingChange] = []
+    deferred: list[PendingChange] = []
     newest = 0
 
-    def emit(part: Sequence[Pending]) -> None:
+    def emit(part: Sequence[PendingChange]) -> None:
         nonlocal committed, newest
         before = committed
         for item in part:
-            committed = apply(committed, item.change)
+            committed = apply_change(committed, item.change)
             newest = max(newest, item.seq)
         planned.append(_planned(part, before, committed, journal, newest))
 
@@ -142,11 +144,11 @@ def step_subject(step: int, blocks: int, size: int) -> str:
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
     """What the provider says that a call used, as a trailer; none where nothing is known."""
-    words = [f"{name}={count}" for name, count in usage.items()]
-    return {"Ctxvc-Usage": " ".join(words)} if words else {}
+    counts = [f"{name}={count}" for name, count in usage.items()]
+    return {"Ctxvc-Usage": " ".join(counts)} if counts else {}
 
 
-def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: str, seq: int) -> Planned:
+def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
     first, last = items[0].change, items[-1].change
     rows = [row for item in items for row in item.change.rows]
     subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
@@ -156,7 +158,7 @@ def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: s
         trailers["Ctxvc-Model"] = models[-1] if models else ""
     for item in items:
         trailers.update(item.change.trailers)
-    return Planned(
+    return PlannedCommit(
         scope=first.scope,
         before=before,
         after=after,
@@ -171,51 +173,53 @@ def _planned(items: Sequence[Pending], before: Ledger, after: Ledger, journal: s
     )
 
 
-def _newest(left: Counters, right: Counters) -> Counters:
+def _newest(one: Counters, other: Counters) -> Counters:
     return Counters(
-        block=max(left.block, right.block),
-        group=max(left.group, right.group),
-        msg=max(left.msg, right.msg),
-        step=max(left.step, right.step),
-        turn=max(left.turn, right.turn),
+        block=max(one.block, other.block),
+        group=max(one.group, other.group),
+        msg=max(one.msg, other.msg),
+        step=max(one.step, other.step),
+        turn=max(one.turn, other.turn),
     )
 
 
 def _with_fields(meta: Meta, fields: Mapping[str, object]) -> Meta:
     """`meta` with these fields, of the types that they have in it whichever way they came."""
-    known = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
-    return msgspec.structs.replace(meta, **known)
+    values = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
+    return msgspec.structs.replace(meta, **values)
 
 
-def _inherited(ledger: Ledger, kept: frozenset[str]) -> Ledger:
+def _inherited(ledger: Ledger, inherited: frozenset[str]) -> Ledger:
     """The part of `ledger` that a new scope inherits; a group only as a whole, with its summary."""
-    whole = {name for name, group in ledger.groups.items() if kept.issuperset(group.summary)}
-    while broken := {name for name in whole if not all(m in kept or m in whole for m in ledger.groups[name].members)}:
+    whole = {name for name, group in ledger.groups.items() if inherited.issuperset(group.summary)}
+    while broken := {
+        name for name in whole if not all(m in inherited or m in whole for m in ledger.groups[name].members)
+    }:
         whole -= broken
     groups = {
         name: msgspec.structs.replace(
             group,
             group=group.group if group.group in whole else "",
-            before=group.before if group.before in kept else "",
+            before=group.before if group.before in inherited else "",
         )
         for name, group in ledger.groups.items()
         if name in whole
     }
     segments = {
         key: rows
-        for key, held in ledger.segments.items()
-        if (rows := _same(held, tuple(_alone(row, groups) for row in held if row.id in kept)))
+        for key, segment in ledger.segments.items()
+        if (rows := _same(segment, tuple(_alone(row, groups) for row in segment if row.id in inherited)))
     }
     return Ledger(meta=ledger.meta, segments=Segments(segments), groups=groups)
 
 
-def _same(held: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """`held` itself where `rows` are all of it: a segment is told by identity to be another."""
-    return held if len(held) == len(rows) and all(map(is_, held, rows)) else rows
+def _same(segment: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """`segment` itself if `rows` equal it: segments that did not change are recognised by identity."""
+    return segment if len(segment) == len(rows) and all(map(is_, segment, rows)) else rows
 
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
-    """`row` as it stands where its group was not inherited."""
+    """`row`, out of its group if that was not inherited."""
     if not row.group or row.group in groups:
         return row
     return msgspec.structs.replace(row, group="", level=min(row.level, 1))

@@ -9,44 +9,44 @@ from collections.abc import Sequence
 
 from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import Commit, epoch, storable_date
-from ctxvc.store.log.commits import Planned, plan_all
-from ctxvc.store.log.state import Known
+from ctxvc.store.log.commits import PlannedCommit, plan_commits
+from ctxvc.store.log.state import SessionState
 
 
-def flush(known: Known, lock: int) -> None:
-    """Everything but open steps, and the verbs made meanwhile, is committed. `known` is up to date before and after.
+def flush(state: SessionState, lock: int) -> None:
+    """Everything but open steps, and the verbs made meanwhile, is committed. `state` is up to date before and after.
 
     `lock` is the file descriptor of the session's lock, which the caller holds.
     Raises: CtxvcError; then what is not committed is in the journal.
     """
-    assert known.head is not None
+    assert state.head is not None
     scopes = {
-        name: (held.committed if held.start is None else held.start, held.pending)
-        for name, held in known.scopes.items()
-        if held.pending
+        name: (scope_state.committed if scope_state.start is None else scope_state.start, scope_state.pending)
+        for name, scope_state in state.scopes.items()
+        if scope_state.pending
     }
-    planned, rest = plan_all(scopes, known.head.journal, known.committed)
-    ids = known.store.write(_commits(known, planned), lock) if planned else {}
+    planned, rest = plan_commits(scopes, state.head.journal, state.committed)
+    ids = state.store.write(_commits(state, planned), lock) if planned else {}
     for item in planned:  # of each scope, the last one stays
-        held = known.scopes[item.scope]
-        held.move(ids[ref_of(known.name, item.scope)], item.after, item.seq, rest[item.scope])
-    moved, known.moved_to = known.moved_to, ""
+        scope_state = state.scopes[item.scope]
+        scope_state.move(ids[ref_of(state.name, item.scope)], item.after, item.seq, rest[item.scope])
+    moved, state.moved_to = state.moved_to, ""
     if moved:
-        known.store.set_current_scope(known.name, moved)
-    left = {item.seq for held in known.scopes.values() for item in held.pending}
-    frames = [found for found in known.frames if not left.isdisjoint(range(found[0], found[1] + 1))]
-    if moved or len(frames) < len(known.frames):
-        known.frames = frames
-        known.rewrite()
+        state.store.set_current_scope(state.name, moved)
+    pending = {item.seq for scope_state in state.scopes.values() for item in scope_state.pending}
+    frames = [frame for frame in state.frames if not pending.isdisjoint(range(frame[0], frame[1] + 1))]
+    if moved or len(frames) < len(state.frames):
+        state.frames = frames
+        state.rewrite()
 
 
-def _commits(known: Known, planned: Sequence[Planned]) -> list[Commit]:
+def _commits(state: SessionState, planned: Sequence[PlannedCommit]) -> list[Commit]:
     commits = []
     for item in planned:
-        now = storable_date(item.written) or known.store.now()
+        now = storable_date(item.written) or state.store.now()
         commits.append(
             Commit(
-                ref=ref_of(known.name, item.scope),
+                ref=ref_of(state.name, item.scope),
                 before=item.before,
                 after=item.after,
                 bodies=item.bodies,
@@ -54,7 +54,7 @@ def _commits(known: Known, planned: Sequence[Planned]) -> list[Commit]:
                 actor=item.actor,
                 time=epoch(item.time, now),
                 now=now,
-                parent=item.origin or known.scopes[item.scope].tip,
+                parent=item.origin or state.scopes[item.scope].tip,
                 merge=item.merge,
             )
         )

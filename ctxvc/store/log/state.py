@@ -1,4 +1,4 @@
-"""What a process knows of a session: its scopes at their tips, and what the journal adds.
+"""A session as a process last read it: its scopes at their tips, and the changes that the journal adds.
 
 docs/format.md says how the two are put together. Looking needs no lock.
 """
@@ -6,7 +6,6 @@ docs/format.md says how the two are put together. Looking needs no lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,7 +16,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.log import aside
 from ctxvc.store.log import damage as journal_damage
-from ctxvc.store.log.commits import Pending, apply, covered
+from ctxvc.store.log.commits import PendingChange, apply_change, covered
 from ctxvc.store.log.damage import Numbers
 from ctxvc.store.log.journal import (
     FORMAT,
@@ -32,13 +31,11 @@ from ctxvc.store.log.journal import (
     raw,
     reference,
 )
-
-if TYPE_CHECKING:
-    from ctxvc.store.store import Store
+from ctxvc.store.store import Store
 
 
-class Scope:
-    """A scope as this process knows it: its newest commit, the ledger there, and the ledger with what waits.
+class ScopeState:
+    """A scope as this process last read it: its newest commit, the ledger there, and the ledger with pending changes.
 
     One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
     from. A ledger is read when it is first asked for: a session can have thousands of scopes.
@@ -61,7 +58,7 @@ class Scope:
         self.counters = counters  # at the tip
         self.covered = covered  # the newest change of this journal that the tip covers
         self.start = start
-        self.pending: list[Pending] = []
+        self.pending: list[PendingChange] = []
         self.numbering: Numbering | None = None
         self._read = read
         self._committed = committed
@@ -76,40 +73,40 @@ class Scope:
 
     @property
     def current(self) -> Ledger:
-        """The ledger with what waits. Raises: Damaged, Refused."""
+        """The ledger with the pending changes. Raises: Damaged, Refused."""
         if self._current is None:
             ledger = self.committed
             for item in self.pending:
-                ledger = apply(ledger, item.change)
+                ledger = apply_change(ledger, item.change)
             self._current = ledger
         return self._current
 
     @property
-    def known(self) -> Ledger | None:
-        """The ledger at the tip, where it was read already."""
+    def loaded(self) -> Ledger | None:
+        """The ledger at the tip if it was read already, else None."""
         return self._committed
 
-    def add(self, item: Pending) -> None:
+    def add(self, item: PendingChange) -> None:
         """A change is acknowledged."""
         if self._current is not None:
-            self._current = apply(self._current, item.change)
+            self._current = apply_change(self._current, item.change)
         self.pending.append(item)
         self.numbering = None
 
-    def move(self, tip: str, committed: Ledger, covered: int, pending: list[Pending]) -> None:
-        """What waited is in commits now, but for `pending`."""
+    def move(self, tip: str, committed: Ledger, covered: int, pending: list[PendingChange]) -> None:
+        """The pending changes were committed, except `pending`."""
         self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
         self.start, self.pending = None, pending
 
     @property
     def open(self) -> bool:
         """Whether a step has begun and is not complete."""
-        done = [item.change.done for item in self.pending if item.change.op == "step"]
-        return bool(done) and not done[-1]
+        ends = [item.change.done for item in self.pending if item.change.op == "step"]
+        return bool(ends) and not ends[-1]
 
 
-class Known:
-    """A session as it was when it was last looked at: `look` does so again."""
+class SessionState:
+    """A session as it was last read. `catch_up` reads on; `reload` reads everything anew."""
 
     def __init__(self, store: Store, name: str) -> None:
         """Raises: NotFound where there is no such session, Damaged."""
@@ -119,16 +116,16 @@ class Known:
         self.head: Head | None = None
         self.seq = 0
         self.block = self.group = 0
-        self.scopes: dict[str, Scope] = {}
+        self.scopes: dict[str, ScopeState] = {}
         self.frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
         self.moved_to = ""  # where a record that waits moves HEAD
         self.tail = Tail(0, 0)
         self.damage: dict[int, Damage] = {}  # by its place in the journal
-        self.load()
+        self.reload()
 
     # --- what is known
 
-    def scope(self, name: str) -> Scope:
+    def scope(self, name: str) -> ScopeState:
         """Raises: NotFound."""
         try:
             return self.scopes[name]
@@ -143,32 +140,32 @@ class Known:
         return sorted(self.scopes, key=lambda name: (name != "main", name))
 
     def outline(self, scope: str) -> Outline:
-        """What the scope has, in numbers; its ledger is not kept. Raises: NotFound, Damaged."""
-        held = self.scope(scope)
-        if not held.pending and held.known is None:
-            return self.store.reader.outline(held.tip)
-        ledger = held.current
+        """The scope in numbers, without reading its ledger if it can be helped. Raises: NotFound, Damaged."""
+        state = self.scope(scope)
+        if not state.pending and state.loaded is None:
+            return self.store.reader.outline(state.tip)
+        ledger = state.current
         return Outline(ledger.meta, len(ledger), sum(row.kind == "note" for row in ledger.rows()))
 
     def body(self, scope: str, row: Row) -> bytes:
         """The exact bytes of a block, its checksum compared. Raises: Damaged."""
-        held = self.scope(scope)
-        if held.committed.get(row.id) is not None:
-            return self.store.reader.body(held.tip, held.committed[row.id])
+        state = self.scope(scope)
+        if state.committed.get(row.id) is not None:
+            return self.store.reader.body(state.tip, state.committed[row.id])
         return self._uncommitted(row, "")
 
     def file(self, scope: str, row: Row, suffix: str) -> bytes:
         """The exact bytes of a block's sibling. Raises: Damaged."""
-        held = self.scope(scope)
-        committed = held.committed.get(row.id)
+        state = self.scope(scope)
+        committed = state.committed.get(row.id)
         if committed is not None:
-            return self.store.reader.path(held.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
+            return self.store.reader.path(state.tip, fmt.file_path(committed, suffix), f"{row.id}-{suffix}")
         return self._uncommitted(row, suffix)
 
     def _uncommitted(self, row: Row, suffix: str) -> bytes:
         """A body that waits: a new scope's may wait with the scope that it comes from. Numbers are the session's."""
-        for held in self.scopes.values():
-            for item in held.pending:
+        for state in self.scopes.values():
+            for item in state.pending:
                 for block_id, of, data in item.change.bodies:
                     if block_id == row.id and of == suffix:
                         return data
@@ -179,43 +176,43 @@ class Known:
 
         Commits of one flush can name the same change (a step, and a verb that waited for its end): the newest counts.
         """
-        found, number = "", 0
+        newest, number = "", 0
         if seq <= self.scope(scope).covered:
             for commit in self.store.first_parents(self.scopes[scope].tip):
                 covers = covered(self.store.message(commit), self.head.journal if self.head else "")
                 if covers < seq:
                     break
-                if not found or covers < number:
-                    found, number = commit, covers
-        return found
+                if not newest or covers < number:
+                    newest, number = commit, covers
+        return newest
 
     # --- looking
 
-    def look(self) -> None:
-        """Takes in what other processes have written since."""
+    def catch_up(self) -> None:
+        """Applies the records that other processes appended since; reloads if the journal is another file."""
         if self.head is None or self.journal.moved():
-            self.load()
+            self.reload()
             return
         start = self.journal.size
         _, records, frames, self.tail = self.journal.read(start)
         self._take(records, frames, start)
 
-    def load(self) -> None:
-        """Everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
+    def reload(self) -> None:
+        """Reads everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
         head, records, frames, self.tail = self.journal.read()
         tips = self.store.tips(self.name)
         if not tips:
             raise NotFound(f"no session {self.name!r} in {self.store.path}", hint=Phrase("list-sessions"))
         self.head, self.frames, self.seq, self.moved_to = head, [], head.base if head else 0, ""
         self.damage = {}
-        known, self.scopes = self.scopes, {}
+        earlier, self.scopes = self.scopes, {}
         for scope, tip in tips.items():
-            self.scopes[scope] = self._at_tip(tip, known.get(scope))
-        counters = [held.counters for held in self.scopes.values()]
+            self.scopes[scope] = self._at_tip(tip, earlier.get(scope))
+        counters = [state.counters for state in self.scopes.values()]
         self.block = max([counter.block for counter in counters] + [head.block if head else 0])
         self.group = max([counter.group for counter in counters] + [head.group if head else 0])
         # What a record has that cannot be read any more may be committed: its number is not free.
-        self.seq = max([self.seq, *(held.covered for held in self.scopes.values())])
+        self.seq = max([self.seq, *(state.covered for state in self.scopes.values())])
         self._take(records, frames, 0)
         if head and head.moving:
             self.journal.close()
@@ -239,25 +236,25 @@ class Known:
         for number, change in enumerate(record.changes, first):
             self.block = max(self.block, change.counters.block)
             self.group = max(self.group, change.counters.group)
-            held = self.scopes.get(change.scope)
-            if held is None:
-                held = self.scopes[change.scope] = self._begun(change)
-            elif number <= held.covered:
+            state = self.scopes.get(change.scope)
+            if state is None:
+                state = self.scopes[change.scope] = self._begun(change)
+            elif number <= state.covered:
                 continue
-            held.add(Pending(number, change))
+            state.add(PendingChange(number, change))
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
     def _take(self, records: list[tuple[int, Record]], frames: list[Frame], start: int) -> None:
         """Takes in what was read of the journal from byte `start` on, what is damaged in its place among the rest."""
         earlier = {place: damage for place, damage in self.damage.items() if place < start}
-        known, self.damage = self.damage, earlier
+        counted, self.damage = self.damage, earlier
         waiting = list(self.tail.damage)
         spent = Numbers(0, 0, 0)
-        for (seq, record), found in zip(records, frames, strict=True):
-            while waiting and waiting[0].start < found.start:
-                spent = self._lose(waiting.pop(0), spent, known)
-            data = raw(found)
+        for (seq, record), frame in zip(records, frames, strict=True):
+            while waiting and waiting[0].start < frame.start:
+                spent = self._lose(waiting.pop(0), spent, counted)
+            data = raw(frame)
             if self.damage:
                 block, group = self.block, self.group
                 record, data = self._mended(seq, record, data)  # noqa: PLW2901
@@ -267,30 +264,30 @@ class Known:
             else:
                 self.apply(seq, record, data)
         for damage in waiting:
-            spent = self._lose(damage, spent, known)
+            spent = self._lose(damage, spent, counted)
         self.seq = max(self.seq, spent.seq)
         self.block, self.group = max(self.block, spent.block), max(self.group, spent.group)
 
-    def _lose(self, damage: Damage, spent: Numbers, known: dict[int, Damage]) -> Numbers:
+    def _lose(self, damage: Damage, spent: Numbers, counted: dict[int, Damage]) -> Numbers:
         """Takes note of damage; gives the numbers that stay used for it and for what is lost right before it."""
         self.damage[damage.start] = damage
-        if damage.start == 0 or known.get(damage.start) == damage:
+        if damage.start == 0 or counted.get(damage.start) == damage:
             return spent  # the head's own, or they are counted already
         before = Numbers(max(self.seq, spent.seq), max(self.block, spent.block), max(self.group, spent.group))
-        for held in self.scopes.values():
-            held.numbering = None
+        for state in self.scopes.values():
+            state.numbering = None
         return journal_damage.numbers_after(damage, before)
 
     def _mended(self, seq: int, record: Record, data: bytes) -> tuple[Record, bytes]:
         """What is left of a record that follows damage, and its frame; the same where it does not need what is lost."""
         changes: list[Change] = []
         after: dict[str, Ledger] = {}
-        opened = {name: held.open for name, held in self.scopes.items()}
+        opened = {name: state.open for name, state in self.scopes.items()}
         for change in record.changes:
             change = self._referring(change, after, opened)  # noqa: PLW2901
             before = after[change.scope] if change.scope in after else self._before(change, after)
             changes.append(journal_damage.mended(change, before))
-            after[change.scope] = apply(before, changes[-1])
+            after[change.scope] = apply_change(before, changes[-1])
             if change.op == "step":
                 opened[change.scope] = not change.done
         if tuple(changes) == record.changes:
@@ -304,18 +301,18 @@ class Known:
             return self.scopes[change.scope].current
         origin, _ = reference(change.origin)
         ledger = after[origin] if origin in after else self._begun(change).current
-        return apply(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
+        return apply_change(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
 
     def _referring(self, change: Change, after: Mapping[str, Ledger], opened: Mapping[str, bool]) -> Change:
         """The change on top of what is there: a tip for what is lost, or left open by it."""
 
         def certain(origin: str) -> str:
             scope, seq = reference(origin)
-            held = self.scopes.get(scope)
-            if not scope or (held is not None and seq <= held.covered):
+            state = self.scopes.get(scope)
+            if not scope or (state is not None and seq <= state.covered):
                 return origin
-            there = scope in after or (held is not None and any(item.seq == seq for item in held.pending))
-            return origin if there and not opened.get(scope) else (held or self._main()).tip
+            there = scope in after or (state is not None and any(item.seq == seq for item in state.pending))
+            return origin if there and not opened.get(scope) else (state or self._main()).tip
 
         if change.scope in self.scopes or change.scope in after:
             return msgspec.structs.replace(change, merge=certain(change.merge)) if change.merge else change
@@ -325,33 +322,35 @@ class Known:
         meta = {"scope": change.scope, "parent": "main", **change.meta}
         return msgspec.structs.replace(change, origin=self._main().tip, inherit=(), meta=meta)
 
-    def _main(self) -> Scope:
+    def _main(self) -> ScopeState:
         return self.scopes[self.names()[0]]
 
-    def _at_tip(self, tip: str, earlier: Scope | None) -> Scope:
+    def _at_tip(self, tip: str, earlier: ScopeState | None) -> ScopeState:
         reader = self.store.reader
         same = earlier is not None and earlier.tip == tip
         counters = earlier.counters if earlier and same else reader.meta(tip).counters
         newest = covered(self.store.message(tip), self.head.journal if self.head else "")
-        committed = earlier.known if earlier and same else None
-        return Scope(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
+        committed = earlier.loaded if earlier and same else None
+        return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
-    def _begun(self, change: Change) -> Scope:
-        """The scope that `change` begins, as it stands before it."""
+    def _begun(self, change: Change) -> ScopeState:
+        """The scope that `change` begins, before the change is applied."""
         scope, seq = reference(change.origin)
         commit = self.committed(scope, seq) if scope else change.origin
         if commit:
             ledger = self.store.reader.ledger(commit)
             return self._starting(commit, ledger, ledger)
-        held = self.scope(scope)
-        ledger = held.start if held.start is not None else held.committed
-        waiting = [item.change for item in held.pending if item.seq <= seq]
+        state = self.scope(scope)
+        ledger = state.start if state.start is not None else state.committed
+        waiting = [item.change for item in state.pending if item.seq <= seq]
         if not waiting:
             raise Damaged(f"the journal refers to {change.origin!r}, which it does not hold", hint=Phrase("verify"))
-        for each in waiting:
-            ledger = apply(ledger, each)
-        return self._starting(held.tip, held.committed, ledger)
+        for change_before in waiting:
+            ledger = apply_change(ledger, change_before)
+        return self._starting(state.tip, state.committed, ledger)
 
-    def _starting(self, tip: str, committed: Ledger, start: Ledger) -> Scope:
+    def _starting(self, tip: str, committed: Ledger, start: Ledger) -> ScopeState:
         counters = committed.meta.counters
-        return Scope(tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start)
+        return ScopeState(
+            tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start
+        )

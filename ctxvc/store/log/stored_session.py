@@ -1,4 +1,4 @@
-"""A writer: a session that is open, the one mutable object. What it acknowledges survives; what it reads is current.
+"""An open session, as the store has it: the one mutable object. Appends survive a crash once they are acknowledged.
 
 An operation takes the session's lock, catches up with what other processes wrote, appends a record to the journal, and
 is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md draws it.
@@ -12,36 +12,39 @@ import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NewType
 
 import msgspec
 
 from ctxvc.core import scope as scoping
+from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
-from ctxvc.errors import BadInput, Conflict, CtxvcError, Phrase, Refused
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Damage, Record, encode_record
-from ctxvc.store.log.state import Known
-from ctxvc.store.log.switch import Switch, arrive, branch, check, switch
-from ctxvc.store.log.transaction import Draft, Shape
-
-if TYPE_CHECKING:
-    from ctxvc.store.store import Store
+from ctxvc.store.log.state import SessionState
+from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
+from ctxvc.store.log.transaction import AdmittedEntry, Transaction
+from ctxvc.store.store import Store
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
 FLUSH_STEPS = 32
 FLUSH_SECONDS = 1.0
 
 
-class Writer:
+#: What `redacted_messages` gives, and nothing else: what is numbered has no secrets.
+RedactedMessages = NewType("RedactedMessages", tuple[Message, ...])
+
+
+class StoredSession:
     """One conversation, opened for reading and writing. Use it in a `with` block, or `close` it.
 
-    `scope` is where this writer is: at first the session's current scope, later what it switched to itself. The
+    `scope` is where this one is: at first the session's current scope, later what it switched to itself. The
     session's current scope moves with it, unless it was opened on a scope by name.
     """
 
@@ -50,22 +53,34 @@ class Writer:
         self.name = name
         self._redactor = store.redaction.of(name)
         self._mutex = threading.RLock()
-        self._known = Known(store, name)
-        self._journal = self._known.journal
+        self._state = SessionState(store, name)
+        self._journal = self._state.journal
         self._flushed = clock.monotonic()
         self._lock_handle = -1
         self._named = bool(scope)
-        self._wanted: Switch | None = None
+        self._pending_switch: Switch | None = None
         #: Why the newest flush failed. What it would have committed is safe in the journal; the next one takes it.
         self.flush_failure: CtxvcError | None = None
-        self.scope = scope or self._known.moved_to or store.current_scope(name)
+        self.scope = scope or self._state.moved_to or store.current_scope(name)
         try:
-            self._known.scope(self.scope)
+            self._state.scope(self.scope)
         except CtxvcError:
             self._journal.close()
             raise
 
-    def __enter__(self) -> Writer:
+    @staticmethod
+    def open(store: Store, name: str = "", scope: str = "") -> StoredSession:
+        """The session of that name, by default the store's current one, in `scope`, by default its current one.
+
+        Raises: NotFound.
+        """
+        name = name or store.current_session()
+        if names.problem(name) or name not in store.sessions():
+            near = ", ".join(store.sessions()[:8]) or "none yet"
+            raise NotFound(f"no session {name!r} in {store.path}", hint=f"there are: {near}")
+        return StoredSession(store, name, scope)
+
+    def __enter__(self) -> StoredSession:
         return self
 
     def __exit__(
@@ -77,52 +92,52 @@ class Writer:
 
     def scopes(self) -> list[str]:
         """The names of the scopes, `main` first."""
-        return self._known.names()
+        return self._state.names()
 
     def ledger(self, scope: str = "") -> Ledger:
         """The scope as it is now, with what is acknowledged and not committed yet."""
-        return self._known.scope(scope or self.scope).current
+        return self._state.scope(scope or self.scope).current
 
     def outline(self, scope: str = "") -> Outline:
         """The scope as it is now, in numbers; cheaper than its ledger. Raises: NotFound, Damaged."""
-        return self._known.outline(scope or self.scope)
+        return self._state.outline(scope or self.scope)
 
     def tip(self, scope: str = "") -> str:
         """The full id of the scope's newest commit; of a scope that has none yet, of one that it comes from."""
-        return self._known.scope(scope or self.scope).tip
+        return self._state.scope(scope or self.scope).tip
 
     def body(self, row: Row, scope: str = "") -> bytes:
         """The exact bytes of a block, its checksum compared. Raises: Damaged."""
-        return self._known.body(scope or self.scope, row)
+        return self._state.body(scope or self.scope, row)
 
     def file(self, row: Row, suffix: str, scope: str = "") -> bytes:
         """The exact bytes of a block's sibling, as in `1.png`. Raises: Damaged."""
-        return self._known.file(scope or self.scope, row, suffix)
+        return self._state.file(scope or self.scope, row, suffix)
 
     def covers(self, scope: str = "") -> str:
-        """What the scope's newest commit covers of the journal, as its successors must say too; empty if nothing."""
-        held, head = self._known.scope(scope or self.scope), self._known.head
-        return f"{head.journal}/{held.covered}" if head and held.covered else ""
+        """The `Ctxvc-Seq` of the scope's newest commit, for its successors to repeat; empty if it covers nothing."""
+        state, head = self._state.scope(scope or self.scope), self._state.head
+        return f"{head.journal}/{state.covered}" if head and state.covered else ""
 
     def waiting(self) -> int:
-        """How many changes are acknowledged and in no commit yet."""
-        return sum(len(held.pending) for held in self._known.scopes.values())
+        """The number of changes that are acknowledged and not committed yet."""
+        return sum(len(state.pending) for state in self._state.scopes.values())
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What of the journal cannot be read, and is passed over: the next writing operation sets it aside."""
-        return tuple(self._known.damage.values())
+        """The parts of the journal that cannot be read: skipped, and set aside by the next operation that writes."""
+        return tuple(self._state.damage.values())
 
     @property
-    def open(self) -> bool:
+    def in_step(self) -> bool:
         """Whether a step of the current scope has begun and is not complete."""
-        return self._known.scope(self.scope).open
+        return self._state.scope(self.scope).open
 
     @property
     def meanwhile(self) -> int:
-        """How many verbs were made in the current scope while a step is open: their commits come right behind its."""
+        """The number of verbs in the current scope since its open step began: their commits follow that of the step."""
         count, begun = 0, False
-        for item in self._known.scope(self.scope).pending:
+        for item in self._state.scope(self.scope).pending:
             if item.change.op == "step":
                 begun = not item.change.done
                 count = count if begun else 0
@@ -133,55 +148,96 @@ class Writer:
     @property
     def open_calls(self) -> tuple[str, ...]:
         """The ids of the calls in the current scope that have no result yet."""
-        held = self._known.scope(self.scope)
-        return tuple((held.numbering or Numbering.of(held.current, 0)).calls)
+        state = self._state.scope(self.scope)
+        return tuple((state.numbering or Numbering.of(state.current, 0)).calls)
 
     @property
     def next_group(self) -> int:
         """The number that a new group gets."""
-        return self._known.group + 1
+        return self._state.group + 1
 
     @property
     def switching(self) -> str:
-        """The scope that this writer will be in at the end of the open step; empty if it stays."""
-        return self._wanted.name if self._wanted else ""
+        """The scope that this session will be in at the end of the open step; empty if it stays."""
+        return self._pending_switch.name if self._pending_switch else ""
 
     def refresh(self) -> None:
-        """Reads what other processes have written since."""
+        """Catches up with what other processes wrote."""
         with self._mutex:
-            self._known.look()
+            self._state.catch_up()
 
     # --- writing
 
-    def append(self, *messages: Message, scope: str = "", shape: Shape | None = None) -> list[str]:
-        """Adds messages to the scope; gives the new blocks' ids. On the disk when this returns.
+    def append(self, *messages: Message, scope: str = "") -> list[str]:
+        """Adds messages to the scope as they are; gives the new blocks' ids. On the disk when this returns.
 
         Secrets in them have become marks by then: what was said is nowhere on the disk, at no time.
-        `shape` may record the rows of an entry otherwise than they came, and set fields of `ctxvc.json` with them.
-        Where a switch is asked for, it is made with the end of the open step, in one record; what is behind that goes
-        into the new scope, unless `scope` names another.
-        Raises: Conflict where the switch cannot be made any more: it is not asked for then; CtxvcError. In all cases
-        nothing was added.
+        Raises: as `number`; CtxvcError. In all cases nothing was added.
         """
-        if self._redactor:
-            messages = tuple(map(self._redactor.message, messages))
-        with self._writing():
-            draft = Draft(self._known)
-            at = scope or self.scope
-            entries: list[Entry] = []
-            switched = None
-            for message in messages:
-                ended, rest = draft.numbering(at).settle(message)
-                entries += draft.step(at, ended, shape)
-                if switched is None and at == self.scope and (switched := self._due_switch(draft)):
-                    at = scope or switched.name
-                entries += draft.step(at, draft.numbering(at).begin(rest), shape)
-            if switched is None and at == self.scope:
-                switched = self._due_switch(draft)
-            self._commit(draft, switched)
-            if switched or (entries and entries[-1].done and (self._due() or self._turn_ended(entries[-1]))):
-                self._flush_if_possible()
-            return [row.id for entry in entries for row in entry.rows]
+        redacted, ids = self.redacted_messages(messages), []
+        with self.writing() as transaction:
+            for at, entry in self.number(transaction, redacted, scope):
+                transaction.append(at, AdmittedEntry(entry))
+                ids += [row.id for row in entry.rows]
+            self.acknowledge(transaction)
+        return ids
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Holds the session's lock; gives an empty transaction on top of everything that other processes wrote.
+
+        A transaction that is not acknowledged inside leaves no trace. Any error makes the next operation read the
+        journal from its beginning.
+        """
+        with self._mutex, locked(self.store.lock_path(self.name)) as handle:
+            self._lock_handle = handle
+            state = self._state
+            try:
+                state.catch_up()
+                if state.head is None or state.head.moving or state.damage:
+                    state.rewrite()
+                self._journal.cut_tail(state.tail)
+                state.tail = msgspec.structs.replace(state.tail, size=0)
+                yield Transaction(state)
+            except OSError as error:
+                self._journal.close()
+                raise _unwritable(self.name, error) from error
+            except BaseException:
+                # Only the disk says how much of it was done: the next operation reads everything anew.
+                self._journal.close()
+                raise
+
+    def redacted_messages(self, messages: Iterable[Message]) -> RedactedMessages:
+        """The messages without their secrets. It can take long, so it is done before the lock is taken."""
+        return RedactedMessages(tuple(map(self._redactor.message, messages) if self._redactor else messages))
+
+    def number(
+        self, transaction: Transaction, messages: RedactedMessages, scope: str = ""
+    ) -> Iterator[tuple[str, Entry]]:
+        """The entries of messages with their numbers, each with its scope, one at a time: append it before the next.
+
+        Where a switch is pending, it is made with the end of the open step, in the same record; what follows goes into
+        the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
+        Raises: Conflict where the switch cannot be made any more: it is not pending then.
+        """
+        at = scope or self.scope
+        for message in messages:
+            ended, rest = transaction.numbering(at).settle(message)
+            yield from _hold(transaction, at, ended)
+            if self._switch_if_due(transaction, at):
+                at = scope or transaction.switched_to
+            yield from _hold(transaction, at, transaction.numbering(at).begin(rest))
+        self._switch_if_due(transaction, at)
+
+    def acknowledge(self, transaction: Transaction) -> None:
+        """The transaction is on the disk when this returns, as one record; then it is flushed if that is due.
+
+        Raises: CtxvcError; then nothing of it is anywhere.
+        """
+        self._acknowledge(transaction)
+        newest = transaction.newest
+        if transaction.switched_to or (newest and newest.done and (self._due() or _ends_turn(newest))):
+            self._flush_if_possible()
 
     def change(
         self,
@@ -209,11 +265,10 @@ class Writer:
             subject, text, trailers = redactor.text(subject), redactor.text(text), redactor.value(dict(trailers or {}))
             parts = tuple(map(redactor.part, parts))
             rows, groups = tuple(map(redactor.row, rows)), tuple(map(redactor.group, groups))
-        with self._writing():
+        with self.writing() as transaction:
             if seen is not None:
                 self._unchanged(seen, self.ledger(scope), rows, groups, free)
-            draft = Draft(self._known)
-            ids = draft.verb(
+            ids = transaction.verb(
                 scope or self.scope,
                 op=op,
                 actor=actor,
@@ -225,7 +280,7 @@ class Writer:
                 trailers=trailers,
                 text=text,
             )
-            self._commit(draft)
+            self._acknowledge(transaction)
             self._flush_if_possible()
             return ids
 
@@ -272,9 +327,9 @@ class Writer:
     ) -> None:
         """Leaves for a new scope: with a note on why, which is in both.
 
-        It inherits what `core.scoping.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
-        everything that stood there, on top of that commit. While calls are open it is only kept: `switching` tells, and
-        the end of the step makes it true.
+        It inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
+        everything there, on top of that commit. While calls are open the switch is pending (`switching`): it is made
+        when the step ends.
         Raises: BadName, BadInput, Refused (the name is taken, or a switch is asked for already), NotFound.
         """
         self._switch(
@@ -285,15 +340,15 @@ class Writer:
         """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
 
         It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
-        writer of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
+        stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
-        wanted = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
-        with self._writing():
-            check(self._known, self.scope, wanted)
+        requested = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
+        with self.writing():
+            check(self._state, self.scope, requested)
             self._flush()
-            draft = Draft(self._known)
-            branch(draft, self.scope, wanted, self.tip())
-            self._commit(draft)
+            transaction = Transaction(self._state)
+            branch(transaction, self.scope, requested, self.tip())
+            self._acknowledge(transaction)
             self._flush_if_possible()
 
     def arrive(self, left: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
@@ -302,11 +357,10 @@ class Writer:
         `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
-        with self._writing():
-            self._known.scope(left)
-            draft = Draft(self._known)
-            arrive(draft, scope or self.scope, left, text, actor=actor, of=of)
-            self._commit(draft)
+        with self.writing() as transaction:
+            self._state.scope(left)
+            arrive(transaction, scope or self.scope, left, text, actor=actor, of=of)
+            self._acknowledge(transaction)
             self._flush_if_possible()
 
     def goto(self, name: str, text: str, *, actor: str = "agent") -> None:
@@ -319,12 +373,11 @@ class Writer:
 
     def finish(self, scope: str = "") -> None:
         """The open step is complete as it is; its missing results are marked interrupted. A switch is made with it."""
-        with self._writing():
-            draft = Draft(self._known)
+        with self.writing() as transaction:
             at = scope or self.scope
-            draft.finish(at)
-            switched = self._due_switch(draft) if at == self.scope else None
-            self._commit(draft, switched)
+            transaction.finish(at)
+            self._switch_if_due(transaction, at)
+            self._acknowledge(transaction)
             self._flush_if_possible()
 
     @contextmanager
@@ -334,27 +387,27 @@ class Writer:
         Nothing goes through the journal: all refs move when the block is left normally, else none does. Afterwards
         this session knows the new tips.
         """
-        with self._writing():
+        with self.writing():
             self._flush()
             self.store.clean_up()
-            with self._moving(), self.store.pack_writer(self._lock_handle, config) as writer:
-                yield writer, Counters(block=self._known.block, group=self._known.group)
+            with self._moving(), self.store.pack_writer(self._lock_handle, config) as pack:
+                yield pack, Counters(block=self._state.block, group=self._state.group)
 
     def flush(self) -> None:
         """Complete steps and verbs become commits. An open step stays in the journal.
 
         Raises: CtxvcError; then everything is still in the journal.
         """
-        with self._writing():
+        with self.writing():
             self._flush()
 
     def leave(self) -> None:
-        """Lets go of the files without a flush, as a reader does; what was read stays readable."""
+        """Closes the files without a flush, as a reader does; everything read so far stays readable."""
         with self._mutex:
             self._journal.close()
 
     def close(self) -> None:
-        """Flushes and lets go of the files. Raises: CtxvcError as `flush` does."""
+        """Flushes and closes the files. Raises: CtxvcError as `flush` does."""
         with self._mutex:
             try:
                 if self.waiting():
@@ -364,60 +417,66 @@ class Writer:
 
     # --- operations
 
-    def _switch(self, wanted: Switch) -> None:
-        wanted = self._redacted(wanted)
+    def _switch(self, requested: Switch) -> None:
+        requested = self._redacted(requested)
         with self._mutex:
-            self._known.look()
-            self._may(wanted)
+            self._state.catch_up()
+            self._check_request(requested)
             if self.open_calls:
-                self._wanted = wanted
+                self._pending_switch = requested
                 return
-            with self._writing():
-                self._may(wanted)
-                draft = Draft(self._known)
-                switch(draft, self.scope, wanted)
-                self._commit(draft, wanted)
+            with self.writing() as transaction:
+                self._check_request(requested)
+                self._make(transaction, requested)
+                self._acknowledge(transaction)
                 self._flush_if_possible()
 
-    def _redacted(self, wanted: Switch) -> Switch:
+    def _redacted(self, requested: Switch) -> Switch:
         if not (redactor := self._redactor):
-            return wanted
-        return msgspec.structs.replace(wanted, name=redactor.name(wanted.name), text=redactor.text(wanted.text))
+            return requested
+        name, text = redactor.name(requested.name), redactor.text(requested.text)
+        return msgspec.structs.replace(requested, name=name, text=text)
 
-    def _may(self, wanted: Switch) -> None:
+    def _check_request(self, requested: Switch) -> None:
         """Raises: CtxvcError where the switch cannot be asked for."""
-        if self._wanted:
+        if self._pending_switch:
             raise Refused(
-                f"a switch to {self._wanted.name!r} is asked for already: it is made when this step ends",
+                f"a switch to {self._pending_switch.name!r} is asked for already: it is made when this step ends",
                 hint="ask again after that",
             )
-        check(self._known, self.scope, wanted)
+        check(self._state, self.scope, requested)
 
-    def _due_switch(self, draft: Draft) -> Switch | None:
-        """Adds the switch that is asked for, if the step is over now; gives it. Raises: Conflict."""
-        wanted = self._wanted
-        if wanted is None or draft.numbering(self.scope).calls:
-            return None
+    def _switch_if_due(self, transaction: Transaction, scope: str) -> bool:
+        """Adds the pending switch, if `scope` is the one to leave and its step is over now. Raises: Conflict."""
+        pending = self._pending_switch
+        if pending is None or transaction.switched_to or scope != self.scope or transaction.numbering(scope).calls:
+            return False
         try:
-            check(self._known, self.scope, wanted)
+            check(self._state, scope, pending)
         except CtxvcError as error:
-            self._wanted = None
+            self._pending_switch = None
             raise Conflict(
-                f"the switch to {wanted.name!r} cannot be made any more: {error}; nothing was added",
+                f"the switch to {pending.name!r} cannot be made any more: {error}; nothing was added",
                 hint="add it again without the switch, and say so in the result of the call that asked for it",
             ) from error
-        switch(draft, self.scope, wanted)
-        return wanted
+        self._make(transaction, pending)
+        return True
 
-    def _unchanged(self, seen: Ledger, now: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int) -> None:
+    def _make(self, transaction: Transaction, requested: Switch) -> None:
+        make_switch(transaction, self.scope, requested)
+        transaction.switched_to = requested.name
+
+    def _unchanged(
+        self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int
+    ) -> None:
         """No writer loses another's work: what is replaced is what the caller has seen, a new number is still free.
 
         `free` was the next number when the caller looked; a group of a lower one was here, and comes back by an undo.
         """
-        moved = [row.id for row in rows if seen.get(row.id) != now.get(row.id)]
-        moved += [group.id for group in groups if seen.groups.get(group.id) != now.groups.get(group.id)]
+        moved = [row.id for row in rows if seen.get(row.id) != current.get(row.id)]
+        moved += [group.id for group in groups if seen.groups.get(group.id) != current.groups.get(group.id)]
         moved += [
-            each.id for each in groups if each.id not in now.groups and free <= int(each.id[1:]) < self.next_group
+            each.id for each in groups if each.id not in current.groups and free <= int(each.id[1:]) < self.next_group
         ]
         if moved:
             raise Conflict(
@@ -425,63 +484,46 @@ class Writer:
                 hint="look again, and repeat it if it is still wanted",
             )
 
-    def _commit(self, draft: Draft, switched: Switch | None = None) -> None:
-        """The draft is acknowledged, and this writer is where it wanted to be. Raises: CtxvcError."""
-        head = switched.name if switched and not self._named else ""
-        self._acknowledge(Record(changes=tuple(draft.changes), head=head))
-        for scope, numbering in draft.numberings.items():
-            self._known.scopes[scope].numbering = numbering
-        if switched:
-            self.scope, self._wanted = switched.name, None
-
     # --- the journal
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._mutex, locked(self.store.lock_path(self.name)) as handle:
-            self._lock_handle = handle
-            known = self._known
-            try:
-                known.look()
-                if known.head is None or known.head.moving or known.damage:
-                    known.rewrite()
-                self._journal.cut_tail(known.tail)
-                known.tail = msgspec.structs.replace(known.tail, size=0)
-                yield
-            except OSError as error:
-                self._journal.close()
-                raise _unwritable(self.name, error) from error
-            except BaseException:
-                # How far it came stands on the disk: the next operation reads everything anew.
-                self._journal.close()
-                raise
-
-    @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Inside, refs may move without a record. Other sessions look at the tips again, also after a crash in here."""
-        self._known.rewrite(moving=True)
+        """Allows refs to move without a record. Other processes read the tips anew, also after a crash in here."""
+        self._state.rewrite(moving=True)
         yield
-        self._known.load()
-        self._known.rewrite()
+        self._state.reload()
+        self._state.rewrite()
 
-    def _acknowledge(self, record: Record) -> None:
-        """The record is on the disk, whole, and known here. Raises: CtxvcError; then it is nowhere."""
+    def _acknowledge(self, transaction: Transaction) -> None:
+        """The transaction is on the disk, whole, and this session is in the scope that it switched to.
+
+        Raises: CtxvcError; then it is nowhere.
+        """
+        switched_to = transaction.switched_to
+        self._write(Record(changes=tuple(transaction.changes), head="" if self._named else switched_to))
+        for scope, numbering in transaction.numberings.items():
+            self._state.scopes[scope].numbering = numbering
+        if switched_to:
+            self.scope, self._pending_switch = switched_to, None
+
+    def _write(self, record: Record) -> None:
+        """The record is on the disk, whole, and in our state. Raises: CtxvcError; then it is nowhere."""
         if not record.changes:
             return
-        seq = self._known.seq + len(record.changes)
+        seq = self._state.seq + len(record.changes)
         data = encode_record(seq, record)
         try:
             self._journal.append([data])
         except OSError as error:
             raise _unwritable(self.name, error, "; nothing was added") from error
-        self._known.apply(seq, record, data)
+        self._state.apply(seq, record, data)
 
     # --- the flush
 
     def _due(self) -> bool:
-        done = sum(item.change.done for held in self._known.scopes.values() for item in held.pending)
+        complete = sum(item.change.done for state in self._state.scopes.values() for item in state.pending)
         waited = clock.monotonic() - self._flushed > FLUSH_SECONDS
-        return done > 0 and (waited or (done >= FLUSH_STEPS and self.flush_failure is None))
+        return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
     def _flush_if_possible(self) -> None:
         """Flushes, after something was acknowledged: a failure must not pass for one of that, so it is only noted."""
@@ -502,18 +544,24 @@ class Writer:
             self._flush_once()
         except Conflict:
             # A killed writer's git may have moved a ref after we read it. It is gone: we hold the lock that it held.
-            self._known.load()
+            self._state.reload()
             self._flush_once()
 
     def _flush_once(self) -> None:
-        flush(self._known, self._lock_handle)
+        flush(self._state, self._lock_handle)
         self._flushed = clock.monotonic()
         self.flush_failure = None
 
-    @staticmethod
-    def _turn_ended(entry: Entry) -> bool:
-        """The model stopped by itself: its reply called nothing."""
-        return entry.done and any(row.role == "assistant" for row in entry.rows)
+
+def _hold(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+    for entry in entries:
+        transaction.hold(entry.bodies)
+        yield scope, entry
+
+
+def _ends_turn(entry: Entry) -> bool:
+    """The model stopped by itself: its reply called nothing."""
+    return entry.done and any(row.role == "assistant" for row in entry.rows)
 
 
 def _unwritable(session: str, error: OSError, what: str = "") -> CtxvcError:

@@ -10,8 +10,8 @@ from ctxvc.core.ledger.block import Message, Part, block_number
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
-from ctxvc.store.log.state import Known
-from ctxvc.store.log.transaction import Draft
+from ctxvc.store.log.state import SessionState
+from ctxvc.store.log.transaction import Transaction
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,95 +25,95 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     with_messages: bool = False
 
 
-def check(known: Known, scope: str, wanted: Switch) -> None:
+def check(state: SessionState, scope: str, switch: Switch) -> None:
     """Whether the switch can be made from `scope`. Raises: BadInput, BadName, NotFound, Refused."""
-    if not wanted.text.strip():
+    if not switch.text.strip():
         raise BadInput("a change of scope needs a word on what it is for", hint=Phrase("give-text"))
-    if not wanted.new:
-        known.scope(wanted.name)
-        if wanted.name == scope:
+    if not switch.new:
+        state.scope(switch.name)
+        if switch.name == scope:
             raise Refused(f"this is scope {scope!r} already", hint=Phrase("other-scopes"))
         return
-    names.check(wanted.name, "scope", set(known.scopes))
-    if wanted.name in known.scopes:
-        raise Refused(f"a scope {wanted.name!r} exists already", hint=Phrase("goto-scope", scope=wanted.name))
-    if wanted.origin and known.store.reader.meta(wanted.origin).session != known.name:
-        raise NotFound(f"commit {wanted.origin[:12]} is not of session {known.name!r}", hint=Phrase("own-commits"))
+    names.check(switch.name, "scope", set(state.scopes))
+    if switch.name in state.scopes:
+        raise Refused(f"a scope {switch.name!r} exists already", hint=Phrase("goto-scope", scope=switch.name))
+    if switch.origin and state.store.reader.meta(switch.origin).session != state.name:
+        raise NotFound(f"commit {switch.origin[:12]} is not of session {state.name!r}", hint=Phrase("own-commits"))
 
 
-def switch(draft: Draft, scope: str, wanted: Switch) -> None:
-    """Adds to `draft` what takes a writer from `scope` to the scope that it wants. No call of `scope` is open."""
-    draft.finish(scope)
-    if wanted.new:
-        _open(draft, scope, wanted)
+def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
+    """Adds to `transaction` what takes a writer from `scope` to the scope that it wants. No call of `scope` is open."""
+    transaction.finish(scope)
+    if switch.new:
+        _open(transaction, scope, switch)
     else:
-        _go(draft, scope, wanted)
+        _go(transaction, scope, switch)
 
 
-def arrive(draft: Draft, scope: str, left: str, text: str, *, actor: str, of: str) -> None:
+def arrive(transaction: Transaction, scope: str, left: str, text: str, *, actor: str, of: str) -> None:
     """One commit in `scope`, on top of it and of the scope `left`: what somebody brings along who worked there."""
-    draft.finish(left)
-    words = scoping.arrival(left, text)
-    part = scoping.note(words, actor, left=left, of=of)
-    first, whole = scoping.subject_and_text(words)
-    draft.verb(
-        scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=draft.place(left)
+    transaction.finish(left)
+    note = scoping.arrival(left, text)
+    part = scoping.note(note, actor, left=left, of=of)
+    first, whole = scoping.subject_and_text(note)
+    transaction.verb(
+        scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=transaction.place(left)
     )
 
 
-def branch(draft: Draft, scope: str, wanted: Switch, commit: str) -> None:
+def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) -> None:
     """Adds a scope on top of a commit of `scope`, which itself stays as it is: nobody goes there yet."""
-    ledger = draft.known.store.reader.ledger(commit)
-    draft.begin(
-        wanted.name,
+    ledger = transaction.state.store.reader.ledger(commit)
+    transaction.begin(
+        switch.name,
         commit,
         ledger,
-        actor=wanted.actor,
+        actor=switch.actor,
         counters=scoping.first_counters(ledger),
         inherit=scoping.instructions(ledger),
-        meta=_meta(ledger.meta, wanted.name, scope),
-        text=wanted.text,
+        meta=_meta(ledger.meta, switch.name, scope),
+        text=switch.text,
     )
 
 
-def _open(draft: Draft, scope: str, wanted: Switch) -> None:
+def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
     """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
-    words = scoping.departure(wanted.name, wanted.text)
-    part = scoping.note(words, wanted.actor, to=wanted.name)
-    first, text = scoping.subject_and_text(words)
-    (block,) = draft.verb(scope, op="note", actor=wanted.actor, subject=f"note: {first}", text=text, parts=[part])
-    if wanted.origin:
-        _rewind(draft, wanted, part, block_number(block))
+    note = scoping.departure(switch.name, switch.text)
+    part = scoping.note(note, switch.actor, to=switch.name)
+    first, text = scoping.subject_and_text(note)
+    (block,) = transaction.verb(scope, op="note", actor=switch.actor, subject=f"note: {first}", text=text, parts=[part])
+    if switch.origin:
+        _rewind(transaction, switch, part, block_number(block))
         return
-    ledger = draft.ledger(scope)
-    draft.begin(
-        wanted.name,
-        draft.place(scope),
+    ledger = transaction.ledger(scope)
+    transaction.begin(
+        switch.name,
+        transaction.place(scope),
         ledger,
-        actor=wanted.actor,
-        counters=ledger.meta.counters if wanted.with_messages else scoping.first_counters(ledger),
-        inherit=None if wanted.with_messages else scoping.inherited(ledger),
-        meta=_meta(ledger.meta, wanted.name, scope),
-        text=wanted.text,
+        actor=switch.actor,
+        counters=ledger.meta.counters if switch.with_messages else scoping.first_counters(ledger),
+        inherit=None if switch.with_messages else scoping.inherited(ledger),
+        meta=_meta(ledger.meta, switch.name, scope),
+        text=switch.text,
     )
 
 
-def _rewind(draft: Draft, wanted: Switch, part: Part, number: int) -> None:
+def _rewind(transaction: Transaction, switch: Switch, part: Part, number: int) -> None:
     """The new scope goes on from an earlier commit, with the note as the same block, so that the model knows why."""
-    ledger = draft.known.store.reader.ledger(wanted.origin)
+    ledger = transaction.state.store.reader.ledger(switch.origin)
     numbering = Numbering.of(ledger, number - 1)
     rows, bodies = numbering.aside(Message(role="user", parts=(part,)))
-    draft.begin(
-        wanted.name,
-        wanted.origin,
+    transaction.begin(
+        switch.name,
+        switch.origin,
         ledger,
-        actor=wanted.actor,
+        actor=switch.actor,
         counters=numbering.counters(ledger.meta.counters.group),
         inherit=None,
-        meta=_meta(ledger.meta, wanted.name, ledger.meta.scope),
+        meta=_meta(ledger.meta, switch.name, ledger.meta.scope),
         rows=tuple(rows),
         bodies=tuple(bodies),
-        text=wanted.text,
+        text=switch.text,
     )
 
 
@@ -127,16 +127,16 @@ def _meta(origin: Meta, name: str, parent: str) -> dict[str, object]:
     return fields
 
 
-def _go(draft: Draft, scope: str, wanted: Switch) -> None:
+def _go(transaction: Transaction, scope: str, switch: Switch) -> None:
     """One commit in the scope that one comes to, on top of both; what was left open there is finished first."""
-    draft.finish(wanted.name)
-    part = scoping.note(scoping.arrival(scope, wanted.text), wanted.actor, left=scope)
-    draft.verb(
-        wanted.name,
+    transaction.finish(switch.name)
+    part = scoping.note(scoping.arrival(scope, switch.text), switch.actor, left=scope)
+    transaction.verb(
+        switch.name,
         op="goto",
-        actor=wanted.actor,
-        subject=f"goto {wanted.name}",
-        text=wanted.text,
+        actor=switch.actor,
+        subject=f"goto {switch.name}",
+        text=switch.text,
         parts=[part],
-        merge=draft.place(scope),
+        merge=transaction.place(scope),
     )

@@ -58,8 +58,8 @@ def seen(
 ) -> Iterator[Seen]:
     """The scopes at these tips that have rows with these ids and checksums."""
     for ref, tip in sorted(tips.items()):
-        named = scope_of(ref)
-        if named is None:
+        place = scope_of(ref)
+        if place is None:
             continue
         blocks: dict[str, None] = {}
         steps: list[int] = []
@@ -80,7 +80,7 @@ def seen(
                     steps.append(step)
             before = hit
         if blocks:
-            yield Seen(session=named[0], scope=named[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
+            yield Seen(session=place[0], scope=place[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
 
 
 def tracked(store: Store) -> dict[str, list[str]]:
@@ -89,11 +89,11 @@ def tracked(store: Store) -> dict[str, list[str]]:
         had = wire.parsed(contained.read(store.path, purge_apply.REMOTES.as_posix()), dict)
     except (OSError, Refused):
         had = None
-    found = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
+    remembered = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
     for reference in store.repository.references.iterator():
         if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
-            found.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
-    there = {name: [each for each in commits if _is_there(store, each)] for name, commits in found.items()}
+            remembered.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    there = {name: [commit for commit in commits if _is_there(store, commit)] for name, commits in remembered.items()}
     return {name: commits for name, commits in there.items() if commits}
 
 
@@ -103,14 +103,14 @@ def _is_there(store: Store, commit: object) -> bool:
 
 def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
     """Name, address and whether it is known to have a commit that was written anew."""
-    known = tracked(store)
+    remembered = tracked(store)
     for name, value in sorted(program.config(store.repository).items()):
-        found = re.fullmatch(r"remote\.(.+)\.url", name)
-        if found:
-            tips = known.pop(found[1], [])
+        match = re.fullmatch(r"remote\.(.+)\.url", name)
+        if match:
+            tips = remembered.pop(match[1], [])
             had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
-            yield found[1], re.sub(r"//[^/@]*@", "//", value), had
-    for name, tips in sorted(known.items()):
+            yield match[1], re.sub(r"//[^/@]*@", "//", value), had
+    for name, tips in sorted(remembered.items()):
         yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
 
 

@@ -34,6 +34,7 @@ from ctxvc.store.format import HEADS, message
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure, search
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
@@ -68,7 +69,7 @@ class _Prepared(msgspec.Struct):
     tips: dict[str, str]
 
 
-def survey(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+def survey(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
     """What a purge would do. Changes nothing but that complete steps are flushed.
 
     `transcripts` are files outside the store that may have it too; they are read for `copies.SECONDS` at most.
@@ -77,12 +78,12 @@ def survey(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Re
     """
     gc.flush(store)
     with _alone(store):
-        prepared = _prepare(store, wanted)
+        prepared = _prepare(store, request)
         report = _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
     return _with_copies(report, prepared, transcripts)
 
 
-def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
     """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
 
     Raises: as `survey`; Refused, and nothing is changed, where something of it could not be taken out; CtxvcError where
@@ -90,15 +91,15 @@ def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Rep
     """
     gc.flush(store)
     with _alone(store) as lock:
-        prepared = _prepare(store, wanted)
+        prepared = _prepare(store, request)
         _clear_the_way(store.path / "objects")
         rewriter = _rewriter(store, prepared)
         report = _report(store, prepared, rewriter, done=True)
         searched = _stage(store, prepared, rewriter, report, lock)
         report = msgspec.structs.replace(report, remaining=purge_apply.apply(store.path, lock))
-        left = list(search.left(store.path, prepared.scrub, searched))
-    if left:
-        raise CtxvcError(f"something of it is still there: {', '.join(left[:8])}", hint="run the purge again")
+        remaining = list(search.left(store.path, prepared.scrub, searched))
+    if remaining:
+        raise CtxvcError(f"something of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
     return _with_copies(report, prepared, transcripts)
 
 
@@ -108,11 +109,11 @@ def purge(store: Store, wanted: Wanted, transcripts: Sequence[Path] = ()) -> Rep
 @contextmanager
 def _alone(store: Store) -> Iterator[int]:
     """Inside, nobody of ours writes to the store: all sessions' locks, then the store's."""
-    with ExitStack() as held:
+    with ExitStack() as locks:
         names = store.sessions()
         for name in names:
-            held.enter_context(locked(store.lock_path(name)))
-        lock = held.enter_context(store.exclusive())
+            locks.enter_context(locked(store.lock_path(name)))
+        lock = locks.enter_context(store.exclusive())
         if (store.path / "objects" / "info" / "alternates").exists():
             raise Refused(
                 "this store borrows objects from another repository: what stands there cannot be erased from here",
@@ -124,83 +125,83 @@ def _alone(store: Store) -> Iterator[int]:
         yield lock
 
 
-def _prepare(store: Store, wanted: Wanted) -> _Prepared:
+def _prepare(store: Store, request: Wanted) -> _Prepared:
     raw = Raw(store.repository)
     tips = _tips(store)
     roots = _roots(raw, tips.values())
     mac = store.redaction.mac
-    words: dict[bytes, bytes] = {}
+    emptied: dict[bytes, bytes] = {}
     kinds: dict[str, int] = {}
     whole: dict[str, bytes] = {}
 
     def add(kind: str, secret: bytes) -> None:
-        if secret not in words:
-            words[secret] = secrets.mark(kind, secret, mac)
+        if secret not in emptied:
+            emptied[secret] = secrets.mark(kind, secret, mac)
             kinds[kind] = kinds.get(kind, 0) + 1
 
-    for value in wanted.texts:
+    for value in request.texts:
         if len(display.encode(value)) < SHORTEST:
             raise BadInput(
                 f"{value!r} is too short: it would hit everything", hint=f"give {SHORTEST} characters or more"
             )
         add(KIND, display.encode(value))
-    for row, data in _blocks(store, wanted):
+    for row, data in _blocks(store, request):
         whole[row.sha256] = secrets.mark(KIND, data, mac)
         kinds["block"] = kinds.get("block", 0) + 1
         if len(data) >= TELLING and row.ext in secrets.TEXTS:
-            words[data] = whole[row.sha256]
+            emptied[data] = whole[row.sha256]
             if row.kind == "note":
                 first, _ = scope.subject_and_text(display.decode(data))
                 if len(display.encode(first)) >= TELLING:
-                    words[display.encode(first)] = whole[row.sha256]
-    held = [*files(raw, roots), *_waiting(store)]
-    if wanted.secrets:
-        for path, blob in held:
+                    emptied[display.encode(first)] = whole[row.sha256]
+    bodies = [*files(raw, roots), *_waiting(store)]
+    if request.secrets:
+        for path, blob in bodies:
             for kind, secret in _secrets(store, path, _bytes(raw, blob)):
                 add(kind, secret)
         for note in _messages(store, tips.values()):
             for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
                 add(kind, secret)
-    if not words and not whole:
+    if not emptied and not whole:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
-    search.check_files(store.path, words)
-    redactor = secrets.Redactor(mac, store.redaction.criteria) if wanted.secrets else None
-    scrub = Scrub(words=words, redactor=redactor, whole=frozenset(whole))
-    rows = _rows(raw, held)
-    scrub = _with_labels(_with_bodies(raw, held, rows, scrub, whole), rows)
+    search.check_files(store.path, emptied)
+    redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
+    scrub = Scrub(words=emptied, redactor=redactor, whole=frozenset(whole))
+    rows = _rows(raw, bodies)
+    scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole), rows)
     hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
     return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
 
 
-def _blocks(store: Store, wanted: Wanted) -> Iterator[tuple[Row, bytes]]:
-    for words in wanted.blocks:
-        address = addresses.parse(words)
+def _blocks(store: Store, request: Wanted) -> Iterator[tuple[Row, bytes]]:
+    for text in request.blocks:
+        address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
-            raise BadInput(f"{words!r} is no block", hint=Phrase("purge-block"))
-        session = store.writer(address.session or wanted.session)
+            raise BadInput(f"{text!r} is no block", hint=Phrase("purge-block"))
+        stored = StoredSession.open(store, address.session or request.session)
         try:
-            found = addresses.find(session, address)
-            assert found.row is not None
-            yield found.row, found.moment.bodies.body(found.row)
-            for suffix in found.row.files:
-                data = found.moment.bodies.file(found.row, suffix)
+            resolved = addresses.find(stored, address)
+            assert resolved.row is not None
+            yield resolved.row, resolved.snapshot.bodies.body(resolved.row)
+            for suffix in resolved.row.files:
+                data = resolved.snapshot.bodies.file(resolved.row, suffix)
                 digest = hashlib.sha256(data).hexdigest()
-                yield msgspec.structs.replace(found.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
+                yield msgspec.structs.replace(resolved.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
         finally:
-            session.leave()
+            stored.leave()
 
 
-def _rows(raw: Raw, held: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
+def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
     """All rows that ever were, as often as they changed."""
     lines: dict[bytes, str] = {}
-    for path, blob in held:
+    for path, blob in bodies:
         if path.startswith("ledger/") and path != fmt.GROUPS:
             lines.update(dict.fromkeys(_bytes(raw, blob).split(b"\n"), path))
     return [row for line, path in lines.items() if line for row in fmt.decode_rows(line, path)]
 
 
 def _with_bodies(
-    raw: Raw, held: Sequence[tuple[str, bytes | _Data]], rows: Sequence[Row], scrub: Scrub, whole: Mapping[str, bytes]
+    raw: Raw, files: Sequence[tuple[str, bytes | _Data]], rows: Sequence[Row], scrub: Scrub, whole: Mapping[str, bytes]
 ) -> Scrub:
     """The scrub with all bodies that change."""
     dashboards = {row.sha256 for row in rows if row.kind == "dashboard"}
@@ -208,7 +209,7 @@ def _with_bodies(
     bodies: dict[bytes, bytes] = {}
     sums: dict[str, bytes] = {}
     listing: list[tuple[bytes, bytes]] = []
-    for path, blob in held:
+    for path, blob in files:
         if not path.startswith(("blocks/", "archive/")):
             continue
         data, ext = _bytes(raw, blob), path.rpartition(".")[2]
@@ -285,13 +286,13 @@ def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]
 
 def _tips(store: Store) -> dict[str, str]:
     """ref → commit, of all that is not somebody else's, nor symbolic, nor our own list."""
-    found = {}
+    tips = {}
     for reference in store.repository.references.iterator():
         name = reference.name
         if name.startswith(exposure.REMOTES) or name == REF or isinstance(reference.target, str):
             continue
-        found[name] = str(reference.peel(pygit2.Commit).id)
-    return found
+        tips[name] = str(reference.peel(pygit2.Commit).id)
+    return tips
 
 
 def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
@@ -334,9 +335,11 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
         plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
         first = commits_of(store.path, scopes) if scopes else []
-        known = set(first)
+        own = set(first)
         rewriter.all(first)
-        rewriter.all([each for each in commits_of(store.path, plans.values()) if each not in known] if plans else [])
+        rewriter.all(
+            [commit for commit in commits_of(store.path, plans.values()) if commit not in own] if plans else []
+        )
         return rewriter
     finally:
         pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
@@ -359,36 +362,44 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
         if path.exists():
             durable.replace(folder / "journal" / name, journal_rewritten(path, prepared.scrub, commits))
             journals.append(name)
-    gone = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
-    words = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(store.path / "objects" / "pack" / "pack"))
-    before = {found.name for found in (store.path / "objects" / "pack").iterdir()}
-    made = program.run(store.path, *words, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
-    pack = f"pack-{made.decode().strip()}"
+    tracking = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
+    arguments = (
+        "pack-objects",
+        "--quiet",
+        "--revs",
+        "--delta-base-offset",
+        str(store.path / "objects" / "pack" / "pack"),
+    )
+    before = {file.name for file in (store.path / "objects" / "pack").iterdir()}
+    output = program.run(store.path, *arguments, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
+    pack = f"pack-{output.decode().strip()}"
     names = search.packed(store.path, pack)
-    left = [name for name, _ in search.in_objects(store.path, prepared.scrub, names)]
+    remaining = [name for name, _ in search.in_objects(store.path, prepared.scrub, names)]
     staged = [name for name in journals if prepared.scrub.has((folder / "journal" / name).read_bytes())]
-    if left or staged:
-        for found in (store.path / "objects" / "pack").glob(f"{pack}.*"):
-            if found.name not in before:
-                found.unlink()
+    if remaining or staged:
+        for file in (store.path / "objects" / "pack").glob(f"{pack}.*"):
+            if file.name not in before:
+                file.unlink()
         shutil.rmtree(folder)
-        raise _refusal([*_places(store, refs.values(), left), *(f"the journal of {name}" for name in staged)])
-    named = frozenset(names)
+        raise _refusal([*_places(store, refs.values(), remaining), *(f"the journal of {name}" for name in staged)])
+    wanted_names = frozenset(names)
     state = Decided(
         format=1,
         pack=pack,
         refs={ref: tip for ref, tip in refs.items() if tip != _target(store, ref)},
-        gone=tuple(gone),
+        gone=tuple(tracking),
         journals=tuple(journals),
         checkouts=report.checkouts,
         files=tuple(_aside(store, prepared.scrub)),
         remotes={
-            name: sorted({commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in named})
+            name: sorted(
+                {commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in wanted_names}
+            )
             for name, tips in exposure.tracked(store).items()
         },
     )
     purge_apply.write(store.path, state)
-    return named
+    return wanted_names
 
 
 def _refusal(places: Sequence[str]) -> Refused:
@@ -403,11 +414,11 @@ def _refusal(places: Sequence[str]) -> Refused:
 def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator[str]:
     """Where objects are that these commits reach, for a person."""
     objects = Objects(store.repository)
-    wanted = frozenset(map(bytes.fromhex, names))
+    ids = frozenset(map(bytes.fromhex, names))
     commits = commits_of(store.path, tips) if names else []
-    found = find(objects, ((commit, objects.commit(commit)) for commit in commits), wanted)
-    for name in wanted:
-        commit, path = found.get(name, (name, ""))
+    places = find(objects, ((commit, objects.commit(commit)) for commit in commits), ids)
+    for name in ids:
+        commit, path = places.get(name, (name, ""))
         yield f"{path or 'the message'} (commit {commit.hex()[:12]})"
 
 
@@ -435,17 +446,17 @@ def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
     if REF in store.repository.references:
         parent = str(store.repository.references[REF].target)
         before = wire.parsed(store.reader.path(parent, MAP, MAP), dict) or {}
-    told = {
+    purge_map = {
         "format": 1,
         "blobs": _then(before.get("blobs", {}), blobs),
         "commits": _then(before.get("commits", {}), commits),
     }
-    blob = raw.blob(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+    blob = raw.blob(msgspec.json.format(msgspec.json.encode(purge_map), indent=1) + b"\n")
     tree = raw.tree(b"100644 %s\0%s" % (MAP.encode(), blob))
     who = f"ctxvc <ctxvc@ctxvc> {store.now()} +0000"
     head = [f"tree {tree.hex()}", *([f"parent {parent}"] if parent else []), f"author {who}", f"committer {who}"]
-    words = message(f"purge: {len(blobs)} bodies, {len(commits)} commits", {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
-    return raw.commit(("\n".join(head) + "\n\n" + words).encode()).hex()
+    text = message(f"purge: {len(blobs)} bodies, {len(commits)} commits", {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
+    return raw.commit(("\n".join(head) + "\n\n" + text).encode()).hex()
 
 
 def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:

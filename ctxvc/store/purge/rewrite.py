@@ -102,18 +102,18 @@ class Rewriter:
 
     def all(self, ids: list[bytes]) -> None:
         """Rewrites commits, parents before children."""
-        told = {each: self._raw.read(each) for each in ids}
+        raw_commits = {commit: self._raw.read(commit) for commit in ids}
         children: dict[bytes, list[bytes]] = {}
-        for each in ids:
-            tree, parents = links(told[each])
+        for commit in ids:
+            tree, parents = links(raw_commits[commit])
             if (new := self.tree(tree, "")) != tree:
-                self.roots[each] = new
+                self.roots[commit] = new
             if parents:
-                children.setdefault(parents[0], []).append(each)
-        for each in ids:
-            data = self._commit(each, told[each], children)
-            if data != told[each]:
-                self.commits[each] = self._raw.commit(data)
+                children.setdefault(parents[0], []).append(commit)
+        for commit in ids:
+            data = self._commit(commit, raw_commits[commit], children)
+            if data != raw_commits[commit]:
+                self.commits[commit] = self._raw.commit(data)
 
     def tree(self, id: bytes, path: str) -> bytes:
         """The folder that stands at `path` instead."""
@@ -122,7 +122,7 @@ class Rewriter:
             entries = self._raw.entries(id)
             new = [(mode, name, self._entry(mode, name, child, path)) for mode, name, child in entries]
             same = new == entries
-            self._memo[key] = id if same else self._raw.tree(b"".join(b"%s %s\0%s" % each for each in new))
+            self._memo[key] = id if same else self._raw.tree(b"".join(b"%s %s\0%s" % item for item in new))
         return self._memo[key]
 
     def _entry(self, mode: bytes, name: bytes, id: bytes, path: str) -> bytes:
@@ -173,10 +173,10 @@ class Rewriter:
         data = self._named(self._scrub.written_json(data))
         value = wire.parsed(data, dict) or {}
         for action in value.get("plan", {}).get("actions", ()):
-            for block, told in action.get("checksums", {}).items():
+            for block, checksum in action.get("checksums", {}).items():
                 for old, new in self._scrub.renamed.items():
-                    if old.startswith(told):
-                        action["checksums"][block] = new[: len(told)]
+                    if old.startswith(checksum):
+                        action["checksums"][block] = new[: len(checksum)]
         return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n" if value else data
 
     def _commit(self, id: bytes, data: bytes, children: Mapping[bytes, list[bytes]]) -> bytes:

@@ -252,27 +252,27 @@ def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
         return base64.b64decode(_SMALLEST[ext])
     if ext != "json":
         return mark
-    words = mark.decode()
-    said = wire.parsed(data, object)
-    if isinstance(said, list):
-        files = [item for item in said if isinstance(item, dict) and item.get("type") in ("image", "document")]
-        return wire.compact([{"type": "text", "text": words}, *files])
-    if isinstance(said, dict) and isinstance(said.get("type"), str):
-        return wire.compact({"type": "text", "text": words})
-    return wire.compact({"purged": words})
+    text = mark.decode()
+    value = wire.parsed(data, object)
+    if isinstance(value, list):
+        files = [item for item in value if isinstance(item, dict) and item.get("type") in ("image", "document")]
+        return wire.compact([{"type": "text", "text": text}, *files])
+    if isinstance(value, dict) and isinstance(value.get("type"), str):
+        return wire.compact({"type": "text", "text": text})
+    return wire.compact({"purged": text})
 
 
 def forms_of(word: bytes) -> list[bytes]:
     """How a text may stand elsewhere: on one line, in a stub, on a terminal, quoted as JSON once and twice."""
-    said = display.decode(word)
-    line = " ".join(said.split())
-    forms = [said, line, line.replace("[", "(").replace("]", ")"), display.visible_controls(said)]
-    forms += [display.visible_controls(said).strip(), said.strip()]
-    quoted = [wire.compact(form)[1:-1].decode("utf-8") for form in (said, line)]
+    text = display.decode(word)
+    line = " ".join(text.split())
+    forms = [text, line, line.replace("[", "(").replace("]", ")"), display.visible_controls(text)]
+    forms += [display.visible_controls(text).strip(), text.strip()]
+    quoted = [wire.compact(form)[1:-1].decode("utf-8") for form in (text, line)]
     quoted += [wire.compact(form)[1:-1].decode("utf-8") for form in quoted]
-    found = {display.encode(form): None for form in (*forms, *quoted)}
-    return [form for form in found if len(form) >= min(4, len(word)) and form]
+    unique = {display.encode(form): None for form in (*forms, *quoted)}
+    return [form for form in unique if len(form) >= min(4, len(word)) and form]
 
 
-def _common(left: bytes, right: bytes) -> int:
-    return next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+def _common(one: bytes, other: bytes) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -24,9 +24,9 @@ def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[s
     there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
     for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
         yield f"{kind} {name[:12]}"
-    for found in files(path):
-        if scrub.has(found.read_bytes()):
-            yield str(found.relative_to(path))
+    for file in files(path):
+        if scrub.has(file.read_bytes()):
+            yield str(file.relative_to(path))
 
 
 def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -46,17 +46,17 @@ def objects(path: Path) -> Iterator[tuple[str, bytes]]:
 def packed(path: Path, pack: str) -> list[str]:
     """The ids of the objects in a pack, in the order in which they lie there."""
     listed = program.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())
-    found = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
-    return [name.decode() for _, name in found]
+    places = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
+    return [name.decode() for _, name in places]
 
 
 def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
     """Id, type and bytes of objects."""
-    with tempfile.TemporaryFile() as asked:
-        asked.write("".join(f"{name}\n" for name in names).encode())
-        asked.seek(0)
+    with tempfile.TemporaryFile() as requests:
+        requests.write("".join(f"{name}\n" for name in names).encode())
+        requests.seek(0)
         command = program.command(path, "cat-file", "--batch", "--buffer")
-        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, env=program.environment()) as process:
+        with subprocess.Popen(command, stdin=requests, stdout=subprocess.PIPE, env=program.environment()) as process:
             assert process.stdout is not None
             while line := process.stdout.readline():
                 name, kind, size = line.decode().split()
@@ -66,11 +66,11 @@ def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
 def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
     """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
     scrub = Scrub(words=words)
-    for found in files(path):
-        where = found.relative_to(path)
+    for file in files(path):
+        where = file.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
-        if not ours and scrub.has(os.fsencode(where) + b"\n" + found.read_bytes()):
-            raise Refused(f"{found} has some of it, and a purge does not change that", hint=_hint(path, where))
+        if not ours and scrub.has(os.fsencode(where) + b"\n" + file.read_bytes()):
+            raise Refused(f"{file} has some of it, and a purge does not change that", hint=_hint(path, where))
 
 
 def _hint(path: Path, where: Path) -> str | Phrase:

@@ -19,46 +19,46 @@ Rows = Mapping[str, tuple[Row | None, Row | None]]
 
 def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
     """What is wrong with the files under `blocks/` and `archive/`; `rows` are those that differ."""
-    gone, came = _expected(rows)
-    left: dict[str, bytes] = {}
+    removed, added = _expected(rows)
+    moved_away: dict[str, bytes] = {}
     blobs: dict[str, bytes] = {}
     for change in chain(trees.diff("blocks", 2), trees.diff("archive", 2)):
-        yield from _file(trees, change, gone, came)
+        yield from _file(trees, change, removed, added)
         if change.old is not None:
-            left[change.path] = change.old.id
+            moved_away[change.path] = change.old.id
         if change.new is not None:
             blobs[change.path] = change.new.id
-    for path in came.keys() - blobs.keys():
-        if trees.known(came[path]):
-            yield damage(f"{came[path]} has no file where its state says it lies", trees.at(path, came[path]))
-    for path in gone.keys() - left.keys():
-        if trees.known(gone[path]):
-            yield damage(f"{gone[path]} lies where its state says it does not", trees.at(path, gone[path]))
+    for path in added.keys() - blobs.keys():
+        if trees.known(added[path]):
+            yield damage(f"{added[path]} has no file where its state says it lies", trees.at(path, added[path]))
+    for path in removed.keys() - moved_away.keys():
+        if trees.known(removed[path]):
+            yield damage(f"{removed[path]} lies where its state says it does not", trees.at(path, removed[path]))
     for old, new in rows.values():
         if new is not None and (old is None or altered(old, new)):
             yield from _content(trees, new, blobs)
         elif old is not None and new is not None and old.present != new.present:
-            yield from _moved(trees, old, new, left, blobs)
+            yield from _moved(trees, old, new, moved_away, blobs)
 
 
 def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
     """The files that must go and come by what the rows say: path → block."""
-    gone: dict[str, str] = {}
-    came: dict[str, str] = {}
+    removed: dict[str, str] = {}
+    added: dict[str, str] = {}
     for block, (old, new) in rows.items():
         if old and new and (old.present, old.ext, old.files) == (new.present, new.ext, new.files):
             continue
-        gone.update(dict.fromkeys(fmt.paths(old), block) if old else {})
-        came.update(dict.fromkeys(fmt.paths(new), block) if new else {})
-    for path in gone.keys() & came.keys():
-        del gone[path], came[path]
-    return gone, came
+        removed.update(dict.fromkeys(fmt.paths(old), block) if old else {})
+        added.update(dict.fromkeys(fmt.paths(new), block) if new else {})
+    for path in removed.keys() & added.keys():
+        del removed[path], added[path]
+    return removed, added
 
 
-def _file(trees: Trees, change: Change, gone: Mapping[str, str], came: Mapping[str, str]) -> Iterator[Finding]:
+def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mapping[str, str]) -> Iterator[Finding]:
     """A file that came, went or changed, against what the rows say."""
     path, old, new = change
-    if (new.mode == FILE and old is None and path in came) if new else path in gone:
+    if (new.mode == FILE and old is None and path in added) if new else path in removed:
         return
     block = fmt.block_of_path(path)
     if block and not trees.known(block):
@@ -93,8 +93,8 @@ def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Fin
 
 
 def _moved(
-    trees: Trees, old: Row, new: Row, left: Mapping[str, bytes], blobs: Mapping[str, bytes]
+    trees: Trees, old: Row, new: Row, moved_away: Mapping[str, bytes], blobs: Mapping[str, bytes]
 ) -> Iterator[Finding]:
     for was, now in zip(fmt.paths(old), fmt.paths(new), strict=True):
-        if was in left and now in blobs and left[was] != blobs[now]:
+        if was in moved_away and now in blobs and moved_away[was] != blobs[now]:
             yield damage(f"another body came out when {new.id} moved", trees.at(now, new.id), EDITED)

@@ -104,12 +104,12 @@ def named_files(body: bytes) -> list[tuple[str, int, str]]:
         items = wire.parse(body)
     except ValueError:
         return []
-    found = []
+    files = []
     for item in items if isinstance(items, list) else []:
         match item:
             case {"source": {"data": {"file": str(name), "bytes": int(size), "sha256": str(digest)}}}:
-                found.append((name, size, digest))
-    return found
+                files.append((name, size, digest))
+    return files
 
 
 def _middles(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:

@@ -45,23 +45,23 @@ def complaints(path: Path) -> list[Complaint]:
         env=program.environment(),
         check=False,
     )
-    found = parse(answer.stdout.decode("utf-8", "replace"))
-    if answer.returncode and not found:
-        found.append(Complaint(f"git fsck ended with {answer.returncode} and gave no reason"))
-    return found
+    listed = parse(answer.stdout.decode("utf-8", "replace"))
+    if answer.returncode and not listed:
+        listed.append(Complaint(f"git fsck ended with {answer.returncode} and gave no reason"))
+    return listed
 
 
 def parse(output: str) -> list[Complaint]:
     """The complaints in what `git fsck` printed, one an object, ref or pack."""
-    found: dict[str, Complaint] = {}
+    listed: dict[str, Complaint] = {}
     for raw in output.splitlines():
         line = raw.strip()
         if line and not line.startswith(_NOISE):
             complaint = _complaint(line)
-            found.setdefault(complaint.object or complaint.ref or complaint.pack, complaint)
-    if len(found) > 1:
-        found.pop("", None)  # "inflate: data stream error" and the like: another line says of what
-    return list(found.values())
+            listed.setdefault(complaint.object or complaint.ref or complaint.pack, complaint)
+    if len(listed) > 1:
+        listed.pop("", None)  # "inflate: data stream error" and the like: another line says of what
+    return list(listed.values())
 
 
 def _complaint(line: str) -> Complaint:
@@ -72,5 +72,5 @@ def _complaint(line: str) -> Complaint:
     if loose := _LOOSE.search(line):
         return Complaint(line, object="".join(loose.groups()), mild=mild)
     pack = _PACK.search(line)
-    found = _ID.search(_PACK.sub("", line))
-    return Complaint(line, object=found.group() if found else "", pack=pack.group(1) if pack else "", mild=mild)
+    match = _ID.search(_PACK.sub("", line))
+    return Complaint(line, object=match.group() if match else "", pack=pack.group(1) if pack else "", mild=mild)

@@ -60,14 +60,14 @@ class _Look:
     def group(self, before: Group | None, group: Group) -> Iterator[Disagreement]:
         """A group that is new or stands otherwise."""
         members = self._members(group.id)
-        held = frozenset(before.members) if before else frozenset()
+        members_before = frozenset(before.members) if before else frozenset()
         if not members or len(members) != len(group.members):
             yield group.id, f"{group.id} has no members, or one twice"
-        for member in sorted(members - held):
+        for member in sorted(members - members_before):
             if (pointer := self._group_of(member)) != group.id:
                 yield group.id, _told(group.id, member, pointer)
-        yield from self.left(group.id, held - members)
-        if before is None or before.level != group.level or members != held:
+        yield from self.left(group.id, members_before - members)
+        if before is None or before.level != group.level or members != members_before:
             for member in group.members:
                 yield from self._levels(group, self._groups.get(member))
         if group.group in self._groups:
@@ -100,8 +100,8 @@ class _Look:
         """The group that a block or group says it is in; None where there is no such member."""
         if member.startswith("G"):
             return self._groups[member].group if member in self._groups else None
-        held = self._row(member)
-        return None if held is None else held.group
+        row = self._row(member)
+        return None if row is None else row.group
 
     def _members_of(self, name: str) -> frozenset[str]:
         return frozenset(self._groups[name].members)

@@ -78,25 +78,25 @@ class History:
     def meta(self, commit: Commit) -> Meta | None:
         """The commit's `ctxvc.json`, where it can be read."""
         try:
-            found = entry(self._objects.tree(commit.tree), fmt.META.encode())
-            return self._contents.meta(found.id) if found else None
+            meta_entry = entry(self._objects.tree(commit.tree), fmt.META.encode())
+            return self._contents.meta(meta_entry.id) if meta_entry else None
         except (Unreadable, CtxvcError):
             return None
 
     def block_ids(self, commit: Commit) -> set[str]:
         """The blocks that the commit's ledger has, as far as it can be read."""
-        found: set[str] = set()
+        ids: set[str] = set()
         try:
             ledger = folder(entry(self._objects.tree(commit.tree), b"ledger"))
         except Unreadable:
-            return found
+            return ids
         for change in self._objects.diff(None, ledger, "ledger", 1):
             if isinstance(change, Change) and change.new and change.path != fmt.GROUPS:
                 try:
-                    found |= self._contents.rows(change.new.id).keys()
+                    ids |= self._contents.rows(change.new.id).keys()
                 except (Unreadable, Damaged):
                     continue
-        return found
+        return ids
 
     def note(self, error: Unreadable, age: int, where: Where) -> None:
         if error.id not in self.broken or age < self.broken[error.id][0]:
@@ -131,11 +131,11 @@ class History:
 
 def _meta(trees: Trees, root: Tree) -> Meta | None:
     """What `ctxvc.json` says; None where git cannot read it. Raises: Damaged, Refused."""
-    found = entry(root, fmt.META.encode())
-    if found is None:
+    meta_entry = entry(root, fmt.META.encode())
+    if meta_entry is None:
         raise Damaged(f"there is no {fmt.META}", hint=FROM_A_COPY)
     try:
-        return trees.contents.meta(found.id)
+        return trees.contents.meta(meta_entry.id)
     except Unreadable as error:
         trees.note(error, fmt.META)
         return None

@@ -28,7 +28,7 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
     waiting = list(tail.damage)
     last = "its beginning"
     before: Frame | None = None
-    known: dict[str, set[str]] = {}
+    ids: dict[str, set[str]] = {}
     headless = not frames or bool(frames[0].start or frames[0].seq)
     if headless and data:
         right = corrected_head(data)
@@ -55,7 +55,7 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
             continue
         last = f"record {frame.seq} ({_described(record)})"
         for change in record.changes:
-            yield from _bodies(change, known, frame.seq, where, committed)
+            yield from _bodies(change, ids, frame.seq, where, committed)
     for piece in waiting:
         yield _unreadable(piece, last, where)
     if tail.size:
@@ -69,8 +69,8 @@ def records(data: bytes) -> int:
 
 
 def _unreadable(piece: Damage, last: str, where: Where) -> Finding:
-    held = f", which held {what}," if (what := described(piece)) else ""
-    return damage(f"{len(piece.data)} bytes after {last}{held} cannot be read", where, _REPAIR)
+    blocks = f", which held {what}," if (what := described(piece)) else ""
+    return damage(f"{len(piece.data)} bytes after {last}{blocks} cannot be read", where, _REPAIR)
 
 
 def _head(frame: Frame, where: Where) -> Iterator[Finding]:
@@ -94,32 +94,32 @@ def _described(record: Record) -> str:
 
 
 def _bodies(
-    change: Change, known: dict[str, set[str]], seq: int, where: Where, committed: Committed
+    change: Change, ids: dict[str, set[str]], seq: int, where: Where, committed: Committed
 ) -> Iterator[Finding]:
     """The bodies that a change brings are those of its rows, and no new row is without one."""
     where = msgspec.structs.replace(where, scope=change.scope)
     bodies = {(block, suffix): data for block, suffix, data in change.bodies}
-    if change.scope not in known:
+    if change.scope not in ids:
         try:
             # What a new scope starts from may be in no commit yet; then the journal has shown it before.
             origin, _ = reference(change.origin)
-            known[change.scope] = set(known[origin] if origin in known else committed(change))
+            ids[change.scope] = set(ids[origin] if origin in ids else committed(change))
         except CtxvcError:
-            known[change.scope] = {row.id for row in change.rows}  # told where those commits are looked at
+            ids[change.scope] = {row.id for row in change.rows}  # told where those commits are looked at
     for row in change.rows:
         at = msgspec.structs.replace(where, block=row.id)
         body = bodies.get((row.id, ""))
         if body is None:
-            if row.id not in known[change.scope]:
+            if row.id not in ids[change.scope]:
                 yield damage(f"record {seq} has the row of {row.id} and no body", at, _LOST)
             continue
-        known[change.scope].add(row.id)
+        ids[change.scope].add(row.id)
         if (len(body), hashlib.sha256(body).hexdigest()) != (row.bytes, row.sha256):
             yield damage(f"record {seq} has another body for {row.id} than its row says", at, _LOST)
-        named = {name: (size, digest) for name, size, digest in named_files(body)} if row.files else {}
+        files = {name: (size, digest) for name, size, digest in named_files(body)} if row.files else {}
         for suffix in row.files:
             data = bodies.get((row.id, suffix))
-            if data is None or named.get(suffix, _sum(data)) != _sum(data):
+            if data is None or files.get(suffix, _sum(data)) != _sum(data):
                 yield damage(f"record {seq} lacks {row.id}-{suffix}, or has another", at, _LOST)
 
 

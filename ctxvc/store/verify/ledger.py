@@ -131,9 +131,9 @@ class LedgerChanges:
             return
         try:
             if self.groups is None:
-                found = entry(self.trees.child("ledger"), b"groups.jsonl")
-                held = self.trees.contents.groups(found.id) if found else {}
-                self.groups = Regrouped(held, held, frozenset())
+                groups_entry = entry(self.trees.child("ledger"), b"groups.jsonl")
+                groups_there = self.trees.contents.groups(groups_entry.id) if groups_entry else {}
+                self.groups = Regrouped(groups_there, groups_there, frozenset())
             for block, what in disagreements(*self.groups, self.rows, self._row):
                 where = msgspec.structs.replace(self.trees.where, block=block, path=fmt.GROUPS)
                 yield damage(what, where, EDITED)
@@ -145,10 +145,10 @@ class LedgerChanges:
         if block in self.rows:
             return self.rows[block][1]
         try:
-            found = self.trees.segment(block)
+            segment = self.trees.segment(block)
         except ValueError:
             return None
-        return self.trees.contents.rows(found.id).get(block) if found else None
+        return self.trees.contents.rows(segment.id).get(block) if segment else None
 
 
 def altered(old: Row, new: Row) -> list[str]:

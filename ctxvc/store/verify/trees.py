@@ -57,8 +57,8 @@ class Trees:
 
     def child(self, name: str) -> Tree:
         """A folder of the root; empty where there is none. Raises: Unreadable."""
-        found = entry(self.root, name.encode())
-        return self.objects.tree(found.id) if found else {}
+        child = entry(self.root, name.encode())
+        return self.objects.tree(child.id) if child else {}
 
     def forget(self, path: str) -> None:
         """Nothing more is said of the blocks for which there is a ledger file or a folder at `path`."""

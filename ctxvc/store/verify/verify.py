@@ -86,14 +86,14 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
     with ThreadPoolExecutor(max_workers=1) as beside, unhashed() if deep else nullcontext():
         git_says = beside.submit(git_fsck.complaints, store.path) if deep else None
         walk = _walk(objects, history, tips, deep=deep)
-        found = list(_commits(history, walk, progress, deep=deep))
+        report = list(_commits(history, walk, progress, deep=deep))
         findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]
         findings += [*_plans(store, tips), *_privacy(store.path), *_leftovers(store)]
         if git_says is not None:
             findings += _git_side(git_says.result(), objects, history, walk, findings)
-    found += history.broken.values()
-    found.sort(key=lambda aged: (aged[1].where.session, aged[0]))
-    findings = [*(finding for _, finding in found), *findings]
+    report += history.broken.values()
+    report.sort(key=lambda aged: (aged[1].where.session, aged[0]))
+    findings = [*(finding for _, finding in report), *findings]
     return Report(
         findings=tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.level)),
         sessions=len(tips),
@@ -111,21 +111,21 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
 def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, bytes]], *, deep: bool) -> _Walk:
     """All commits that the tips reach, children before parents; the tips alone where not `deep`."""
     walk = _Walk({}, {}, {})
-    waiting = [(tip, (session, scope)) for session, held in tips.items() for scope, tip in held.items()]
+    waiting = [(tip, (session, scope)) for session, scopes in tips.items() for scope, tip in scopes.items()]
     while waiting:
-        at, named = waiting.pop()
+        at, place = waiting.pop()
         line = []
         while at not in walk.commits:
             try:
                 commit = objects.commit(at)
             except Unreadable as error:
-                history.note(error, 0, Where(session=named[0], scope=named[1], commit=at.hex()))
+                history.note(error, 0, Where(session=place[0], scope=place[1], commit=at.hex()))
                 break
-            walk.commits[at], walk.scopes[at] = commit, named
+            walk.commits[at], walk.scopes[at] = commit, place
             line.append(at)
             if not deep or not commit.parents:
                 break
-            waiting += [(parent, named) for parent in commit.parents[1:]]
+            waiting += [(parent, place) for parent in commit.parents[1:]]
             at = commit.parents[0]
         age = walk.ages.get(at, -1)
         for older in reversed(line):
@@ -137,7 +137,7 @@ def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, by
 def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: bool) -> Iterator[tuple[int, Finding]]:
     total = len(walk.commits)
     # Parents first: what was decoded of one commit is known when the next changes a little of it.
-    for done, name in enumerate(reversed(walk.commits), 1):
+    for count, name in enumerate(reversed(walk.commits), 1):
         commit = walk.commits[name]
         session, scope = walk.scopes[name]
         where = Where(session=session, scope=scope, commit=name.hex())
@@ -148,8 +148,8 @@ def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: 
             yield age, finding
         for _ in islice(findings, 1):
             yield age, damage(f"more than {_MOST} things are wrong with this commit", where)
-        if progress and (done % 64 == 0 or done == total):
-            progress(done, total)
+        if progress and (count % 64 == 0 or count == total):
+            progress(count, total)
 
 
 def _scopes(history: History, tips: Mapping[str, Mapping[str, bytes]], walk: _Walk) -> Iterator[Finding]:
@@ -166,14 +166,18 @@ def _scopes(history: History, tips: Mapping[str, Mapping[str, bytes]], walk: _Wa
 
 
 def _git_side(
-    complaints: Iterable[git_fsck.Complaint], objects: Objects, history: History, walk: _Walk, told: Iterable[Finding]
+    complaints: Iterable[git_fsck.Complaint],
+    objects: Objects,
+    history: History,
+    walk: _Walk,
+    reported: Iterable[Finding],
 ) -> Iterator[Finding]:
     """What git found and we did not, each object with a commit and a path that need it."""
     complaints = [item for item in complaints if not item.object or bytes.fromhex(item.object) not in history.broken]
-    wanted = frozenset(bytes.fromhex(item.object) for item in complaints if item.object)
+    ids = frozenset(bytes.fromhex(item.object) for item in complaints if item.object)
     oldest_first = [(name, walk.commits[name]) for name in reversed(walk.commits)]
-    places = find(objects, oldest_first, wanted) if wanted else {}
-    refs = {finding.where.path for finding in told}
+    places = find(objects, oldest_first, ids) if ids else {}
+    refs = {finding.where.path for finding in reported}
     for item in complaints:
         where = Where(path=item.pack or item.ref)
         if item.object and (place := places.get(bytes.fromhex(item.object))):
@@ -256,11 +260,11 @@ def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[F
         except pygit2.GitError as error:
             yield damage(f"it cannot be read: {error}", Where(path=name), Phrase("goto-rewrites"))
             continue
-        shown = target.decode("utf-8", "replace") if isinstance(target, bytes) else ""
-        if not shown:
+        target_text = target.decode("utf-8", "replace") if isinstance(target, bytes) else ""
+        if not target_text:
             yield warning("it names a commit and no scope", Where(path=name), Phrase("goto-rewrites"))
-        elif tips and shown not in refs:
-            yield warning(f"{shown} is not there", Where(path=name), Phrase("goto-rewrites"))
+        elif tips and target_text not in refs:
+            yield warning(f"{target_text} is not there", Where(path=name), Phrase("goto-rewrites"))
     for path, what in (("objects/info/alternates", "borrowed from another repository"), ("info/grafts", "replaced")):
         if (store.path / path).exists():
             hint = "`git repack -a` copies what is borrowed, then remove the file" if "objects" in path else "remove it"
@@ -283,17 +287,17 @@ def _journals(
         yield damage(f"the journals cannot be read: {error.strerror}", Where(path="ctxvc/journal"), _PERMISSIONS)
     for name in names:
         where = Where(session=name, path=f"ctxvc/journal/{name}")
-        kept = aside.piece(name, tips)
-        if kept:
-            where = msgspec.structs.replace(where, session=kept["session"])
-            if kept["accepted"]:
+        parts = aside.piece(name, tips)
+        if parts:
+            where = msgspec.structs.replace(where, session=parts["session"])
+            if parts["accepted"]:
                 hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
                 yield warning("bytes of a journal that were lost are kept here", where, hint)
             else:
                 yield damage("bytes of a journal that cannot be read were set aside", where, Phrase("repair-aside"))
             continue
-        found, records = _journal(store, history, walk, tips.get(name, {}), where)
-        yield from found
+        journal_findings, records = _journal(store, history, walk, tips.get(name, {}), where)
+        yield from journal_findings
         if records and name not in tips:
             yield damage("it has records, and the session has no scope", where, FROM_A_COPY)
 
@@ -312,15 +316,15 @@ def _journal(
 
     path = store.journal_path(where.session)
     try:
-        found = list(check_journal.findings(path.read_bytes(), where, committed))
-        if found:
+        findings = list(check_journal.findings(path.read_bytes(), where, committed))
+        if findings:
             # A writer may have been in the middle of a record: look again when none is.
             try:
                 with locked(store.lock_path(where.session), timeout=5):
-                    found = list(check_journal.findings(path.read_bytes(), where, committed))
+                    findings = list(check_journal.findings(path.read_bytes(), where, committed))
             except CtxvcError:
                 pass  # a store on a medium that cannot be written to has no writers
-        return found, check_journal.records(path.read_bytes()) > 0
+        return findings, check_journal.records(path.read_bytes()) > 0
     except OSError as error:
         return [damage(f"it cannot be read: {error.strerror}", where)], False
 
@@ -350,14 +354,14 @@ def _leftovers(store: Store) -> Iterator[Finding]:
     """What killed writers left. While one is alive that is not to be told from what it needs: then nothing."""
     try:
         with locked(store._store_lock, timeout=0):
-            found = leftovers.leftovers(store.path)
+            files = leftovers.leftovers(store.path)
     except CtxvcError:
         return
     except OSError as error:
         yield damage(f"the packs cannot be listed: {error.strerror}", Where(path="objects/pack"))
         return
-    for left in found:
-        where = Where(path=str(left.relative_to(store.path)))
+    for file in files:
+        where = Where(path=str(file.relative_to(store.path)))
         yield warning("a killed writer left this", where, Phrase("gc-removes"))
 
 
