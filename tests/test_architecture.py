@@ -75,7 +75,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens"}),
+    "sqlite3": frozenset({"tokens", "importers"}),  # a host may keep its sessions in a database
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),

@@ -61,6 +61,12 @@ class App:
         named = self.env.get("CTXVC_STORE")
         return Path(named).absolute() if named and self.start is None else find(self.folder)
 
+    def projects(self) -> list[Path]:
+        """The folders whose sessions are meant: the project's root, and the folder in it where the work begins."""
+        from ctxvc.store.locate import project_root
+
+        return list(dict.fromkeys((project_root(self.folder), self.folder.resolve())))
+
     @contextmanager
     def store(self) -> Iterator[Store]:
         """The store, open inside. Raises: NotFound, Refused, Damaged."""

@@ -772,7 +772,7 @@ def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Pat
 
     events = list(read.events(Recording(path)))
 
-    assert read.subagent_files(path) == [first, second]
+    assert read.beside(path) == [first, second]
     assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
     assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
@@ -830,7 +830,7 @@ def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -
     written(tmp_path / "agent-b33.jsonl", own.replace(SESSION.encode(), b"another"))
     (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
 
-    assert read.subagent_files(path) == [mine]
+    assert read.beside(path) == [mine]
 
 
 def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:

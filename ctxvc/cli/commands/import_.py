@@ -66,6 +66,7 @@ def import_(
                 final=final,
                 as_new=as_new,
                 redact=not no_redact,
+                projects=() if paths else app.projects(),
                 progress=progress.add,
             ):
                 outcomes.append(outcome)
@@ -104,7 +105,7 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
     """The transcripts of sessions that agents ran in this project, and where they were looked for."""
     files: list[Path] = []
     looked: list[Path] = []
-    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+    for project in app.projects():
         found, folders = importers.find(project, Path.home(), app.env)
         files += [path for _, path in found if path not in files]
         looked += [folder for folder in folders if folder not in looked]

@@ -17,8 +17,7 @@ from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
-from ctxvc.recording.watch import GROWING, Found, Watch
-from ctxvc.store.locate import project_root
+from ctxvc.recording.watch import Found, Watch
 
 
 @command("watch", "ctxvc watch")
@@ -46,7 +45,10 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
         if not chosen and (left := list(_left_by_hooks(store.path))):
             _tell(app.output, left)
             failed = True
-        watched = Watch(store, lambda: _given(chosen, known) if chosen else _of_project(app))
+        if chosen:
+            watched = Watch(store, lambda: _given(chosen, known))
+        else:
+            watched = Watch(store, lambda: _of_project(app), app.projects())
         while True:
             outcomes = watched.look()
             failed = failed or any(outcome.error for outcome in outcomes)
@@ -68,7 +70,7 @@ def _left_by_hooks(store: Path) -> Iterator[Outcome]:
 
 def _of_project(app: App) -> Iterator[Found]:
     """The transcripts of sessions that agents run in this project."""
-    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+    for project in app.projects():
         yield from importers.find(project, Path.home(), app.env)[0]
 
 
@@ -81,7 +83,7 @@ def _given(paths: Sequence[Path], known: dict[Path, str]) -> Iterator[Found]:
                     known[file] = importers.detect(Recording(file))
                 except BadInput:
                     continue  # nothing is in it yet, or it is something else
-            if known[file] in GROWING:
+            if importers.importer(known[file]).GROWS:
                 yield known[file], file
 
 
