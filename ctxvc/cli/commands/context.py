@@ -8,14 +8,14 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli import answers, usage
-from ctxvc.cli.answers import Answer, Category, Item, ScopeName, SessionName, Threshold, described
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.dashboard import budget_line, dashboard_of, tokens_reported
 from ctxvc.cli.output import Cell, Column, Output, Share, Table
 from ctxvc.core.display import decode
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
+from ctxvc.inspection import usage
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
@@ -44,7 +44,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
             _episodes(app.output, moment, meter)
             return
         costs, overhead = meter.costs(moment), meter.overhead(moment)
-        items = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
+        categories = usage.categories(moment.ledger, costs, overhead, by, moment.bodies.body)
         board = dashboard_of(moment, meter, costs)
         reported = tokens_reported(session.store, moment)
     answer = Context(
@@ -56,8 +56,8 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         percent=board.percent,
         estimated=meter.estimated,
         reported=reported,
-        thresholds=usage.thresholds(board.used, budget_of(moment.ledger)),
-        items=items,
+        thresholds=[Threshold(**point._asdict()) for point in usage.thresholds(board.used, budget_of(moment.ledger))],
+        items=[Category(**category._asdict()) for category in categories],
     )
     if app.output.json:
         app.output.value(answer)
@@ -123,9 +123,27 @@ def _context_lines(output: Output, board: Dashboard, answer: Context) -> Iterato
     )
 
 
-def _ahead(output: Output, threshold: answers.Threshold) -> str:
+def _ahead(output: Output, threshold: Threshold) -> str:
     tokens = output.cell(abs(threshold.ahead))
     return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+
+
+class Category(Item, frozen=True, kw_only=True):
+    """A part of the context."""
+
+    name: str
+    blocks: int
+    tokens: Annotated[int, described("in the prompt now")]
+    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
+
+
+class Threshold(Item, frozen=True, kw_only=True):
+    """A point on the way to the window's end at which a policy acts."""
+
+    name: str
+    percent: Annotated[int, described("of the window")]
+    tokens: TokenCount
+    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
 
 
 class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers, transcripts
+from ctxvc.claude_code import installed
+from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
@@ -66,7 +67,7 @@ def purge(
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
             secrets=secrets,
         )
-        files = transcripts.files_of_project(app)
+        files = installed.files_of_sessions(app.env, app.projects())
         report = erase(store, wanted, files) if yes else survey(store, wanted, files)
     answer = _answer(report)
     if app.output.json:
