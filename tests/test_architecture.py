@@ -222,6 +222,24 @@ def test_each_command_has_a_file_of_its_name() -> None:
     assert files == {f"{name}_" if keyword.iskeyword(name) else name for name in COMMANDS}
 
 
+def command_imports(module: str, source: str) -> Iterator[str]:
+    """Imports of a command by another: what two of them need is a module of `cli`."""
+    if module.startswith("ctxvc.cli.commands."):
+        for name in imported(ast.parse(source), module):
+            if name.startswith("ctxvc.cli.commands"):
+                yield f"{module} imports {name}"
+
+
+def test_no_command_imports_another() -> None:
+    assert not everywhere(command_imports)
+
+
+def test_an_import_of_a_command_by_another_is_seen() -> None:
+    assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands.run import Screen"))
+    assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands import run"))
+    assert not list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.screen import Screen"))
+
+
 def test_every_part_of_the_package_has_its_place() -> None:
     tops = {name.split(".")[1] for name in modules() if "." in name}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,20 +9,10 @@ import click
 
 from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
-from ctxvc.cli.output import counted, plain, safe
-from ctxvc.core.display import one_line
-from ctxvc.core.view.dashboard import folded
+from ctxvc.cli.checkout_folder import check_out, redraw_dashboard
+from ctxvc.cli.output import counted, safe
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import contained, revision, worktrees
-from ctxvc.store.git import program
-from ctxvc.store.store import Store
-from ctxvc.tokens.meter import Meter
-
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
-
-#: Characters of a note on the page.
-_NOTE = 200
+from ctxvc.store import worktrees
 
 
 @command("checkout", "ctxvc checkout demo/main")
@@ -52,7 +41,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         if chosen := redraw or folder:
             worktrees.remember(store.path, app.path(chosen))  # whoever names a checkout vouches for it
         if redraw:
-            done = _redraw(store, app.path(redraw))
+            done = redraw_dashboard(store, app.path(redraw))
         else:
             session, _, scope = name.partition("/")
             session = session or app.session or store.current_session()
@@ -70,56 +59,6 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         app.output.say(f"taken: {', '.join(taken)}")
     where_it_is = f"{counted(done.files, 'file')} in {safe(done.path)}"
     app.output.say(f"{done.session}/{done.scope} at {done.commit[:12]}: {where_it_is}")
-
-
-def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    commit = revision.now(store.writer(session, scope)).commit
-    return checkouts.checkout(store, session, scope, folder, dashboard=_drawn(store, commit))
-
-
-def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
-    """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
-    commit = checkouts.person_changes(store, folder).base
-    contained.replace(folder, checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
-    meta = store.reader.meta(commit)
-    listed = program.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
-    return checkouts.CheckedOut(
-        path=str(folder),
-        session=meta.session,
-        scope=meta.scope,
-        commit=commit,
-        files=sum(line.startswith(b"H ") for line in listed),
-    )
-
-
-def _drawn(store: Store, commit: str) -> str:
-    moment = revision.at(store, commit)
-    meter = Meter(store, moment.ledger.meta.tokenizer)
-    return markdown(page_of(moment, meter, meter.costs(moment)))
-
-
-def markdown(page: Page) -> str:
-    """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
-    board = page.board
-    sent = f", {board.dashboards:,} dashboard" if board.dashboards else ""
-    older = [f"- {page.older:,} older"] if page.older else []
-    notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
-    lines = [
-        f"# {board.session}/{board.scope}",
-        "",
-        f"[{board.bar}] {board.percent} %, {board.used:,} of {board.window:,} tokens: "
-        f"{board.overhead:,} system prompt and tools, {board.conversation:,} conversation{sent}",
-        "",
-        *(["Notes:", "", *notes, ""] if notes else []),
-        "".join(f"| {column.name} " for column in COLUMNS) + "|",
-        "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in folded(board.lines)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(words: str) -> str:
-    return _MARKUP.sub(r"\\\1", words)
 
 
 class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):

@@ -12,7 +12,7 @@ import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, timeout_option
-from ctxvc.cli.commands.checkout import check_out
+from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.output import safe
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
