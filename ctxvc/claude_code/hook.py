@@ -18,8 +18,9 @@ from ctxvc.recording import log, places
 from ctxvc.store import contained
 from ctxvc.store.files import locked
 
-#: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
-RECORDING = "CTXVC_RECORDING"
+#: The host's name, and the variable in which it names its session to the programs that it runs.
+SESSIONS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
+#: Set to anything, a new session is told of the one before it.
 OFFER = "CTXVC_OFFER"
 #: Characters of a tool's output above which the model is shown its beginning and end only.
 LONGEST = "CTXVC_LONGEST_OUTPUT"
@@ -36,10 +37,10 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
     store: Path | None = None
     try:
         said = hooks.told(data, event)
-        if said is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+        if said is None or places.is_off(env):
             return b""
         folder = Path(env.get("CLAUDE_PROJECT_DIR") or said.folder or ".").absolute()
-        store = _store(folder, env)
+        store = places.store(folder, env)
         if event == "statusline":
             from ctxvc.claude_code import statusline
 
@@ -50,15 +51,6 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
         if store:
             log.note(store, event, f"{type(error).__name__}: {error}")
         return b""
-
-
-def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store that is meant, if it is there."""
-    named = env.get("CTXVC_STORE")
-    if not named:
-        return places.find(folder)
-    path = Path(named).absolute()
-    return path if places.is_store(path) else None
 
 
 def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:

@@ -245,12 +245,10 @@ def write(app: App, target: Path | None, data: bytes) -> None:
         app.output.raw(data)
         return
     path = app.path(target)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    from ctxvc.store import files
+
     try:
-        temporary.write_bytes(data)
-        temporary.chmod(0o600)
-        temporary.replace(path)
+        files.replace(path, data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
     app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

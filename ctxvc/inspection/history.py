@@ -15,6 +15,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Group, Row, segment_of
+from ctxvc.core.prompt.cut import CUT
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.inspection.bodies import damaged
 from ctxvc.store import format as fmt
@@ -24,9 +25,6 @@ from ctxvc.store.git.objects import Commit, Objects, Tree, Unreadable
 from ctxvc.store.log.stored_session import Writer
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
-
-#: Kinds that leave the prompt with a cut, whatever their state.
-CUT_KINDS = frozenset({"thinking", "dashboard"})
 
 #: More files than this are asked for by their folders.
 _FILES = 100
@@ -65,7 +63,7 @@ def touches(session: Writer, scope: str, ids: Collection[str], *, named: bool = 
     now: dict[str, Row | Group | None] = {
         name: ledger.groups.get(name) if name.startswith("G") else ledger.get(name) for name in ids
     }
-    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT_KINDS])
+    cuts = _cuts(session, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT])
     cut = {name for names in cuts.values() for name in names}
     walk = _Walk(session.store, now, cuts, named=named)
     for commit, name, what in chain(walk.waiting(session, scope), walk.commits(session.tip(scope))):

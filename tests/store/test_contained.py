@@ -376,7 +376,7 @@ def test_a_store_that_a_project_only_links_to_is_not_taken(path: Path, tmp_path:
     with pytest.raises(Refused, match="is a link"):
         store_module.create(project / ".ctxvc")
 
-    assert places.find(project) is None
+    assert places.store(project, {}) is None
 
 
 def test_a_folder_that_only_claims_to_be_a_worktree_has_not_that_projects_store(path: Path, tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_folder_that_only_claims_to_be_a_worktree_has_not_that_projects_store(
     (far / ".git").write_text(f"gitdir: {linked}\n")
     assert contained.main_worktree(far) is None
     (linked / "gitdir").write_text(f"{far}/.git\n")
-    assert contained.main_worktree(far) == main and places.find(far) == main / ".ctxvc"
+    assert contained.main_worktree(far) == main and places.store(far, {}) == main / ".ctxvc"
     assert not claims.exists()
     (far / ".git").unlink()
     far.rmdir()

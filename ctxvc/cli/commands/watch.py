@@ -15,6 +15,7 @@ from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
 from ctxvc.recording.watch import Found, Watch
@@ -65,7 +66,7 @@ def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
     for request in recorder.again(store):
         error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
-        yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
+        yield Outcome(path=Path(request.transcript), format=FORMAT, error=error)
 
 
 def _of_project(app: App) -> Iterator[Found]:
