@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ctxvc.cli.output import Output, safe
+from ctxvc.cli.registry import COMMANDS
 from ctxvc.core import display, patterns
 from ctxvc.errors import CtxvcError
 
@@ -114,8 +116,8 @@ class App:
 class Command(click.Command):
     """A command whose help begins with an example, and that takes the global options too."""
 
-    def __init__(self, *args: Any, example: str, **extra: Any) -> None:
-        super().__init__(*args, **extra)
+    def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
+        super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
         self.example = example
         self.params += global_options(hidden=True)
 
@@ -128,7 +130,7 @@ class Command(click.Command):
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function."""
+    """Makes a command of a function, whose docstring is what its help says after the summary in `registry`."""
     return click.command(name, cls=Command, example=example)
 
 

@@ -36,8 +36,7 @@ STEPS = 30
 def ask(
     ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
 ) -> None:
-    """Ask a recorded session; what the answer cites is checked.
-
+    """
     The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
     and was read for this answer; B17 without a checksum does not hold. Where one does not, the exit code is 1. The
     session itself is not changed: a new one, ask-1, ask-2, …, holds question, reading and answer.

@@ -28,9 +28,7 @@ from ctxvc.store import worktrees
 @json_option
 @click.pass_obj
 def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path | None) -> None:
-    """Put a scope's blocks into a folder as files.
-
-    The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
+    """The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
     inside the store. Once more moves the folder forward. What you edit there moves no scope: only whole blocks moved
     between blocks/ and archive/ can be taken, as your archive and restore.
     """

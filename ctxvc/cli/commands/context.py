@@ -28,8 +28,7 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 @json_option
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
-    """Show what uses the context, by kind, tool, turn or file.
-
+    """
     Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
     far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
     those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.

@@ -225,9 +225,7 @@ def _further(folder: Path, name: str, say: Say) -> None:
 @click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, under a small budget.")
 @click.pass_obj
 def demo(app: App, folder: Path | None, agent: bool) -> None:
-    """Show on a recorded session what ctxvc does.
-
-    Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
+    """Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
     --agent no model replies but a script of what one said.
     """
     (play_agent if agent else tell)(app.output.say, app.path(folder) if folder else None)

@@ -24,10 +24,7 @@ from ctxvc.tokens.meter import Meter
 @json_option
 @click.pass_obj
 def diff(app: App, before: str, after: str) -> None:
-    """Show what entered and left the prompt between two revisions.
-
-    `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
-    """
+    """`+` entered, `-` left, `~` stands otherwise. B is by default what stands now."""
     with app.reading() as session:
         old = revisions.resolve(session.store, session, before)
         new = revisions.resolve(session.store, session, after)

@@ -66,9 +66,7 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> None:
-    """Look for what is wrong, and say what mends it.
-
-    Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
+    """Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
     committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
     or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
 

@@ -37,9 +37,7 @@ _MOST_WARNINGS = 5
 def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
-    """Bring recorded sessions into the store.
-
-    PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
+    """PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
     and pi keep them. What was imported before is taken further, never twice. A file that cannot be read does not stop
     the others. Where the project has no store yet, one is made. Secrets become marks such as
     [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.

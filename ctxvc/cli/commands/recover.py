@@ -52,9 +52,7 @@ def recover(
     add: bool,
     actor: Actor,
 ) -> None:
-    """Read out a block that left the prompt; its state stays what it is.
-
-    ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
+    """ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
     result. What the model saw cut is read whole (`show` has what it saw). A person gets the exact bytes, or with an
     option the part that it names.
     A group is listed; --all gives all its bytes. Each reading is recorded: `status` counts it. For an agent (--actor

@@ -116,9 +116,7 @@ def run(
     max_steps: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool,
     bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
-    """Work on a task in this folder: a small agent under a budget.
-
-    It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
+    """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
     unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
     ends with the run. With --sandbox they see no other process, no home folder and no network.

@@ -17,7 +17,6 @@ from ctxvc.store.log.stored_session import Writer
 @json_option
 @click.pass_obj
 def scopes(app: App) -> None:
-    """List the session's scopes; a star stands at the current one."""
     with app.reading() as writer:
         current = writer.store.current_scope(writer.name)
         answer = Scopes(session=writer.name, items=[_item(writer, name, current) for name in writer.scopes()])

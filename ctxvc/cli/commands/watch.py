@@ -29,9 +29,7 @@ from ctxvc.recording.watch import Found, Watch
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bool) -> None:
-    """Record sessions as they are written, by looking again and again.
-
-    For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
+    """For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
     transcripts or folders of them, which are there. Without PATHS: this project's sessions, from where Claude Code,
     Codex and pi keep them, also those that begin later, and once what hooks could not record. What is new is taken with
     each look, nothing twice. Ends with ctrl-C.
