@@ -127,16 +127,6 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
     return found
 
 
-def files_of_sessions(env: Mapping[str, str], projects: Sequence[Path]) -> list[Path]:
-    """The files in which programs keep the sessions of `projects`: transcripts, those of sub-agents, and outputs."""
-    main = [path for _, path in _recordings(env, projects)]
-    files = dict.fromkeys(main)
-    for path in main:
-        files.update(dict.fromkeys(path.parent.glob("agent-*.jsonl")))
-        files.update(dict.fromkeys(file for file in path.with_suffix("").rglob("*") if file.is_file()))
-    return list(files)
-
-
 def recorded_by_hooks(found: Iterable[Transcript], store: Path | None) -> bool:
     """Whether hooks recorded the newest session of Claude Code in `found`."""
     paths = [transcript.path for transcript in found if transcript.format == FORMAT]

@@ -16,8 +16,17 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Event
 from ctxvc.importers.file import Recording
-from ctxvc.importers.origins import from_claude_code
-from ctxvc.importers.protocol import JSON, file_stamp, file_state, no_folders, no_recordings, nothing_beside, single
+from ctxvc.importers.origins import is_by_client
+from ctxvc.importers.protocol import (
+    JSON,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+    single,
+)
 from ctxvc.importers.request_log import (
     Log,
     Turn,
@@ -80,6 +89,7 @@ conversations = single(events)
 folders = no_folders
 recordings = no_recordings
 beside = nothing_beside
+files = only_file
 stamp = file_stamp
 state = file_state
 
@@ -152,7 +162,7 @@ def origin(block: Any, role: Role) -> Origin:
         return "tool"
     if role == "assistant":
         return "model"
-    return "client" if role == "system" or from_claude_code(text_of(value)) else "human"
+    return "client" if role == "system" or is_by_client(text_of(value)) else "human"
 
 
 def _fingerprint(message: Any) -> bytes:

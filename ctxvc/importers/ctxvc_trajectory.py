@@ -17,7 +17,16 @@ from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.anthropic_messages import origin
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, no_folders, no_recordings, nothing_beside, single
+from ctxvc.importers.protocol import (
+    LINES,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+    single,
+)
 from ctxvc.importers.request_log import counts, noted, text_of
 
 FORMAT = "ctxvc-trajectory"
@@ -69,6 +78,7 @@ conversations = single(events)
 folders = no_folders
 recordings = no_recordings
 beside = nothing_beside
+files = only_file
 stamp = file_stamp
 state = file_state
 

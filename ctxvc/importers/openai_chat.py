@@ -33,6 +33,7 @@ from ctxvc.importers.protocol import (
     no_folders,
     no_recordings,
     nothing_beside,
+    only_file,
 )
 from ctxvc.importers.request_log import (
     Log,
@@ -127,6 +128,7 @@ def conversations(recording: Recording) -> Conversations:
 folders = no_folders
 recordings = no_recordings
 beside = nothing_beside
+files = only_file
 stamp = file_stamp
 state = file_state
 

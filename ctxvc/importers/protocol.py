@@ -81,6 +81,10 @@ class Importer(Protocol):
         """The recordings of sub-agents that belong to the one at `path`."""
         ...
 
+    def files(self, path: Path) -> Iterable[Path]:
+        """All files in which its program keeps the recording at `path`, that one first."""
+        ...
+
     def stamp(self, path: Path) -> Stamp:
         """When and how the recording at `path` last changed. Raises: OSError."""
         ...
@@ -115,6 +119,11 @@ def no_recordings(folder: Path, project: Path) -> Iterable[Path]:  # noqa: ARG00
 def nothing_beside(path: Path) -> list[Path]:  # noqa: ARG001 - an importer's
     """`beside` of a format that keeps sub-agents in the session's own recording, or has none."""
     return []
+
+
+def only_file(path: Path) -> Iterable[Path]:
+    """`files` of a recording that is one file."""
+    return (path,)
 
 
 def file_stamp(path: Path) -> Stamp:

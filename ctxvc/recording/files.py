@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,6 +55,13 @@ def files_below(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "subagents")
         files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
     return files
+
+
+def files_of_sessions(projects: Iterable[Path], home: Path, env: Mapping[str, str]) -> list[Path]:
+    """The files in which programs keep the sessions of `projects`: all recordings, then what lies beside them."""
+    found = [item for project in projects for item in importers.find(project, home, env)[0]]
+    beside = (file for name, path in found for file in importers.importer(name).files(path))
+    return list(dict.fromkeys([*(path for _, path in found), *beside]))
 
 
 def import_paths(

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
-from ctxvc.importers.origins import from_claude_code
+from ctxvc.importers.origins import is_by_client
 
 REAL = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 SESSION = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -307,14 +307,14 @@ HUMAN = [
 
 @pytest.mark.parametrize(("words", "client"), [(words, True) for words in CLIENT] + [(words, False) for words in HUMAN])
 def test_a_text_is_the_clients_only_if_nothing_in_it_stands_outside_its_marks(words: str, client: bool) -> None:
-    assert from_claude_code(words) is client
+    assert is_by_client(words) is client
 
 
 @pytest.mark.parametrize(
     "piece", ["<system-reminder>", "<system-reminder></system-reminder>", "<a ", " ", "<a b=", "[R"]
 )
 def test_telling_whose_words_a_text_is_takes_linear_time(piece: str) -> None:
-    assert from_claude_code(piece * 200_000 + "x") is False  # the suite's timeout judges
+    assert is_by_client(piece * 200_000 + "x") is False  # the suite's timeout judges
 
 
 @pytest.mark.parametrize(

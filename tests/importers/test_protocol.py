@@ -100,8 +100,11 @@ class Notebook:
     def beside(self, path: Path) -> list[Path]:
         return nothing_beside(path)
 
+    def files(self, path: Path) -> list[Path]:
+        return [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+
     def stamp(self, path: Path) -> Stamp:
-        files = [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+        files = self.files(path)
         return Stamp(sum(file.stat().st_size for file in files), max(file.stat().st_mtime_ns for file in files))
 
     def state(self, path: Path, positions: Mapping[str, int]) -> State:

@@ -26,6 +26,7 @@ __all__ = [
     "beside",
     "conversations",
     "events",
+    "files",
     "folders",
     "is_of_project",
     "own_events",
@@ -177,6 +178,13 @@ def is_of_project(head: bytes, project: str) -> bool:
     except ValueError:
         return True
     return Path(cwd).is_relative_to(project)
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The transcript at `path`, those of sub-agents in its folder, and the files in the session's own folder."""
+    yield path
+    yield from path.parent.glob("agent-*.jsonl")
+    yield from (file for file in path.with_suffix("").rglob("*") if file.is_file())
 
 
 stamp = file_stamp

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.codex import responses
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, single
+from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
 FORMAT = "codex"
 ENDINGS = LINES
@@ -120,6 +120,7 @@ def events(recording: Recording) -> Iterator[Event]:
 
 conversations = single(events)
 beside = nothing_beside
+files = only_file
 stamp = file_stamp
 state = file_state
 
