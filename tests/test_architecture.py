@@ -52,7 +52,7 @@ LAYERS: dict[str, frozenset[str]] = {
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
     *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
-    *("scope", "policy", "archiving", "engine"),
+    *("scope", "policy", "engine"),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.

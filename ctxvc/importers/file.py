@@ -7,11 +7,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.truncation import Cut
 from ctxvc.errors import BadInput
 
@@ -86,13 +85,6 @@ class Recording:
         if bad:
             self.misread[0] = bad
         return data
-
-    def document(self) -> Any:
-        """The whole file as one JSON value. Raises: BadInput where it is none."""
-        try:
-            return wire.parse(self.whole())
-        except ValueError as error:
-            raise BadInput(f"{self.path}: not a JSON document: {error}") from error
 
     def lines(self) -> Iterator[Line]:
         """Every line that is not blank, in order; an unfinished last one not while `growing`.

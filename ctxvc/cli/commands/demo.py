@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ctxvc import importers
 from ctxvc.cli.app import App, command
 from ctxvc.core import display
-from ctxvc.core.archiving import archived, old_results
-from ctxvc.core.ledger import label
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan import Action, Plan
+from ctxvc.core.plan.rehearse import rehearse, until
 from ctxvc.core.recording.events import Said
 from ctxvc.core.view.dashboard import dashboard
 from ctxvc.errors import CtxvcError, Refused
@@ -54,8 +55,8 @@ def tell(say: Say, folder: Path | None = None) -> Path:
         meter = Meter(store)
         with store.writer(name) as session:
             _growth(store, session, meter, say)
-            freed = _cut_to_budget(session, meter, say)
-            _recover(session, freed, say)
+            archived = _archive_oldest(session, meter, say)
+            _recover(session, archived, say)
         _check(store, name, say)
     _further(folder, name, say)
     say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
@@ -145,42 +146,29 @@ def _growth(store: Store, session: Writer, meter: Meter, say: Say) -> None:
     say("")
 
 
-def _cut_to_budget(session: Writer, meter: Meter, say: Say) -> list[Row]:
-    """Archives the oldest results until the view fits; the simplest rule there is."""
+def _archive_oldest(writer: Writer, meter: Meter, say: Say) -> list[Row]:
+    """Archives the oldest results until the prompt fits; the simplest rule there is."""
+    from ctxvc.session.session import Session
+
     say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
-    moment = revision.now(session)
-    costs = dict(meter.costs(moment))
-    used = sum(cost.shown for cost in costs.values())
-    left: list[Row] = []
-    for row in old_results(moment.ledger):
-        if used <= WINDOW * 6 // 10:
-            break
-        call = _arguments(moment, row)
-        try:
-            gone = archived(row, tokens=costs[row.id].body, count=meter.count, actor=ACTOR, call=call)
-        except Refused:
-            continue  # its stub would cost more than it does
-        used += meter.count(gone.stub) - costs[row.id].shown
-        left.append(gone)
-    for row in left[:2]:
+    view = Session(writer, actor=ACTOR).view()
+    newest = view.ledger.meta.counters.step
+    results = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.present and row.step < newest]
+    plan = Plan(actions=tuple(Action(verb="archive", targets=(row.id,)) for row in results), actor=ACTOR)
+    actions, _ = until(view, plan, view.calibrated(view.overhead + WINDOW * 6 // 10))
+    archived = list(rehearse(view, msgspec.structs.replace(plan, actions=actions)).rows)
+    for row in archived[:2]:
         say(f"   {row.stub}")
-    ids = ", ".join(row.id for row in left)
-    session.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
-    view = dashboard(session.ledger(), meter.costs(revision.now(session)), WINDOW)
-    say(f"   … {len(left)} results left; the prompt is {view.used:,} tokens now {view.bar} {view.percent} %\n")
-    return left
+    ids = ", ".join(row.id for row in archived)
+    writer.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=archived)
+    board = dashboard(writer.ledger(), meter.costs(revision.now(writer)), WINDOW)
+    say(f"   … {len(archived)} results left; the prompt is {board.used:,} tokens now {board.bar} {board.percent} %\n")
+    return archived
 
 
-def _arguments(moment: revision.Snapshot, row: Row) -> str:
-    call = moment.ledger.get(row.parent) if row.parent else None
-    if call is None:
-        return ""
-    return label.label(call.kind, moment.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
-
-
-def _recover(session: Writer, left: Iterable[Row], say: Say) -> None:
+def _recover(session: Writer, archived: Iterable[Row], say: Say) -> None:
     """Compares an archived body with the file that the session was recorded in."""
-    row = max(left, key=lambda each: each.bytes)
+    row = max(archived, key=lambda row: row.bytes)
     body = session.body(row)
     recorded = next(
         part.body

@@ -82,21 +82,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.episode is None
 
 
-def answers(calls: Iterable[Mapping[str, object]], known: Mapping[str, Declared]) -> list[Verdict]:
-    """The verdicts on the arguments of the calls of one reply, in order: each sees what those before it did.
-
-    `known` are the episodes so far by name, in the order in which they began.
-    """
-    told = dict(known)
-    verdicts: list[Verdict] = []
-    for arguments in calls:
-        verdict = judge(arguments, told)
-        if verdict.episode:
-            told[verdict.episode.name] = verdict.episode
-        verdicts.append(verdict)
-    return verdicts
-
-
 def judge(arguments: Mapping[str, object], known: dict[str, Declared]) -> Verdict:
     """The verdict on one call."""
     newest = next(reversed(known.values()), None)
