@@ -35,15 +35,15 @@ NAMES = ("AGENTS.md", "CLAUDE.md")
 LARGEST = 64 << 10
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a file says, as a message of the client's. `cut` says what is missing of it; empty where it is whole."""
+class InstructionFile(msgspec.Struct, frozen=True):
+    """A file of instructions as a message of the client's. `cut` says what is missing of it; empty if it is whole."""
 
     message: Message
     cut: str = ""
 
 
-def read(folder: Path) -> list[Told]:
-    """What the files say that stand between the top of the folder's repository and the folder itself, each once.
+def read(folder: Path) -> list[InstructionFile]:
+    """The files of instructions from the top of the folder's repository down to the folder itself, each once.
 
     A link counts as the file that it leads to, if that lies below the folder of the link: what is elsewhere is not for
     a model to read.
@@ -52,19 +52,19 @@ def read(folder: Path) -> list[Told]:
     above = top(folder)
     places = [folder, *folder.parents]
     places = places[: places.index(above) + 1] if above in places else [folder]
-    told: dict[Path, Told] = {}
+    files: dict[Path, InstructionFile] = {}
     for place in reversed(places):
         for name in NAMES:
-            found = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
-            if found in told or place not in found.parents:
+            path = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
+            if path in files or place not in path.parents:
                 continue
-            if said := _said(found, os.path.relpath(place / name, folder)):
-                told[found] = said
-    return list(told.values())
+            if file := _instructions(path, os.path.relpath(place / name, folder)):
+                files[path] = file
+    return list(files.values())
 
 
-def _said(path: Path, name: str) -> Told | None:
-    """What a file says; None where it is none, or cannot be read."""
+def _instructions(path: Path, name: str) -> InstructionFile | None:
+    """The file as instructions; None if it is none, or cannot be read."""
     try:
         if not path.is_file():  # to read a pipe may take for ever
             return None
@@ -79,7 +79,7 @@ def _said(path: Path, name: str) -> Told | None:
         cut = f"of the {size:,} bytes of {name} these are the first {len(data):,}"
     words = f"{name} of this project says:\n\n{data.decode('utf-8', 'replace')}{f'[{cut}]' if cut else ''}"
     part = wire.text_part(words, "user", "client", ctxvc={"file": name})
-    return Told(Message(role="user", parts=(part,)), cut)
+    return InstructionFile(Message(role="user", parts=(part,)), cut)
 
 
 _SYSTEM = """\

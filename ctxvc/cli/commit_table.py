@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ctxvc.cli import answers
-from ctxvc.cli.output import Cell, Column, Moment, Styled, Table, iso
+from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, iso
 from ctxvc.inspection.diff import BlockChange, difference
 from ctxvc.store.address import Found
 from ctxvc.store.log.stored_session import Writer
@@ -102,7 +102,7 @@ def commit_cells(item: answers.LogItem | None) -> list[Cell]:
     """The cells of a commit in a table with `COMMIT_COLUMNS`; None for what is not committed yet."""
     if item is None:
         return ["", None, "", "", "not committed yet"]
-    return [item.commit[:SHORT], item.step, Moment(item.time), item.actor, item.subject]
+    return [item.commit[:SHORT], item.step, Timestamp(item.time), item.actor, item.subject]
 
 
 def writer_of(session: Writer, found: Found) -> Writer:

@@ -36,7 +36,7 @@ class Size(NamedTuple):
     bytes: int
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """An ISO 8601 time: an age to people."""
 
     time: str
@@ -61,7 +61,7 @@ class Styled(NamedTuple):
     color: str
 
 
-Cell = str | int | Size | Moment | Share | Guess | Styled | None
+Cell = str | int | Size | Timestamp | Share | Guess | Styled | None
 
 
 class Column(NamedTuple):
@@ -225,7 +225,7 @@ def plain(cell: Cell) -> str:
     match cell:
         case None:
             return ""
-        case Moment():
+        case Timestamp():
             return cell.time
         case Size():
             return str(cell.bytes)
@@ -252,7 +252,7 @@ def _for_people(cell: Cell, now: float) -> str:
     match cell:
         case None:
             return ""
-        case Moment():
+        case Timestamp():
             return ago(cell.time, now)
         case Size():
             return display.human_bytes(cell.bytes)

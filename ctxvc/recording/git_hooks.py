@@ -14,7 +14,7 @@ from ctxvc.recording import log, places
 from ctxvc.store import contained, files, links_inbox, push_check, timestamp, trust
 from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
@@ -214,7 +214,9 @@ def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hos
         if not words or not links_inbox.COMMIT.fullmatch(words[0]):
             return
         host, recording = next(((host, env[name]) for host, name in hosts.items() if env.get(name)), ("", ""))
-        links_inbox.post(store, Told(words[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store)))
+        links_inbox.post(
+            store, CodeCommit(words[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
+        )
         _start(store)
     # The boundary: whatever it is, the commit is made.
     except Exception as error:

@@ -23,7 +23,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, message, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.store import Store
 
 FORMAT = 1
@@ -75,10 +75,10 @@ def take(store: Store) -> int:
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
-        found = [link for _, told in waiting if told and (link := _link(store, told))]
+        found = [link for _, code_commit in waiting if code_commit and (link := _link(store, code_commit))]
         made = _write(store, lock, found)
-        for path, told in waiting:
-            if told:
+        for path, code_commit in waiting:
+            if code_commit:
                 contained.remove(store.path, f"{links_inbox.FOLDER}/{path.name}")
     return made
 
@@ -133,27 +133,27 @@ def step_of(link: Link, known: Iterable[Step], newest: int) -> int:
 # --- making
 
 
-def _link(store: Store, told: Told) -> Link | None:
+def _link(store: Store, code_commit: CodeCommit) -> Link | None:
     """None where nothing says whose the commit is."""
     session, scope = "", ""
-    if told.recording:
-        session = store.session_of(told.host, told.recording)
-    elif named := scope_of(told.head):
+    if code_commit.recording:
+        session = store.session_of(code_commit.host, code_commit.recording)
+    elif named := scope_of(code_commit.head):
         session, scope = named
     tips = store.tips(session) if session else {}
     if tips and scope not in tips:
         scope = store.current_scope(session)
-    if not told.recording and not (tips and _fresh(store, tips[scope], told.time)):
+    if not code_commit.recording and not (tips and _fresh(store, tips[scope], code_commit.time)):
         return None
-    files = _changed(Path(told.folder), told.commit)
+    files = _changed(Path(code_commit.folder), code_commit.commit)
     return Link(
-        commit=told.commit,
-        time=told.time,
-        host=told.host,
-        recording=display.one_line(told.recording, 200),
+        commit=code_commit.commit,
+        time=code_commit.time,
+        host=code_commit.host,
+        recording=display.one_line(code_commit.recording, 200),
         session=session if tips else "",
         scope=scope if tips else "",
-        step=_newest_step(store, session, scope, epoch(told.time, 0)) if tips else 0,
+        step=_newest_step(store, session, scope, epoch(code_commit.time, 0)) if tips else 0,
         files=tuple(files[:MOST_FILES]),
         more=max(0, len(files) - MOST_FILES),
     )

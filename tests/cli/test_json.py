@@ -17,7 +17,7 @@ from ctxvc.cli.app import App
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
 from ctxvc.store import links_inbox
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import Store
 from docs import reference
@@ -90,7 +90,7 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
 ) -> None:
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
-        links_inbox.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+        links_inbox.post(project / FOLDER, CodeCommit(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)

@@ -199,7 +199,7 @@ def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_pa
 
 def test_a_summarising_agent_is_no_agent() -> None:
     def asked(**fields: str) -> Request | None:
-        said = event.told(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
+        said = event.parsed(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
         return event.request(said) if said else None
 
     assert asked(agent_type="") is None
@@ -207,7 +207,7 @@ def test_a_summarising_agent_is_no_agent() -> None:
 
 
 def test_a_hook_in_a_sub_agent_asks_for_the_session() -> None:
-    said = event.told(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
+    said = event.parsed(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
 
     assert said and event.request(said) == Request("PostToolUse", "/t/abc.jsonl", "")
 

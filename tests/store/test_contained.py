@@ -180,7 +180,7 @@ def test_a_seal_holds_for_its_words_its_store_and_its_machine(
 
 def test_requests_and_code_commits_of_a_store_that_was_moved_are_done(path: Path, tmp_path: Path) -> None:
     requests.post(path, Request("Stop", "/t/mine.jsonl"))
-    links_inbox.post(path, links_inbox.Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    links_inbox.post(path, links_inbox.CodeCommit("a" * 40, "/t", "2026-03-01T12:00:00Z"))
     moved = path.rename(tmp_path / "moved")
 
     assert [request.transcript for _, request in requests.pending(moved)] == ["/t/mine.jsonl"]

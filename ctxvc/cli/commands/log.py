@@ -13,7 +13,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, log_item
-from ctxvc.cli.output import Cell, Column, Moment, Output, Table, counted, encode, iso, safe
+from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, counted, encode, iso, safe
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -128,7 +128,7 @@ def _log_lines(output: Output, items: Iterable[answers.LogItem]) -> Iterator[str
         yield "commit\tstep\ttime\tactor\tsubject"
     for item in items:
         cells = [
-            item.commit[:SHORT], output.cell(item.step), output.cell(Moment(item.time)), output.cell(item.actor),
+            item.commit[:SHORT], output.cell(item.step), output.cell(Timestamp(item.time)), output.cell(item.actor),
             output.cell(item.subject),
         ]  # fmt: skip
         if not output.terminal:

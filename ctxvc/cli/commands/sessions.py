@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Guess, Moment, Size, Table, iso
+from ctxvc.cli.output import Column, Guess, Size, Table, Timestamp, iso
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
@@ -53,7 +53,7 @@ def _table(items: list[SessionItem], current: str) -> Table:
                 "*" if item.name == current else "",
                 item.name,
                 item.title or item.prompt,
-                Moment(item.updated),
+                Timestamp(item.updated),
                 item.branch,
                 item.model,
                 item.steps,

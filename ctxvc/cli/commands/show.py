@@ -11,7 +11,7 @@ import click
 from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
-from ctxvc.cli.output import Cell, Moment, Output, Size, counted, safe, words_of
+from ctxvc.cli.output import Cell, Output, Size, Timestamp, counted, safe, words_of
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
@@ -185,7 +185,7 @@ def _show_commit(output: Output, store: Store, moment: Snapshot) -> None:
     facts: list[tuple[str, Cell]] = [
         ("commit", item.commit),
         ("in", f"{moment.session}/{moment.scope}, step {item.step}"),
-        ("time", Moment(item.time)),
+        ("time", Timestamp(item.time)),
         ("actor", item.actor),
         *(("parent", parent) for parent in item.parents),
         ("subject", item.subject),
