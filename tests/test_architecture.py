@@ -22,6 +22,7 @@ from ctxvc.cli.registry import COMMANDS
 PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
+#: `replay`, `report`, `integrations` and `sharing` are to come: their place is settled before their first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "core": frozenset({"errors"}),
@@ -34,9 +35,14 @@ LAYERS: dict[str, frozenset[str]] = {
     "recording": frozenset({"importers", "store", "core", "errors"}),
     "claude_code": frozenset({"recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
+    "replay": frozenset({"session", "policies", "importers", "tokens", "store", "core", "errors"}),
+    "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
+    "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
+    "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"agent", "session", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
-        {"mcp", "agent", "claude_code", "recording", "policies", "session", "inspection"}
+        {"mcp", "replay", "report", "integrations", "sharing"}
+        | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
         | {"importers", "tokens", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
@@ -48,7 +54,7 @@ LAYERS: dict[str, frozenset[str]] = {
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
     *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
-    *("scope", "policy", "archiving", "engine"),
+    *("scope", "policy", "engine"),
 )
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
@@ -88,7 +94,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens"}),
+    "sqlite3": frozenset({"tokens", "importers"}),  # a host may keep its sessions in a database
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),
@@ -98,6 +104,31 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "urllib": frozenset(),
     "http": frozenset(),
 }
+
+#: Where a module may name Claude Code without being of it, and why. Names of models and `CLAUDE.md` count nowhere.
+CLAUDE_CODE = {
+    "importers": "the list of formats",
+    "importers.ctxvc_trajectory": "the format's own header names the program that recorded",
+    "core.variables": "a variable with a key in it",
+    "agent.footholds": "a folder whose settings run programs",
+    "tokens.models": "reads versions out of names of models",
+    "tokens.calibration": "asks which family a model is of",
+    "tokens.media": "asks which family a model is of",
+    "cli.hook_entry": "hands an event to the host's own room",
+    "cli.registry": "the summary of `hook`",
+    "cli.commands.ask": "an example with a session's name",
+    "cli.commands.demo": "shows a session of its",
+    "cli.commands.doctor": "looks at what is installed",
+    "cli.commands.import_": "its help and messages say where it looks",
+    "cli.commands.mcp": "an example that sets it up there",
+    "cli.commands.watch": "does what its hooks asked for and nobody did",
+}
+CLAUDE_CODE_ROOMS = (
+    "claude_code",
+    "importers.claude_code",
+    *(f"cli.commands.{name}" for name in ("install", "export", "hook")),
+)
+_NO_HOST = re.compile(r"claude-(?:fable|mythos|opus|sonnet|haiku)-[0-9-]+|CLAUDE\.md")
 
 #: What speaks with the person or the shell: only the command line does.
 WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin", "sys.stdout", "sys.stderr"})
@@ -316,6 +347,74 @@ def test_each_command_has_a_file_of_its_name() -> None:
     files = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")} - {"__init__"}
 
     assert files == {f"{name}_" if keyword.iskeyword(name) else name for name in COMMANDS}
+
+
+def command_imports(module: str, source: str) -> Iterator[str]:
+    """Imports of a command by another: what two of them need is a module of `cli`."""
+    if module.startswith("ctxvc.cli.commands."):
+        for name in imported(ast.parse(source), module):
+            if name.startswith("ctxvc.cli.commands"):
+                yield f"{module} imports {name}"
+
+
+def names_of_claude(module: str, source: str) -> Iterator[str]:
+    """Names and strings, but for docstrings, with `claude` in them outside the rooms of that host."""
+    local = module.removeprefix("ctxvc.")
+    if any(local == room or local.startswith(room + ".") for room in CLAUDE_CODE_ROOMS):
+        return
+    for node in ast.walk(tree := ast.parse(source)):
+        match node:
+            case ast.Constant(value=str(text)) if text not in _docstrings(tree):
+                words = [text]
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                words = [name]
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                words = [name]
+            case ast.ImportFrom(module=str(home), names=names):
+                words = [home, *(name.name for name in names)]
+            case ast.Import(names=names):
+                words = [name.name for name in names]
+            case _:
+                continue
+        yield from (f"{module}: {word[:60]!r}" for word in words if "claude" in _NO_HOST.sub("", word).lower())
+
+
+@cache
+def _docstrings(tree: ast.Module) -> frozenset[str]:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+    return frozenset(text for node in nodes if (text := ast.get_docstring(node, clean=False)))
+
+
+def test_claude_code_is_named_only_in_its_rooms() -> None:
+    found = everywhere(names_of_claude)
+    exceptions = {f"ctxvc.{name}" for name in CLAUDE_CODE}
+
+    assert not [words for words in found if words.partition(":")[0] not in exceptions]
+    assert {words.partition(":")[0] for words in found} == exceptions, "an exception that is none any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['x = "claude-code"', "from ctxvc.claude_code import hook", "def from_claude_code(): ...", "x = 'Claude Code'"],
+)
+def test_a_name_of_claude_code_is_seen(source: str) -> None:
+    assert list(names_of_claude("ctxvc.recording.x", source))
+    assert not list(names_of_claude("ctxvc.claude_code.x", source))
+
+
+def test_models_and_docstrings_name_no_host() -> None:
+    assert not list(names_of_claude("ctxvc.cli.x", '"""As Claude Code does."""\nMODEL = "claude-opus-5-5"'))
+
+
+def test_no_command_imports_another() -> None:
+    assert not everywhere(command_imports)
+
+
+def test_an_import_of_a_command_by_another_is_seen() -> None:
+    assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands.run import Screen"))
+    assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands import run"))
+    assert not list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.screen import Screen"))
 
 
 def test_every_part_of_the_package_has_its_place() -> None:

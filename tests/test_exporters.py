@@ -23,7 +23,8 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import Prompt
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said
-from ctxvc.importers import anthropic_messages, openai_chat, trajectory
+from ctxvc.importers import anthropic_messages, openai_chat
+from ctxvc.importers import ctxvc_trajectory as trajectory
 from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parent / "data"

@@ -214,7 +214,7 @@ def test_without_an_engine_counts_are_estimated_and_say_so(monkeypatch: pytest.M
     monkeypatch.setattr(tokens, "_installed", lambda: False)
 
     assert tokenizer() == Tokenizer("chars", tokens.estimate, estimated=True)
-    assert tokens.counter()("12345") == 2
+    assert tokens.tokenizer().count("12345") == 2
 
 
 def test_the_default_is_exact() -> None:

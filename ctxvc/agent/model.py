@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -84,8 +83,3 @@ class Scripted:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadInput(f"this is no script: {error}", hint='a JSON list of {"content": …}') from error
         return Scripted(msgspec.structs.asdict(reply) for reply in replies if reply.role == "assistant")
-
-
-def encoded(message: Mapping[str, Any]) -> bytes:
-    """A message as JSON on one line."""
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

@@ -29,8 +29,8 @@ UNFINISHED = "\nWhat was said last is being recorded; `ctxvc log` and `ctxvc gre
 OFFERED = 2_000
 
 
-class Told(NamedTuple):
-    """What the host said: an event, the transcript's path, the folder of the session, and all fields as they came."""
+class HookEvent(NamedTuple):
+    """An event of the host: its name, the transcript's path, the session's folder, and all fields as they came."""
 
     event: str
     transcript: str
@@ -38,8 +38,8 @@ class Told(NamedTuple):
     fields: dict[str, Any]
 
 
-def told(data: bytes, event: str) -> Told | None:
-    """What stands on a hook's stdin; None where that is no event. `event` holds where the host names none."""
+def parsed(data: bytes, event: str) -> HookEvent | None:
+    """The event on a hook's stdin; None if there is none. `event` is its name if the host gives none."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -48,21 +48,21 @@ def told(data: bytes, event: str) -> Told | None:
         return None
     words = {name: fields.get(name) for name in ("hook_event_name", "transcript_path", "cwd")}
     named, transcript, folder = (word if isinstance(word, str) and "\0" not in word else "" for word in words.values())
-    return Told(named or event, transcript, folder, fields)
+    return HookEvent(named or event, transcript, folder, fields)
 
 
-def request(said: Told) -> Request | None:
+def request(event: HookEvent) -> Request | None:
     """What the recorder is asked to do; None where there is nothing to record.
 
     A SubagentStop without an agent type is not one: the host tells its own attempts at a summary so.
     """
-    if said.event not in RECORDED or not said.transcript:
+    if event.event not in RECORDED or not event.transcript:
         return None
-    detail = said.fields.get(RECORDED[said.event])
+    detail = event.fields.get(RECORDED[event.event])
     detail = detail if isinstance(detail, str) else ""
-    if said.event == "SubagentStop" and not detail:
+    if event.event == "SubagentStop" and not detail:
         return None
-    return Request(said.event, _main_file(said.transcript), detail[:100])
+    return Request(event.event, _main_file(event.transcript), detail[:100])
 
 
 def _main_file(transcript: str) -> str:

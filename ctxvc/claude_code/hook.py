@@ -12,14 +12,15 @@ from pathlib import Path
 
 from ctxvc.claude_code import event as hooks
 from ctxvc.claude_code import requests, settings
-from ctxvc.claude_code.event import Told
+from ctxvc.claude_code.event import HookEvent
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.store import contained
 from ctxvc.store.files import locked
 
-#: Set to `off`, nothing is recorded. Set to anything, a new session is told of the one before it.
-RECORDING = "CTXVC_RECORDING"
+#: The host's name, and the variable in which it names its session to the programs that it runs.
+SESSIONS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
+#: Set to anything, a new session is told of the one before it.
 OFFER = "CTXVC_OFFER"
 #: Characters of a tool's output above which the model is shown its beginning and end only.
 LONGEST = "CTXVC_LONGEST_OUTPUT"
@@ -35,16 +36,16 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
     """What the host reads on stdout: mostly nothing. Never fails: what went wrong stands in the log."""
     store: Path | None = None
     try:
-        said = hooks.told(data, event)
-        if said is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+        hook_event = hooks.parsed(data, event)
+        if hook_event is None or places.is_off(env):
             return b""
-        folder = Path(env.get("CLAUDE_PROJECT_DIR") or said.folder or ".").absolute()
-        store = _store(folder, env)
+        folder = Path(env.get("CLAUDE_PROJECT_DIR") or hook_event.folder or ".").absolute()
+        store = places.store(folder, env)
         if event == "statusline":
             from ctxvc.claude_code import statusline
 
-            return statusline.line(said.fields, store, color="NO_COLOR" not in env).encode()
-        return _answer(said, store, folder, env)
+            return statusline.line(hook_event.fields, store, color="NO_COLOR" not in env).encode()
+        return _answer(hook_event, store, folder, env)
     # The boundary: whatever it is, the host goes on.
     except Exception as error:
         if store:
@@ -52,17 +53,8 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
         return b""
 
 
-def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store that is meant, if it is there."""
-    named = env.get("CTXVC_STORE")
-    if not named:
-        return places.find(folder)
-    path = Path(named).absolute()
-    return path if places.is_store(path) else None
-
-
-def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:
-    request = hooks.request(said)
+def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:
+    request = hooks.request(hook_event)
     if request is None:
         return b""
     starts = request.event == "SessionStart" and request.detail == "startup"
@@ -71,7 +63,7 @@ def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]
         if not (env.get("CTXVC_STORE") or settings.recorded_here(folder)):
             return b""
         _start([str(folder), requests.encoded(request).decode()])
-        return hooks.context(said.event, "", lacking)
+        return hooks.context(hook_event.event, "", lacking)
     told = ""
     if request.event == "PreCompact":
         places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
@@ -87,8 +79,8 @@ def _answer(said: Told, store: Path | None, folder: Path, env: Mapping[str, str]
     elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
         from ctxvc.claude_code import truncate
 
-        return truncate.swapped(said.fields, int(longest), store)
-    return hooks.context(said.event, told, lacking)
+        return truncate.swapped(hook_event.fields, int(longest), store)
+    return hooks.context(hook_event.event, told, lacking)
 
 
 def _lacking(env: Mapping[str, str]) -> str:

@@ -17,16 +17,14 @@ from ctxvc.claude_code import event, handoff, hook, requests, settings
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
+from ctxvc.importers.claude_code import FORMAT
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower, Outcome
 from ctxvc.store import contained
 from ctxvc.store.files import locked
-from ctxvc.store.locate import project_root
+from ctxvc.store.locate import FOLDER, is_store, project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-
-#: What Claude Code's hooks name is never anything else.
-FORMAT = "claude-code"
 
 #: Seconds that a recorder waits for more before it ends: what a start costs is then rarely paid in a session.
 LINGER = 20.0
@@ -226,9 +224,9 @@ def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
     root = project_root(folder)
     if not named and (root in (Path.home(), Path(root.anchor)) or not settings.recorded_here(folder)):
         return None
-    path = Path(named).absolute() if named else root / places.FOLDER
+    path = Path(named).absolute() if named else root / FOLDER
     try:
         create(path).close()
     except Refused:  # another hook has made it meanwhile
-        return path if places.is_store(path) and (named or not path.is_symlink()) else None
+        return path if is_store(path) and (named or not path.is_symlink()) else None
     return path

@@ -27,7 +27,7 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
-from ctxvc.store import purge_apply, revision
+from ctxvc.store import purge_apply, revision, timestamp
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 
@@ -300,7 +300,7 @@ class _Writer:
             "message": message,
             **more,
             "uuid": line,
-            "timestamp": self._time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "timestamp": timestamp.text(self._time, "milliseconds"),
         }
         self._parent = line
         return fields

@@ -35,24 +35,6 @@ class LeftOut(Item, frozen=True, kw_only=True):
     text: str
 
 
-class Category(Item, frozen=True, kw_only=True):
-    """A part of the context."""
-
-    name: str
-    blocks: int
-    tokens: Annotated[int, described("in the prompt now")]
-    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
-
-
-class Threshold(Item, frozen=True, kw_only=True):
-    """A point on the way to the window's end at which a policy acts."""
-
-    name: str
-    percent: Annotated[int, described("of the window")]
-    tokens: TokenCount
-    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
-
-
 class LogItem(Item, frozen=True, kw_only=True):
     """A commit. `log --jsonl` prints one of these a line, oldest first."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ctxvc.cli.output import Output, safe
+from ctxvc.cli.registry import COMMANDS
 from ctxvc.core import display, patterns
 from ctxvc.errors import CtxvcError, Damaged
 
@@ -60,6 +62,12 @@ class App:
 
         named = self.env.get("CTXVC_STORE")
         return Path(named).absolute() if named and self.start is None else find(self.folder)
+
+    def projects(self) -> list[Path]:
+        """The folders whose sessions are meant: the project's root, and the folder in it where the work begins."""
+        from ctxvc.store.locate import project_root
+
+        return list(dict.fromkeys((project_root(self.folder), self.folder.resolve())))
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -111,8 +119,8 @@ class App:
 class Command(click.Command):
     """A command whose help begins with an example, and that takes the global options too."""
 
-    def __init__(self, *args: Any, example: str, **extra: Any) -> None:
-        super().__init__(*args, **extra)
+    def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
+        super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
         self.example = example
         self.params += global_options(hidden=True)
 
@@ -125,7 +133,7 @@ class Command(click.Command):
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function."""
+    """Makes a command of a function, whose docstring is what its help says after the summary in `registry`."""
     return click.command(name, cls=Command, example=example)
 
 
@@ -249,12 +257,10 @@ def write(app: App, target: Path | None, data: bytes) -> None:
         app.output.raw(data)
         return
     path = app.path(target)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    from ctxvc.store import files
+
     try:
-        temporary.write_bytes(data)
-        temporary.chmod(0o600)
-        temporary.replace(path)
+        files.replace(path, data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
     app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

@@ -37,7 +37,7 @@ def hook(words: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
         if event == git_hooks.LINK:
             git_hooks.link(words[1:])
         else:
-            git_hooks.after_commit(words[1:], env, Path.cwd())
+            git_hooks.after_commit(words[1:], env, Path.cwd(), answering.SESSIONS)
         return 0
     data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
     _say(answering.answer(event, data, env))

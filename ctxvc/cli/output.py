@@ -242,8 +242,10 @@ def plain(cell: Cell) -> str:
 
 def iso(seconds: int) -> str:
     """`2026-03-01T12:00:00Z`; the nearest that can be written for what is no year of four digits."""
-    held = min(max(seconds, 0), _LATEST)
-    return datetime.fromtimestamp(held, timezone.utc).isoformat().replace("+00:00", "Z")
+    nearest = min(max(seconds, 0), _LATEST)
+    from ctxvc.store import timestamp  # `--help` loads nothing of the store
+
+    return timestamp.text(datetime.fromtimestamp(nearest, timezone.utc))
 
 
 def _for_people(cell: Cell, now: float) -> str:

@@ -5,79 +5,70 @@ from __future__ import annotations
 import difflib
 import keyword
 from importlib import import_module
-from typing import NamedTuple
 
 import click
 
-
-class Entry(NamedTuple):
-    """`help` is the first sentence of the command's help."""
-
-    help: str
-
-
-SECTIONS: dict[str, dict[str, Entry]] = {
+#: Title → command → the first sentence of its help, which stands nowhere else.
+SECTIONS: dict[str, dict[str, str]] = {
     "Begin": {
-        "init": Entry("Make a store in a project."),
-        "import": Entry("Bring recorded sessions into the store."),
-        "demo": Entry("Show on a recorded session what ctxvc does."),
+        "init": "Make a store in a project.",
+        "import": "Bring recorded sessions into the store.",
+        "demo": "Show on a recorded session what ctxvc does.",
     },
     "Record": {
-        "install": Entry("Put hooks in place: a program's, the project's or the store's."),
-        "watch": Entry("Record sessions as they are written, by looking again and again."),
-        "hook": Entry("Take in an event of Claude Code or git, for hooks and status line."),
+        "install": "Put hooks in place: a program's, the project's or the store's.",
+        "watch": "Record sessions as they are written, by looking again and again.",
+        "hook": "Take in an event of Claude Code or git, for hooks and status line.",
     },
     "Look": {
-        "sessions": Entry("List the sessions of the store, newest first."),
-        "status": Entry("Show the dashboard: what is in the prompt and what it costs."),
-        "context": Entry("Show what uses the context, by kind, tool, turn or file."),
-        "policies": Entry(
-            "List the policies: who decides, and what the model sees.",
-        ),
-        "log": Entry("List the commits of a scope, newest first."),
-        "show": Entry("Show a block, a group or a commit."),
-        "diff": Entry("Show what entered and left the prompt between two revisions."),
-        "prompt": Entry("Show the prompt as it would be sent after a revision."),
-        "grep": Entry("Search all blocks, and say where each hit is now."),
-        "bisect": Entry("Find the commit at which something entered the prompt, or left it."),
-        "blame": Entry("Show what became of a block or a group, who did it and why."),
-        "why": Entry("Show the conversation that a commit, or a line of code, came from."),
+        "sessions": "List the sessions of the store, newest first.",
+        "status": "Show the dashboard: what is in the prompt and what it costs.",
+        "context": "Show what uses the context, by kind, tool, turn or file.",
+        "policies": "List the policies: who decides, and what the model sees.",
+        "log": "List the commits of a scope, newest first.",
+        "show": "Show a block, a group or a commit.",
+        "diff": "Show what entered and left the prompt between two revisions.",
+        "prompt": "Show the prompt as it would be sent after a revision.",
+        "grep": "Search all blocks, and say where each hit is now.",
+        "bisect": "Find the commit at which something entered the prompt, or left it.",
+        "blame": "Show what became of a block or a group, who did it and why.",
+        "why": "Show the conversation that a commit, or a line of code, came from.",
     },
     "Change": {
-        "archive": Entry("Take blocks out of the prompt; a stub with their address stays."),
-        "recover": Entry("Read out a block that left the prompt; its state stays what it is."),
-        "restore": Entry("Put blocks back into the prompt, each at its place."),
-        "delete": Entry("Take blocks out of the prompt for good; a tombstone says why."),
-        "pin": Entry("Keep blocks in the prompt, whatever a policy or an agent proposes."),
-        "unpin": Entry("Let pinned blocks leave again."),
-        "undo": Entry("Take back the last change of the prompt in this scope."),
-        "plan": Entry("Show what a policy would take out of the prompt, and why."),
-        "compact": Entry("Make room now: clear old results, and summarise where need be."),
-        "note": Entry("Write down what was learned: a commit, and a block that stays."),
-        "notes": Entry("List the notes of a scope, oldest first, inherited ones included."),
-        "scope": Entry("Open a new scope and go there."),
-        "goto": Entry("Go to another scope, with an arrival note there."),
-        "scopes": Entry("List the session's scopes; a star stands at the current one."),
+        "archive": "Take blocks out of the prompt; a stub with their address stays.",
+        "recover": "Read out a block that left the prompt; its state stays what it is.",
+        "restore": "Put blocks back into the prompt, each at its place.",
+        "delete": "Take blocks out of the prompt for good; a tombstone says why.",
+        "pin": "Keep blocks in the prompt, whatever a policy or an agent proposes.",
+        "unpin": "Let pinned blocks leave again.",
+        "undo": "Take back the last change of the prompt in this scope.",
+        "plan": "Show what a policy would take out of the prompt, and why.",
+        "compact": "Make room now: clear old results, and summarise where need be.",
+        "note": "Write down what was learned: a commit, and a block that stays.",
+        "notes": "List the notes of a scope, oldest first, inherited ones included.",
+        "scope": "Open a new scope and go there.",
+        "goto": "Go to another scope, with an arrival note there.",
+        "scopes": "List the session's scopes; a star stands at the current one.",
     },
     "Work": {
-        "run": Entry("Work on a task in this folder: a small agent under a budget."),
-        "ask": Entry("Ask a recorded session; what the answer cites is checked."),
+        "run": "Work on a task in this folder: a small agent under a budget.",
+        "ask": "Ask a recorded session; what the answer cites is checked.",
     },
     "Take out": {
-        "export": Entry("Write the prompt as a request of a provider's API."),
-        "checkout": Entry("Put a scope's blocks into a folder as files."),
-        "mcp": Entry("Serve the store to an MCP client, on stdin and stdout."),
+        "export": "Write the prompt as a request of a provider's API.",
+        "checkout": "Put a scope's blocks into a folder as files.",
+        "mcp": "Serve the store to an MCP client, on stdin and stdout.",
     },
     "Keep": {
-        "verify": Entry("Check that every block is what was recorded."),
-        "gc": Entry("Pack the store tightly."),
-        "purge": Entry("Erase blocks, a text or all secrets, from all of the history."),
-        "trust": Entry("Accept the git settings of a store that came from elsewhere."),
-        "doctor": Entry("Look for what is wrong, and say what mends it."),
-        "completion": Entry("Print the script that completes commands in a shell."),
+        "verify": "Check that every block is what was recorded.",
+        "gc": "Pack the store tightly.",
+        "purge": "Erase blocks, a text or all secrets, from all of the history.",
+        "trust": "Accept the git settings of a store that came from elsewhere.",
+        "doctor": "Look for what is wrong, and say what mends it.",
+        "completion": "Print the script that completes commands in a shell.",
     },
 }
-COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -107,12 +98,12 @@ class LazyGroup(click.Group):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, entry.help) for name, entry in commands.items()])
+                formatter.write_dl(list(commands.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
         commands = [
-            CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+            CompletionItem(name, help=summary) for name, summary in COMMANDS.items() if name.startswith(incomplete)
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,35 +1,32 @@
-"""Transcripts of other programs → events. One module a format: `FORMAT`, `sniff(head)`, `events(recording)`."""
+"""Recordings of other programs → events. One module or package a format, with the members that `protocol` lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import cast
 
-from ctxvc.core.recording.events import Event
 from ctxvc.errors import BadInput, BadName, Phrase
 from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import Conversations, Importer
 
-#: format → its module; asked in this order, the surest marks first.
-_MODULES = {
-    "ctxvc-trajectory": "trajectory",
-    "claude-code": "claude_code.read",
-    "codex": "codex.read",
-    "pi": "pi",
-    "anthropic-messages": "anthropic_messages",
-    "openai-chat": "openai_chat",
-}
-FORMATS = tuple(_MODULES)
-#: Endings of files that `import FOLDER` looks into.
-ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+#: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
+FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "pi", "anthropic-messages", "openai-chat")
+
+
+def importer(format: str) -> Importer:
+    """The importer of a format. Raises: BadName for an unknown one."""
+    if format not in FORMATS:
+        raise BadName(f"unknown format {format[:40]!r}", hint=f"one of: auto, {', '.join(FORMATS)}")
+    return cast(Importer, import_module(f"ctxvc.importers.{format.replace('-', '_')}"))
 
 
 def detect(recording: Recording) -> str:
     """The format of a file. Raises: BadInput where it is none that we know."""
     head = recording.head()
     for name in FORMATS:
-        if _module(name).sniff(head):
+        if importer(name).sniff(head):
             return name
     raise BadInput(
         f"{recording.path}: no transcript of a known format" if head else f"{recording.path}: the file is empty",
@@ -37,59 +34,23 @@ def detect(recording: Recording) -> str:
     )
 
 
-def conversations(recording: Recording, format: str) -> Iterator[tuple[str, Iterator[Event]]]:
-    """The conversations of a file as (suffix of the name, events); nearly always one, with an empty suffix.
-
-    Raises: BadName for an unknown format; BadInput, also while events are taken.
-    """
-    module = _module(format)
-    if format == "openai-chat":
-        yield from module.conversations(recording)
-    elif format == "claude-code":
-        yield "", module.own_events(recording)
-    else:
-        yield "", module.events(recording)
+def conversations(recording: Recording, format: str) -> Conversations:
+    """The conversations of a recording. Raises: BadName for an unknown format; BadInput, also later by the events."""
+    yield from importer(format).conversations(recording)
 
 
-def beside(path: Path, format: str) -> list[Path]:
-    """The transcripts of sub-agents that belong to the one at `path`."""
-    if format != "claude-code":
-        return []
-    found: list[Path] = _module(format).subagent_files(path)
-    return found
+def endings() -> tuple[str, ...]:
+    """Endings of the names of files that `import FOLDER` looks into."""
+    return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).ENDINGS))
 
 
 def find(project: Path, home: Path, env: Mapping[str, str]) -> tuple[list[tuple[str, Path]], list[Path]]:
-    """This project's recorded sessions as (format, file), oldest first, and the folders that were looked into."""
-    files: list[tuple[str, Path]] = []
-    looked: list[Path] = []
-    for name in ("claude-code", "codex", "pi"):
-        module = _module(name)
+    """This project's recordings as (format, file), oldest first, and the folders that were looked into."""
+    recordings: list[tuple[str, Path]] = []
+    folders: list[Path] = []
+    for name in FORMATS:
+        module = importer(name)
         for folder in module.folders(project, home, env):
-            looked.append(folder)
-            files += [(name, path) for path in _transcripts(folder, name) if _of_project(module, path, project)]
-    return sorted(files, key=lambda item: (item[1].stat().st_mtime, item[1])), looked
-
-
-def _transcripts(folder: Path, format: str) -> Iterator[Path]:
-    """A format's main transcripts in a folder of its program."""
-    if format == "codex":
-        yield from sorted(folder.rglob("*.jsonl"))
-    else:
-        yield from (path for path in sorted(folder.glob("*.jsonl")) if not path.name.startswith("agent-"))
-
-
-def _of_project(module: ModuleType, path: Path, project: Path) -> bool:
-    """Whether a transcript is this project's, where the format can tell."""
-    if not hasattr(module, "is_of_project"):
-        return True
-    try:
-        return bool(module.is_of_project(Recording(path).head(), str(project)))
-    except BadInput:
-        return False
-
-
-def _module(name: str) -> ModuleType:
-    if name not in _MODULES:
-        raise BadName(f"unknown format {name[:40]!r}", hint=f"one of: auto, {', '.join(FORMATS)}")
-    return import_module(f"ctxvc.importers.{_MODULES[name]}")
+            folders.append(folder)
+            recordings += [(name, path) for path in module.recordings(folder, project)]
+    return sorted(recordings, key=lambda item: (item[1].stat().st_mtime, item[1])), folders

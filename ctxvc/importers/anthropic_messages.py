@@ -16,7 +16,17 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Event
 from ctxvc.importers.file import Recording
-from ctxvc.importers.origins import from_claude_code
+from ctxvc.importers.origins import is_by_client
+from ctxvc.importers.protocol import (
+    JSON,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+    single,
+)
 from ctxvc.importers.request_log import (
     Log,
     Turn,
@@ -32,6 +42,8 @@ from ctxvc.importers.request_log import (
 )
 
 FORMAT = "anthropic-messages"
+ENDINGS = JSON
+GROWS = False
 
 _BLOCK_TYPE = re.compile(
     "text|image|document|tool_use|thinking|redacted_thinking|server_tool_use|search_result|container_upload|compaction"
@@ -71,6 +83,15 @@ def events(recording: Recording) -> Iterator[Event]:
     """Raises: BadInput where the file holds no message."""
     log = Log(FORMAT, recording.stem, _fingerprint, _message)
     return log.tell(records(recording), _turns)
+
+
+conversations = single(events)
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
 
 
 def _turns(value: Any) -> Iterator[Turn]:
@@ -141,7 +162,7 @@ def origin(block: Any, role: Role) -> Origin:
         return "tool"
     if role == "assistant":
         return "model"
-    return "client" if role == "system" or from_claude_code(text_of(value)) else "human"
+    return "client" if role == "system" or is_by_client(text_of(value)) else "human"
 
 
 def _fingerprint(message: Any) -> bytes:
@@ -157,6 +178,3 @@ def _fingerprint(message: Any) -> bytes:
 
 def _told(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if value is not None and key != "cache_control"}
-
-
-# What every log of requests needs, whatever the form of its messages.

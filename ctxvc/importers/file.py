@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
-from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import BadInput
 
 #: The longest line or whole document we take, in bytes: far above any recorded message (an API body is 32 MB at most),
@@ -34,10 +34,26 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """A transcript file, opened for reading. `progress` is told how many raw bytes were read since the last time."""
+    """A recording to be read, and what its reader wants of it.
 
-    def __init__(self, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
+    `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
+    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit. `kept` gives
+    the whole of an output that a hook truncated, None where it is not there.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        progress: Callable[[int], None] = lambda _: None,
+        *,
+        growing: bool = False,
+        projects: Sequence[Path] = (),
+        kept: Callable[[Truncation], bytes | None] = lambda _: None,
+    ) -> None:
         self.path = path
+        self.growing = growing
+        self.projects = projects
+        self.kept = kept
         self._progress = progress
         #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
         self.misread: dict[int, int] = {}
@@ -70,15 +86,11 @@ class Recording:
             self.misread[0] = bad
         return data
 
-    def document(self) -> Any:
-        """The whole file as one JSON value. Raises: BadInput where it is none."""
-        try:
-            return wire.parse(self.whole())
-        except ValueError as error:
-            raise BadInput(f"{self.path}: not a JSON document: {error}") from error
-
     def lines(self) -> Iterator[Line]:
-        """Every line that is not blank, in order. Raises: BadInput for a line longer than `LONGEST`."""
+        """Every line that is not blank, in order; an unfinished last one not while `growing`.
+
+        Raises: BadInput for a line longer than `LONGEST`.
+        """
         number = offset = 0
         with self._open() as stream:
             pending: list[bytes] = []
@@ -101,6 +113,8 @@ class Recording:
                 number, start, offset = number + 1, offset, offset + size
                 pending, size = [], 0
                 whole = data.endswith(b"\n")
+                if self.growing and not whole:
+                    return
                 if stripped := data.strip():
                     if not stripped.isascii():
                         stripped, bad = _legible(stripped)

@@ -25,6 +25,16 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.recording.events import Event, Warned
 from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import (
+    JSON,
+    Conversations,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+)
 from ctxvc.importers.request_log import (
     Log,
     Record,
@@ -41,6 +51,8 @@ from ctxvc.importers.request_log import (
 )
 
 FORMAT = "openai-chat"
+ENDINGS = JSON
+GROWS = False
 
 _ROLES: dict[str, tuple[Role, Origin]] = {
     "system": ("system", "client"),
@@ -93,7 +105,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield Warned(text=f"this is the first of {others + 1} conversations in the file")
 
 
-def conversations(recording: Recording) -> Iterator[tuple[str, Iterator[Event]]]:
+def conversations(recording: Recording) -> Conversations:
     """Every conversation of the file with an ending for its name and id, empty where it is the only one.
 
     Raises: BadInput, also while the events are taken.
@@ -111,6 +123,14 @@ def conversations(recording: Recording) -> Iterator[tuple[str, Iterator[Event]]]
             yield ending, _events([Record(traj, first.line, first.end)], recording.stem)
     else:
         yield "", _events(chain([first], found), recording.stem)
+
+
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
 
 
 def _events(found: Iterable[Record | Warned], stem: str) -> Iterator[Event]:

@@ -67,8 +67,8 @@ NOT_A_PERSON = frozenset(
 )
 
 
-def from_claude_code(text: str) -> bool:
-    """Whether Claude Code, and no person, wrote all of `text`. Takes time linear in its length."""
+def is_by_client(text: str) -> bool:
+    """Whether the client, which is Claude Code, and no person wrote all of `text`. Takes time linear in its length."""
     if text.startswith(_BEGINNINGS) or (len(text) < 100 and text.strip() in _NOTICES):
         return True
     at = 0

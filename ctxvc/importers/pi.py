@@ -19,8 +19,11 @@ from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
 FORMAT = "pi"
+ENDINGS = LINES
+GROWS = True
 
 _MISSING = ("the system prompt", "the tool definitions", "pi's own words around summaries")
 
@@ -76,6 +79,11 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     return found
 
 
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The sessions of `project` in one of its `folders`."""
+    return of_project(sorted(folder.glob("*.jsonl")), project, is_of_project)
+
+
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head` was held in the folder `project` or below it."""
     if not sniff(head):
@@ -99,6 +107,13 @@ def events(recording: Recording) -> Iterator[Event]:
             yield from session.read(entry if isinstance(entry, dict) else {}, line)
         except RecursionError:
             yield Warned(text="the line is nested too deep", line=line.number)
+
+
+conversations = single(events)
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
 
 
 class _Session:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time as clock
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +15,8 @@ import msgspec
 from ctxvc import importers
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.importers.claude_code.truncation import with_whole
-from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import Conversations, Stamp
 from ctxvc.store import hook_outputs
 from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
@@ -50,11 +49,19 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def files_below(folder: Path) -> list[Path]:
     """The files in a folder, at any depth, that could be transcripts; sub-agents' come with their session."""
-    found = []
+    endings = importers.endings()
+    files = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "subagents")
-        found += [Path(parent, name) for name in sorted(names) if name.endswith(importers.ENDINGS)]
-    return found
+        files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
+    return files
+
+
+def files_of_sessions(projects: Iterable[Path], home: Path, env: Mapping[str, str]) -> list[Path]:
+    """The files in which programs keep the sessions of `projects`: all recordings, then what lies beside them."""
+    found = [item for project in projects for item in importers.find(project, home, env)[0]]
+    beside = (file for name, path in found for file in importers.importer(name).files(path))
+    return list(dict.fromkeys([*(path for _, path in found), *beside]))
 
 
 def import_paths(
@@ -66,16 +73,18 @@ def import_paths(
     final: bool = False,
     as_new: bool = False,
     redact: bool = True,
+    projects: Sequence[Path] = (),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, a folder's known files one by one; yields what became of each conversation, in their order.
 
     A file that cannot be read does not stop the others. In a folder, files of no known format are passed over.
     `name` names the new session, `as_new` takes a recording that is in the store already as another session. Without
-    `redact`, new sessions keep all bytes as they are, secrets too. `progress` is told of raw bytes read.
+    `redact`, new sessions keep all bytes as they are, secrets too. Of recordings that hold conversations of many
+    projects only those of `projects` are taken, if there are any. `progress` is told of raw bytes read.
     """
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
-        run = _Run(store, format, name, final, as_new, redact, progress, background)
+        run = _Run(store, format, name, final, as_new, redact, projects, progress, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
@@ -98,6 +107,7 @@ class _Run:
     final: bool
     as_new: bool
     redact: bool
+    projects: Sequence[Path]
     progress: Callable[[int], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the newest that was taken
@@ -105,7 +115,7 @@ class _Run:
     endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
 
     def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
-        recording = Recording(path, self.progress)
+        recording = self._recording(path)
         known = "" if self.format == "auto" else self.format
         try:
             known = known or importers.detect(recording)
@@ -116,7 +126,7 @@ class _Run:
             return
         failed: CtxvcError
         try:
-            for suffix, events in _conversations(recording, known, self.store):
+            for suffix, events in _conversations(recording, known):
                 yield from self._conversation(path, known, suffix, events)
             return
         except OSError as error:
@@ -132,7 +142,7 @@ class _Run:
             events,
             name=f"{self.name}{suffix}" if self.name else "",
             suffix=suffix,
-            final=self._settled(path),
+            final=self._settled(path, format),
             as_new=self.as_new,
             redact=self.redact,
             after=[other for _, other, _ in self.endings],
@@ -140,7 +150,7 @@ class _Run:
         end = self.background.submit(begun.finish)
         self.endings.append((_outcome(path, format, begun.result), begun, end))
         yield from self.settle(UNDER_WAY)
-        others = importers.beside(path, format)
+        others = importers.importer(format).beside(path)
         if others:
             yield from self.settle()
         for other in others:
@@ -149,15 +159,18 @@ class _Run:
     def _beside(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
-            ((_, events),) = _conversations(Recording(path, self.progress), format, self.store)
-            done = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path))
+            ((_, events),) = _conversations(self._recording(path), format)
+            done = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
             return _outcome(path, format, done)
         except CtxvcError as error:
             return Outcome(path=path, format=format, session=session, error=error)
 
-    def _settled(self, path: Path) -> bool:
+    def _recording(self, path: Path) -> Recording:
+        return Recording(path, self.progress, projects=self.projects, kept=partial(hook_outputs.whole, self.store.path))
+
+    def _settled(self, path: Path, format: str) -> bool:
         """Whether the file grows no more."""
-        return self.final or clock.time() - path.stat().st_mtime > SETTLED
+        return self.final or importers.importer(format).stamp(path).age > SETTLED
 
     def settle(self, most: int = 0) -> Iterator[Outcome]:
         """Waits until at most so many ends are under way; gives what became of the others."""
@@ -186,12 +199,13 @@ class Follower:
     What comes of it is what one import of the finished files gives. `session` is empty until there is one.
     """
 
-    def __init__(self, store: Store, path: Path, format: str) -> None:
+    def __init__(self, store: Store, path: Path, format: str, projects: Sequence[Path] = ()) -> None:
         self.path = path
         self.session = ""
         self._store = store
         self._format = format
-        self._taken: dict[Path, tuple[int, int]] = {}  # file → its size and time when it was taken
+        self._projects = projects
+        self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
 
     def take(self, *, final: bool = False, closes: bool = False) -> list[Outcome]:
         """What became of each file that has changed since.
@@ -201,7 +215,7 @@ class Follower:
         """
         outcomes = self._file(self.path, final=final, closes=closes)
         if self.session:
-            for path in importers.beside(self.path, self._format):
+            for path in importers.importer(self._format).beside(self.path):
                 outcomes += self._file(path, into=self.session, final=final)
         if any(outcome.units for outcome in outcomes):
             self._store.merge_packs()
@@ -209,54 +223,43 @@ class Follower:
 
     def _file(self, path: Path, *, into: str = "", final: bool = False, closes: bool = False) -> list[Outcome]:
         try:
-            status = path.stat()
-            stamp = status.st_size, status.st_mtime_ns
-            if self._taken.get(path) == stamp and not (final or closes):
+            stamp = importers.importer(self._format).stamp(path)
+            if self._stamps.get(path) == stamp and not (final or closes):
                 return []
-            done = self._record(path, into, final=final, closes=closes)
+            results = list(self._record(path, into, final=final, closes=closes))
         except OSError as error:
             failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
             return [Outcome(path=path, format=self._format, error=failed)]
-        except _Silent:
-            return []
         except CtxvcError as error:
             return [Outcome(path=path, format=self._format, session=into, error=error)]
-        self._taken[path] = stamp
-        self.session = self.session or done.session
-        return [_outcome(path, self._format, done)]
+        if results:
+            self._stamps[path] = stamp
+            self.session = self.session or results[0].session
+        return [_outcome(path, self._format, result) for result in results]
 
-    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> IngestResult:
-        """Raises: _Silent where nothing is said yet, CtxvcError, OSError."""
+    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Iterator[IngestResult]:
+        """Records each conversation in which something is said. Raises: CtxvcError, OSError."""
         # The end of a line that is being written is not there yet; at a recording's end it never comes.
-        recording = Recording(path) if final else _Growing(path)
-        ((_, events),) = _conversations(recording, self._format, self._store)
-        events = _spoken(events)
-        events = _closed(events) if closes else events
-        return ingest(self._store, events, into=into, source=path.stem if into else "", final=final)
-
-
-class _Growing(Recording):
-    """A file that somebody writes to."""
-
-    def lines(self) -> Iterator[Line]:
-        return (line for line in super().lines() if line.whole)
+        kept = partial(hook_outputs.whole, self._store.path)
+        recording = Recording(path, growing=not final, projects=self._projects, kept=kept)
+        for suffix, conversation in _conversations(recording, self._format):
+            events = _spoken(conversation)
+            events = _closed(events) if closes else events
+            try:
+                source = path.stem if into else ""
+                yield ingest(self._store, events, suffix=suffix, into=into, source=source, final=final)
+            except _Silent:
+                continue
 
 
 class _Silent(Exception):
-    """Nothing is said in a recording yet."""
+    """Nothing is said in a conversation yet."""
 
 
-def _conversations(recording: Recording, format: str, store: Store) -> Iterator[tuple[str, Iterator[Event]]]:
-    """The conversations of a file, with outputs that lie beside it or that a hook keeps in the store.
-
-    Raises: BadInput, also while events are taken.
-    """
-    kept = partial(hook_outputs.whole, store.path)
+def _conversations(recording: Recording, format: str) -> Conversations:
+    """The conversations of a file, each with warnings about its bytes. Raises: BadInput, also later by the events."""
     for suffix, events in importers.conversations(recording, format):
-        yield (
-            suffix,
-            _misread(with_whole(events, recording.path, kept) if format == "claude-code" else events, recording),
-        )
+        yield suffix, _misread(events, recording)
 
 
 def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:

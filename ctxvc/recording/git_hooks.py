@@ -7,15 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.recording import log, places
-from ctxvc.store import contained, files, links_inbox, push_check, trust
+from ctxvc.store import contained, files, links_inbox, push_check, timestamp, trust
 from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
@@ -201,25 +200,23 @@ EVENT = "post-commit"
 #: Started as this event, the program makes links of what waits.
 LINK = "link"
 
-#: host → the variable in which it names its session to what it runs.
-HOSTS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
 
-#: Set to `off`, nothing is recorded, and nothing is linked.
-RECORDING = "CTXVC_RECORDING"
+def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
+    """Leaves the commit that `words` name, made in `folder`, for a process that links it. Never fails.
 
-
-def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
-    """Leaves the commit that `words` name, made in `folder`, for a process that links it. Never fails."""
+    `hosts` has, for each host, the variable in which it names its session to the programs that it runs.
+    """
     store: Path | None = None
     try:
-        store = _store(folder, env)
-        if store is None or env.get(RECORDING, "").lower() in ("off", "0", "no"):
+        store = places.store(folder, env)
+        if store is None or places.is_off(env):
             return
         if not words or not links_inbox.COMMIT.fullmatch(words[0]):
             return
-        host, recording = next(((host, env[name]) for host, name in HOSTS.items() if env.get(name)), ("", ""))
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        links_inbox.post(store, Told(words[0], str(folder), now, host, recording, links_inbox.head(store)))
+        host, recording = next(((host, env[name]) for host, name in hosts.items() if env.get(name)), ("", ""))
+        links_inbox.post(
+            store, CodeCommit(words[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
+        )
         _start(store)
     # The boundary: whatever it is, the commit is made.
     except Exception as error:
@@ -238,14 +235,6 @@ def link(words: Sequence[str]) -> None:
             links.take(store)
     except Exception as error:
         log.note(path, EVENT, f"{type(error).__name__}: {error}")
-
-
-def _store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    named = env.get("CTXVC_STORE")
-    if not named:
-        return places.find(folder)
-    path = Path(named).absolute()
-    return path if places.is_store(path) else None
 
 
 def _start(store: Path) -> None:

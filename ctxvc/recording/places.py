@@ -1,34 +1,37 @@
-"""Where a store lies and what the recorder keeps in it, found without loading what reads stores."""
+"""The store that a hook is for, and where hooks and the recorder keep their files in it. Loads nothing heavy."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from ctxvc.errors import Refused
-from ctxvc.store import contained, seals
+from ctxvc.errors import NotFound, Refused
+from ctxvc.store import contained, locate, seals
 
-FOLDER = ".ctxvc"
+#: Set to `off`, nothing is recorded, and nothing is linked.
+RECORDING = "CTXVC_RECORDING"
 #: What the name of a request begins with that waits for a person.
 ASIDE = "aside-"
 #: Bytes of a file that hooks and the recorder leave for each other, at most.
 LONGEST = 1 << 20
 
 
-def find(folder: Path) -> Path | None:
-    """The store of the project that `folder` is in, as `store.find` finds it; None where there is none."""
-    for parent in (folder, *folder.parents):
-        if is_store(parent / FOLDER):
-            return None if (parent / FOLDER).is_symlink() else parent / FOLDER
-        if parent.name == FOLDER and is_store(parent):
-            return parent
-    main = contained.main_worktree(folder)
-    return main / FOLDER if main and is_store(main / FOLDER) and not (main / FOLDER).is_symlink() else None
+def is_off(env: Mapping[str, str]) -> bool:
+    """Whether the person has turned recording off."""
+    return env.get(RECORDING, "").lower() in ("off", "0", "no")
 
 
-def is_store(path: Path) -> bool:
-    """Whether a store lies at `path`."""
-    return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
+def store(folder: Path, env: Mapping[str, str]) -> Path | None:
+    """The store that the environment names, else that of the project that `folder` is in; None where there is none."""
+    named = env.get("CTXVC_STORE")
+    if named:
+        path = Path(named).absolute()
+        return path if locate.is_store(path) else None
+    try:
+        return locate.find(folder)
+    except (NotFound, Refused):
+        return None
 
 
 def home(store: Path) -> Path:

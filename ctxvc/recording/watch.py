@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ctxvc import importers
 from ctxvc.errors import CtxvcError
+from ctxvc.importers.protocol import Stamp
 from ctxvc.recording import log
 from ctxvc.recording.files import SETTLED, Follower, Outcome
 from ctxvc.store.store import Store
 
 #: (format, file) of transcripts that may grow.
 Found = tuple[str, Path]
-#: What hosts write line by line; a document of another format has no end that can be waited for.
-GROWING = frozenset({"claude-code", "codex", "pi"})
 
 
 @dataclass(slots=True)
@@ -24,24 +23,25 @@ class Watch:
 
     store: Store
     find: Callable[[], Iterable[Found]]
+    projects: Sequence[Path] = ()  # those whose conversations are meant, of recordings of many projects; empty for all
     _followed: dict[Path, Follower] = field(default_factory=dict)
-    _ended: dict[Path, float] = field(default_factory=dict)  # file → when it was last written to
+    _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
 
     def look(self) -> list[Outcome]:
         """What was new. A transcript that nobody has written to for an hour is taken to its end."""
         outcomes = []
         for form, path in self.find():
             try:
-                written = path.stat().st_mtime
+                stamp = importers.importer(form).stamp(path)
             except FileNotFoundError:
                 continue  # the host has deleted it since
-            follower = self._followed.setdefault(path, Follower(self.store, path, form))
-            ended = clock.time() - written > SETTLED
-            if ended and self._ended.get(path) == written:
+            follower = self._followed.setdefault(path, Follower(self.store, path, form, self.projects))
+            ended = stamp.age > SETTLED
+            if ended and self._ended.get(path) == stamp:
                 continue
             outcomes += _taken(follower, form, final=ended)
             if ended:
-                self._ended[path] = written
+                self._ended[path] = stamp
         return [outcome for outcome in outcomes if outcome.units or outcome.created or outcome.error]
 
 

@@ -23,7 +23,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, message, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -134,7 +134,7 @@ def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
 # --- making
 
 
-def _link(store: Store, posted: Told) -> Link | None:
+def _link(store: Store, posted: CodeCommit) -> Link | None:
     """None where nothing says whose the commit is."""
     session, scope = "", ""
     if posted.recording:

@@ -1,4 +1,4 @@
-"""Code commits that a hook has told of and that are no links yet: a small file each, made with next to nothing loaded.
+"""Code commits that a hook reported and that are no links yet: a small file each, made with next to nothing loaded.
 
 They wait in the store until somebody makes links of them (`links.take`), mostly a moment later.
 """
@@ -23,7 +23,7 @@ _MOST = 65536
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class Told(NamedTuple):
+class CodeCommit(NamedTuple):
     """A commit of the project. `folder` is where it was made, `time` when, in ISO 8601.
 
     `host` and `recording` are the program that ran it and that program's name for its session, empty where none says
@@ -38,14 +38,14 @@ class Told(NamedTuple):
     head: str = ""
 
 
-def post(store: Path, commit: Told) -> None:
+def post(store: Path, commit: CodeCommit) -> None:
     """Leaves a commit for `links.take`; it is on the disk when this returns. Raises: OSError."""
     contained.make_folder(store, FOLDER)
     name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # in the order of time
     contained.replace(store, name, json.dumps([*commit, seals.seal(store, _sealed(commit))]).encode())
 
 
-def pending(store: Path) -> list[tuple[Path, Told | None]]:
+def pending(store: Path) -> list[tuple[Path, CodeCommit | None]]:
     """What waits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
     names = [name for name in contained.names(store, FOLDER) if not name.startswith(".")]
     return [(store / FOLDER / name, _decoded(store, name)) for name in names]
@@ -60,22 +60,22 @@ def head(store: Path) -> str:
     return text.removeprefix("ref: ").strip() if text.startswith("ref: ") else ""
 
 
-def _decoded(store: Path, name: str) -> Told | None:
+def _decoded(store: Path, name: str) -> CodeCommit | None:
     try:
         fields_read = json.loads(contained.read(store, f"{FOLDER}/{name}", _MOST))
     except (OSError, ValueError, RecursionError, Refused):
         return None
     if (
         not isinstance(fields_read, list)
-        or len(fields_read) != len(Told._fields) + 1
+        or len(fields_read) != len(CodeCommit._fields) + 1
         or not all(isinstance(field, str) for field in fields_read)
     ):
         return None
     *fields, seal = fields_read
-    commit = Told(*fields)
+    commit = CodeCommit(*fields)
     # It names a folder in which git is run: that of somebody else's store is not.
     return commit if COMMIT.fullmatch(commit.commit) and seals.is_sealed_here(store, _sealed(commit), seal) else None
 
 
-def _sealed(commit: Told) -> bytes:
+def _sealed(commit: CodeCommit) -> bytes:
     return b"committed\n" + json.dumps(commit).encode()

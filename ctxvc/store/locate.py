@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ctxvc.errors import NotFound, Phrase
 from ctxvc.store import contained
-from ctxvc.store.git import program
 
 FOLDER = ".ctxvc"
 
@@ -17,19 +16,20 @@ def find(start: Path) -> Path:
     Raises: NotFound; Refused where what is there is a link.
     """
     for folder in (start, *start.parents):
-        if _is_store(folder / FOLDER):
+        if is_store(folder / FOLDER):
             contained.refuse_link(folder / FOLDER)
             return folder / FOLDER
-        if folder.name == FOLDER and _is_store(folder):
+        if folder.name == FOLDER and is_store(folder):
             return folder
     main = contained.main_worktree(start)
-    if main and _is_store(main / FOLDER):
+    if main and is_store(main / FOLDER):
         contained.refuse_link(main / FOLDER)
         return main / FOLDER
     raise NotFound(f"no ctxvc store in {start} or above", hint=Phrase("init-root"))
 
 
-def _is_store(path: Path) -> bool:
+def is_store(path: Path) -> bool:
+    """Whether a store lies at `path`."""
     return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
 
 
@@ -38,6 +38,8 @@ def project_root(folder: Path) -> Path:
 
     A submodule is a project of its own.
     """
+    from ctxvc.store.git import program  # loads pygit2, and hooks look for a store too
+
     answer = (
         program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
     )

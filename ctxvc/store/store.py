@@ -9,7 +9,6 @@ import shutil
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, trust
+from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
 from ctxvc.store.files import locked
@@ -185,7 +184,7 @@ class Store:
         return max(1, storable_date(int(clock.time())))  # 0 in a journal means that nobody said when
 
     def now_iso(self) -> str:
-        return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return timestamp.now()
 
     def new_id(self) -> str:
         """A name for a journal that no other journal has."""

@@ -15,14 +15,13 @@ import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 
 from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
-from ctxvc.store import files
+from ctxvc.store import files, timestamp
 from ctxvc.store.files import locked
 from ctxvc.store.git import allowlist, config
 from ctxvc.store.identity import (
@@ -197,8 +196,9 @@ def accept(path: Path, survey: Survey) -> None:
             raise _refusal(path, setting, 0)
     with _recorded(make_id(path)) as (file, remembered):
         is_made = remembered is not None and remembered.made
+        now = timestamp.now("seconds")
         _write(
-            file, Remembered(path=_real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=_now())
+            file, Remembered(path=_real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=now)
         )
 
 
@@ -257,7 +257,7 @@ def remember_made(path: Path) -> None:
     """This machine made the store. Without a data folder nothing happens: nobody needs it to work with the store."""
     try:
         with _recorded(make_id(path)) as (file, _):
-            _write(file, Remembered(path=_real(path), made=True, time=_now()))
+            _write(file, Remembered(path=_real(path), made=True, time=timestamp.now("seconds")))
     except CtxvcError:
         return
 
@@ -363,7 +363,3 @@ def _real(path: Path) -> str:
     except UnicodeEncodeError as error:
         raise Refused("the store's path is not UTF-8: it cannot be remembered", hint="rename that folder") from error
     return real
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

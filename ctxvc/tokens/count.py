@@ -81,11 +81,6 @@ def tokenizer(name: str = "o200k_base") -> Tokenizer:
     return Tokenizer("o200k_base", count)
 
 
-def counter(name: str = "o200k_base") -> Count:
-    """The `Count` of `tokenizer(name)`."""
-    return tokenizer(name).count
-
-
 def count(text: str) -> int:
     """The number of `o200k_base` tokens of `text`, with no token taken for more than text.
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.core.archiving import archived
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
+from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.recording.events import Event, Forked, Opened, Said
 from ctxvc.store.ingest import ingest
 from ctxvc.store.locate import FOLDER
@@ -106,7 +106,8 @@ def _demo(store: Store) -> None:
         session.append(reply(10, {"type": "text", "text": "Fixed: `add` added one too many."}))
 
         row = session.ledger()["B6"]
-        gone = archived(row, tokens=800, count=len, actor="policy:oldest", call="tests/test_app.py")
+        stub = stubs.stub(row, tokens=800, call="tests/test_app.py")
+        gone = msgspec.structs.replace(row, state="archived", level=1, stub=stub, removed_by="policy:oldest")
         session.change(subject="archive B6", op="archive", actor="policy:oldest", rows=[gone])
         rows = [
             msgspec.structs.replace(session.ledger()[block], state="archived", level=1, group="G1", removed_by="agent")

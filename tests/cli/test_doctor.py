@@ -19,7 +19,7 @@ from ctxvc.store import links_inbox as committed
 from ctxvc.store import pending_plans, secret_scanner
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import program as git
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.journal import parse
 from ctxvc.store.log.stored_session import StoredSession
@@ -349,7 +349,7 @@ def test_what_another_machine_left_for_itself_is_told_of_and_goes_by_the_command
     store = project / FOLDER
     requests.post(store, requests.Request("Stop", "/t/a.jsonl"))
     requests.set_aside(store, requests.Request("Stop", "/t/b.jsonl"))
-    committed.post(store, Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    committed.post(store, CodeCommit("a" * 40, "/t", "2026-03-01T12:00:00Z"))
     monkeypatch.setenv("HOME", str(tmp_path))
 
     told = items(run, project, "hooks")
@@ -422,7 +422,7 @@ def test_a_store_with_a_remote_wants_its_hooks(run: Run, project: Path) -> None:
 
 def test_what_hooks_could_tell_nobody_is_told_here(run: Run, project: Path) -> None:
     store = project / FOLDER
-    committed.post(store, Told("ab" * 20, str(project), "2026-03-01T12:00:30Z", head="refs/heads/demo/main"))
+    committed.post(store, CodeCommit("ab" * 20, str(project), "2026-03-01T12:00:30Z", head="refs/heads/demo/main"))
     log.note(store, "post-commit", "the disk is \x1b[2J full")
 
     entry, waiting = items(run, project, "hooks")

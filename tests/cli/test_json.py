@@ -17,7 +17,7 @@ from ctxvc.cli.app import App
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS
 from ctxvc.store import links_inbox
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -91,7 +91,7 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
 ) -> None:
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
-        links_inbox.post(project / FOLDER, Told(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+        links_inbox.post(project / FOLDER, CodeCommit(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)
@@ -187,7 +187,7 @@ def test_help_begins_with_an_example_and_says_what_the_list_of_commands_says(nam
     assert example.startswith("Example: ")
     assert name in example
     command = cli.get_command(None, name)
-    assert command.help.partition("\n")[0] == COMMANDS[name].help
+    assert command.help.partition("\n")[0] == COMMANDS[name]
     assert rest.startswith("Usage: ctxvc ")
 
 
@@ -195,9 +195,9 @@ def test_help_lists_every_command_with_what_it_does(run: Run) -> None:
     for words in (["--help"], ["-h"], []):
         told = run(*words).stdout
         assert told.startswith("Example: ")
-        for name, entry in COMMANDS.items():
+        for name, summary in COMMANDS.items():
             assert f"  {name} " in told
-            assert entry.help in told
+            assert summary in told
 
 
 def test_the_example_of_every_command_is_one() -> None:

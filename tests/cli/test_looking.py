@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc.cli import usage
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import NotFound
+from ctxvc.inspection import usage
 from ctxvc.inspection.diff import difference
 from ctxvc.session.session import Session
 from ctxvc.store import address as addresses

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.recording import places
-from ctxvc.store.locate import project_root
+from ctxvc.store.locate import FOLDER, project_root
 from ctxvc.store.store import create
 from tests.cli.conftest import Run
 from tests.recording.replaying import history, single_import
@@ -27,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def place(tmp_path: Path) -> Path:
     project = tmp_path / "project"
     project.mkdir()
-    create(project / places.FOLDER).close()
+    create(project / FOLDER).close()
     return project
 
 
@@ -47,7 +46,7 @@ def test_a_look_takes_what_is_new(run: Run, place: Path, tmp_path: Path) -> None
     assert [(item["units"], item["waiting"]) for item in once(run, place, path)] == [(1, 1)]
     os.utime(path, (1, 1))  # nobody has written to it for long
     assert [(item["units"], item["waiting"]) for item in once(run, place, path)] == [(1, 0)]
-    assert history(place / places.FOLDER) == single_import(tmp_path, path)
+    assert history(place / FOLDER) == single_import(tmp_path, path)
 
 
 def test_without_a_path_it_looks_where_hosts_write(run: Run, place: Path) -> None:
@@ -134,8 +133,8 @@ def test_every_growing_format_can_be_watched(run: Run, place: Path, recordings: 
             once(run, place, path)
         os.utime(path, (1, 1))
         once(run, place, path)
-        name = sorted(history(place / places.FOLDER))
+        name = sorted(history(place / FOLDER))
         single = single_import(path.parent, path)
-        held = history(place / places.FOLDER)
+        held = history(place / FOLDER)
         assert all(held[scope] == commits for scope, commits in single.items() if scope in held), source
         assert set(single) <= set(name), source

@@ -18,7 +18,7 @@ from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Write, needle, same_file, writes
 from ctxvc.store import links_inbox
 from ctxvc.store.ingest import ingest
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
@@ -83,7 +83,7 @@ def app(tmp_path: Path) -> Path:
 
 def link(folder: Path, commit: str, at: str, **more: str) -> None:
     with Store(folder / FOLDER) as store:
-        links_inbox.post(store.path, Told(commit, str(folder), at, head=links_inbox.head(store.path), **more))
+        links_inbox.post(store.path, CodeCommit(commit, str(folder), at, head=links_inbox.head(store.path), **more))
 
 
 def why(run: Run, folder: Path, what: str) -> Any:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxvc.policies.episodes.delimiter import DEFINITION, Declared, Verdict, answers, judge
+from ctxvc.policies.episodes.delimiter import DEFINITION, Declared, Verdict, judge
 
 EXPL: dict[str, object] = {"action": "start", "name": "look", "type": "expl"}
 LEARNED: dict[str, object] = {"action": "end", "description": "the parser is in src/parse.py"}
 ACT: dict[str, object] = {"action": "start", "name": "mend", "type": "act", "dependencies": ["look"]}
 END: dict[str, object] = {"action": "end"}
+
+
+def answers(calls: Iterable[Mapping[str, object]], episodes: Mapping[str, Declared]) -> list[Verdict]:
+    """The verdicts on the calls of one reply, in order: each sees the episodes that those before it began."""
+    declared = dict(episodes)
+    verdicts = []
+    for arguments in calls:
+        verdict = judge(arguments, declared)
+        if verdict.episode:
+            declared[verdict.episode.name] = verdict.episode
+        verdicts.append(verdict)
+    return verdicts
 
 
 def after(*calls: Mapping[str, object]) -> dict[str, Declared]:

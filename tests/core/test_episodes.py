@@ -14,11 +14,10 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.policies.episodes import delimiter
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import Episode, Graph, Tools
 from tests.core.strategies import arranged
-from tests.core.test_delimiter import calls
+from tests.core.test_delimiter import answers, calls
 from tests.policies.recorded import Run
 
 Call = tuple[str, Mapping[str, object], str]
@@ -55,7 +54,7 @@ class Talk:
             wire.call_part(tool, call, json.dumps(arguments).encode())
             for call, (tool, arguments, _) in zip(ids, made, strict=True)
         ]
-        verdicts = iter(delimiter.answers([given for tool, given, _ in made if tool == "delimiter"], known))
+        verdicts = iter(answers([given for tool, given, _ in made if tool == "delimiter"], known))
         results = []
         for call, (tool, _, output) in zip(ids, made, strict=True):
             verdict = next(verdicts) if tool == "delimiter" else None

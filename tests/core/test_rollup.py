@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
-from ctxvc.core.plan import Action, Plan, View, rehearse, rollup
+from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
@@ -21,6 +21,12 @@ from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import Words, act, after, inconsistencies, refused
 
 OUTPUT = "a line of output\n" * 60
+
+
+def roll_up(view: View) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
+    """The rows and groups that change if only stubs are rolled up."""
+    tried = rehearse.rehearse(view, Plan(actions=(), actor="guard"), roll_up=True)
+    return tried.rows, tried.groups
 
 
 def worked(*turns: int, notes: tuple[int, ...] = ()) -> View:
@@ -54,15 +60,15 @@ def sized(view: View, share: float) -> View:
 
 
 def rolled(view: View) -> Ledger:
-    rows, groups = rollup.roll_up(view, view.ledger)
+    rows, groups = roll_up(view)
     return view.ledger.with_rows(rows).with_groups(groups)
 
 
 def test_nothing_happens_while_stubs_cost_a_tenth() -> None:
     view = worked(40)
 
-    assert rollup.roll_up(sized(view, 0.10), view.ledger) == ((), ())
-    assert rollup.roll_up(sized(view, 0.11), view.ledger) != ((), ())
+    assert roll_up(sized(view, 0.10)) == ((), ())
+    assert roll_up(sized(view, 0.11)) != ((), ())
 
 
 def test_the_oldest_steps_become_one_group_until_stubs_cost_a_twentieth() -> None:
@@ -133,7 +139,7 @@ def test_a_summary_is_not_rolled_up_and_is_no_stub_to_be_counted() -> None:
     early = [row.id for row in view.ledger.rows() if row.step in (3, 4, 5) and row.role == "assistant"]
     view = after(view, "summarise", *early, *(f"B{number}" for number in (10, 13, 16)), index="It looked.\n" + "x" * 90)
     summary = view.ledger.groups["G1"]
-    assert rollup.roll_up(sized(view, 0.11), view.ledger) == ((), ())
+    assert roll_up(sized(view, 0.11)) == ((), ())
 
     ledger = rolled(sized(view, 0.9))
     assert ledger.groups["G1"] == summary
@@ -145,7 +151,7 @@ def test_what_would_save_nothing_is_not_rolled_up() -> None:
     stub = msgspec.structs.replace(view.ledger["B4"], state="archived", level=1, stub="[archived B4@000000]")
     view = dataclasses.replace(view, ledger=view.ledger.with_rows([stub]), budget=Budget(window=30))
 
-    assert rollup.roll_up(view, view.ledger) == ((), ())
+    assert roll_up(view) == ((), ())
 
 
 def test_a_step_leaves_as_a_whole_also_where_a_group_binds_it_to_a_later_one() -> None:

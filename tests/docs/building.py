@@ -6,9 +6,11 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from ctxvc.core.archiving import archived
+import msgspec
+
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
+from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
@@ -82,7 +84,8 @@ def _live(store: Store) -> None:
         )
         session.append(message("assistant", "model", "The fixture is too old.", time=_at(12), key="a2"))
         row = session.ledger()["B7"]
-        gone = archived(row, tokens=400, count=lambda text: len(text) // 4, actor="policy:oldest")
+        stub = stubs.stub(row, tokens=400)
+        gone = msgspec.structs.replace(row, state="archived", level=1, stub=stub, removed_by="policy:oldest")
         session.change(subject="archive B7", op="archive", actor="policy:oldest", rows=[gone])
         session.append(message("user", "human", "Mend it.", time=_at(60), key="u2"))
         session.append(

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
-from ctxvc.importers.origins import from_claude_code
+from ctxvc.importers.origins import is_by_client
 
 REAL = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 SESSION = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -307,14 +307,14 @@ HUMAN = [
 
 @pytest.mark.parametrize(("words", "client"), [(words, True) for words in CLIENT] + [(words, False) for words in HUMAN])
 def test_a_text_is_the_clients_only_if_nothing_in_it_stands_outside_its_marks(words: str, client: bool) -> None:
-    assert from_claude_code(words) is client
+    assert is_by_client(words) is client
 
 
 @pytest.mark.parametrize(
     "piece", ["<system-reminder>", "<system-reminder></system-reminder>", "<a ", " ", "<a b=", "[R"]
 )
 def test_telling_whose_words_a_text_is_takes_linear_time(piece: str) -> None:
-    assert from_claude_code(piece * 200_000 + "x") is False  # the suite's timeout judges
+    assert is_by_client(piece * 200_000 + "x") is False  # the suite's timeout judges
 
 
 @pytest.mark.parametrize(
@@ -772,7 +772,7 @@ def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Pat
 
     events = list(read.events(Recording(path)))
 
-    assert read.subagent_files(path) == [first, second]
+    assert read.beside(path) == [first, second]
     assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
     assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
@@ -830,7 +830,7 @@ def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -
     written(tmp_path / "agent-b33.jsonl", own.replace(SESSION.encode(), b"another"))
     (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
 
-    assert read.subagent_files(path) == [mine]
+    assert read.beside(path) == [mine]
 
 
 def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers import trajectory
+from ctxvc.importers import ctxvc_trajectory as trajectory
 from ctxvc.importers.file import Recording
 
 DATA = Path(__file__).parents[1] / "data" / "trajectory"

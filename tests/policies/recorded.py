@@ -18,8 +18,8 @@ from ctxvc.core.plan import View
 from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.core.recording.events import Said
 from ctxvc.core.view.budget import Budget
+from ctxvc.importers.ctxvc_trajectory import events
 from ctxvc.importers.file import Recording
-from ctxvc.importers.trajectory import events
 
 
 def trajectories() -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.recording import places
+from ctxvc.store.locate import FOLDER
 from tests.recording.replaying import end_recorder, project
 
 
@@ -16,4 +16,4 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A project with a store; whatever records in it is gone afterwards."""
     made = project(tmp_path)
     yield made
-    end_recorder(made / places.FOLDER)
+    end_recorder(made / FOLDER)

@@ -19,6 +19,7 @@ from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import Store, create
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +119,7 @@ def project(folder: Path) -> Path:
     """A project with a store."""
     path = folder / "project"
     path.mkdir()
-    create(path / places.FOLDER).close()
+    create(path / FOLDER).close()
     return path
 
 

@@ -16,6 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.files import locked
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.recording.replaying import end_recorder, history, hook, settle, single_import
@@ -42,7 +43,7 @@ def context(answer: str) -> str:
 
 
 def test_a_recorded_compaction(place: Path, lines: list[bytes], recordings: Path) -> None:
-    store, transcript = place / places.FOLDER, place.parent / "session.jsonl"
+    store, transcript = place / FOLDER, place.parent / "session.jsonl"
     first = boundaries(lines)[0]
     transcript.write_bytes(b"".join(lines[:first]))
     hook(place, transcript, "UserPromptSubmit")
@@ -89,7 +90,7 @@ def test_with_hooks_around_a_compaction_the_history_is_that_of_one_import(
     place: Path,
     lines: list[bytes],
 ) -> None:
-    store, transcript = place / places.FOLDER, place.parent / "session.jsonl"
+    store, transcript = place / FOLDER, place.parent / "session.jsonl"
     at = 0
     for end in [*boundaries(lines), len(lines)]:
         with transcript.open("ab") as file:
@@ -106,7 +107,7 @@ def test_with_hooks_around_a_compaction_the_history_is_that_of_one_import(
 
 
 def test_what_a_compaction_that_never_came_would_have_taken_is_forgotten(place: Path) -> None:
-    store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
+    store, transcript = place / FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
     hook(place, transcript, "PreCompact", trigger="manual")
     settle(store)
     end_recorder(store)
@@ -124,7 +125,7 @@ def test_what_a_compaction_that_never_came_would_have_taken_is_forgotten(place: 
 
 
 def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Path) -> None:
-    store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
+    store, transcript = place / FOLDER, write(place.parent / "s.jsonl", *CONVERSATION[:6])
     hook(place, transcript, "Stop")
     settle(store)
     end_recorder(store)
@@ -140,7 +141,7 @@ def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Pa
 
 
 def test_a_compaction_of_which_no_hook_told_before(place: Path) -> None:
-    store, transcript = place / places.FOLDER, write(place.parent / "s.jsonl", *CONVERSATION)
+    store, transcript = place / FOLDER, write(place.parent / "s.jsonl", *CONVERSATION)
     places.home(store).mkdir()
     with locked(places.lock(store)):
         told = context(hook(place, transcript, "SessionStart", source="compact"))

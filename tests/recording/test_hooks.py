@@ -22,6 +22,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.recording import log, places
 from ctxvc.store import locate
 from ctxvc.store import store as store_module
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import create
 from tests.recording.replaying import START, end_recorder, environment, hook, settle
 from tests.test_importing import CONVERSATION, write
@@ -60,7 +61,7 @@ def test_by_way_of_the_command_line_too(place: Path) -> None:
 
 
 def test_an_error_of_ours_is_logged_and_not_told(place: Path, tmp_path: Path) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     (places.home(store)).mkdir()
     (places.home(store) / "requests").write_text("a file where a folder should be")
 
@@ -70,7 +71,7 @@ def test_an_error_of_ours_is_logged_and_not_told(place: Path, tmp_path: Path) ->
 
 
 def test_a_transcript_that_was_edited_is_told_in_the_log(place: Path, tmp_path: Path) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     transcript = write(tmp_path / "s.jsonl", *CONVERSATION)
     hook(place, transcript, "SessionEnd")
     settle(store)
@@ -103,15 +104,15 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     assert run(project / "deep", ["SessionStart"], told(project / "deep", transcript)).returncode == 0
     time.sleep(1)
-    assert not (project / places.FOLDER).exists()  # nothing was said yet
+    assert not (project / FOLDER).exists()  # nothing was said yet
     write(transcript, *CONVERSATION)
     run(project / "deep", ["Stop"], told(project / "deep", transcript), CLAUDE_PROJECT_DIR=str(project / "deep"))
-    wait_for(project / places.FOLDER / "HEAD")
-    settle(project / places.FOLDER)
-    wait_for(places.standing(project / places.FOLDER, str(transcript)))
-    end_recorder(project / places.FOLDER)
+    wait_for(project / FOLDER / "HEAD")
+    settle(project / FOLDER)
+    wait_for(places.standing(project / FOLDER, str(transcript)))
+    end_recorder(project / FOLDER)
 
-    with store_module.Store(project / places.FOLDER) as store:
+    with store_module.Store(project / FOLDER) as store:
         assert store.sessions() == ["claude-11111111"]
 
 
@@ -126,9 +127,9 @@ def test_where_no_project_is_nothing_is_recorded_until_the_person_says_so(tmp_pa
 
     assert CliRunner().invoke(cli, ["-C", str(folder), "install", "claude-code", "--project"]).exit_code == 0
     run(folder, ["Stop"], told(folder, transcript))
-    wait_for(places.standing(folder / places.FOLDER, str(transcript)))
-    settle(folder / places.FOLDER)
-    end_recorder(folder / places.FOLDER)
+    wait_for(places.standing(folder / FOLDER, str(transcript)))
+    settle(folder / FOLDER)
+    end_recorder(folder / FOLDER)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +162,13 @@ def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     run(home, ["Stop"], told(home, transcript))
     time.sleep(1.5)
 
-    assert not (home / places.FOLDER).exists()
+    assert not (home / FOLDER).exists()
 
 
 def test_recording_can_be_turned_off(place: Path, tmp_path: Path) -> None:
     run(place, ["Stop"], told(place, tmp_path / "s.jsonl"), CTXVC_RECORDING="off")
 
-    assert not places.home(place / places.FOLDER).exists()
+    assert not places.home(place / FOLDER).exists()
 
 
 def told(folder: Path, transcript: Path, **fields: Any) -> bytes:
@@ -184,7 +185,7 @@ def wait_for(path: Path) -> None:
 def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_path: Path) -> None:
     transcript = write(tmp_path / "s.jsonl", *CONVERSATION)
     hook(place, transcript, "SessionEnd", reason="other")
-    settle(place / places.FOLDER)
+    settle(place / FOLDER)
     start = told(place, tmp_path / "new.jsonl", source="startup")
 
     assert run(place, ["SessionStart"], start).stdout == b""
@@ -198,7 +199,7 @@ def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_pa
 
 def test_a_summarising_agent_is_no_agent() -> None:
     def asked(**fields: str) -> Request | None:
-        said = event.told(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
+        said = event.parsed(told(Path("/p"), Path("/t/s.jsonl"), **fields), "SubagentStop")
         return event.request(said) if said else None
 
     assert asked(agent_type="") is None
@@ -206,7 +207,7 @@ def test_a_summarising_agent_is_no_agent() -> None:
 
 
 def test_a_hook_in_a_sub_agent_asks_for_the_session() -> None:
-    said = event.told(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
+    said = event.parsed(told(Path("/p"), Path("/t/abc/subagents/agent-1.jsonl")), "PostToolUse")
 
     assert said and event.request(said) == Request("PostToolUse", "/t/abc.jsonl", "")
 
@@ -229,12 +230,12 @@ def test_the_store_is_found_where_commands_find_it(tmp_path: Path) -> None:
     git = ["git", "-C", str(main), "-c", "user.name=n", "-c", "user.email=e"]
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     subprocess.run([*git, "worktree", "add", "-q", str(tmp_path / "linked")], check=True)
-    create(main / places.FOLDER).close()
+    create(main / FOLDER).close()
     (main / "deep" / "deeper").mkdir(parents=True)
 
-    for folder in (main, main / "deep" / "deeper", main / places.FOLDER, tmp_path / "linked"):
-        assert places.find(folder) == locate.find(folder) == main / places.FOLDER
-    assert places.find(tmp_path) is None
+    for folder in (main, main / "deep" / "deeper", main / FOLDER, tmp_path / "linked"):
+        assert places.store(folder, {}) == locate.find(folder) == main / FOLDER
+    assert places.store(tmp_path, {}) is None
     with pytest.raises(CtxvcError):
         locate.find(tmp_path)
 
@@ -258,7 +259,7 @@ def swapped(store: Path, response: Any, longest: int = 2000) -> Any:
     ],
 )
 def test_a_long_output_keeps_its_shape_and_is_kept_whole(place: Path, shape: Any) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     places.home(store).mkdir()
     words = "".join(f"line {number} ü\n" for number in range(1000))
 
@@ -275,7 +276,7 @@ def test_a_long_output_keeps_its_shape_and_is_kept_whole(place: Path, shape: Any
 
 
 def test_what_the_host_cut_itself_and_unknown_shapes_stay(place: Path) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     for response in ({"stdout": "x" * 9000, "persistedOutputPath": "/x"}, {"file": "x" * 9000}, None, 7):
         assert swapped(store, response) is None
 
@@ -284,7 +285,7 @@ def test_what_the_host_cut_itself_and_unknown_shapes_stay(place: Path) -> None:
 
 
 def test_the_status_line(place: Path) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
 
     def shown(percent: float | None, color: bool = True, **window: Any) -> str:
         told = {"context_window": {"used_percentage": percent, "context_window_size": 200_000, **window}}
@@ -346,19 +347,19 @@ def test_a_hook_takes_no_longer_beside_a_large_transcript(place: Path, tmp_path:
         return sorted(times)[3]
 
     assert median(large) < 2.5 * median(small)
-    settle(place / places.FOLDER)
+    settle(place / FOLDER)
 
 
 def test_the_environment_is_what_the_page_says() -> None:
     page = (Path(__file__).parents[2] / "hooks" / "claude-code" / "README.md").read_text()
 
-    for name in (answering.RECORDING, answering.OFFER, answering.LONGEST):
+    for name in (places.RECORDING, answering.OFFER, answering.LONGEST):
         assert f"`{name}=" in page
     assert os.access(Path(__file__).parents[2] / "hooks" / "claude-code" / "scripts" / "hook.sh", os.X_OK)
 
 
 def test_doctor_shows_what_went_wrong(place: Path) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
 
     def shown() -> list[str]:
         done = CliRunner().invoke(cli, ["-C", str(place), "doctor", "--json"])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.recording import places
 from ctxvc.store.git import program
+from ctxvc.store.locate import FOLDER
 from tests.recording.replaying import cuts, end_recorder, history, hook, hooked, settle, single_import
 
 DATA = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
@@ -19,7 +19,7 @@ EVENTS = ("UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop")
 
 def replay(place: Path, source: Path, seed: int, *, pieces: int, together: int, deaths: float) -> Path:
     """Plays a recording; `together` hooks run at once, and of them and the recorders a part of `deaths` is killed."""
-    store = place / places.FOLDER
+    store = place / FOLDER
     transcript = place.parent / "projects" / f"{source.name.split('.')[0]}.jsonl"
     transcript.parent.mkdir()
     data = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
@@ -47,7 +47,7 @@ def replay(place: Path, source: Path, seed: int, *, pieces: int, together: int, 
 def test_a_growing_transcript_gives_what_one_import_gives(place: Path) -> None:
     transcript = replay(place, DATA, 1, pieces=12, together=1, deaths=0)
 
-    assert history(place / places.FOLDER) == single_import(place.parent, transcript)
+    assert history(place / FOLDER) == single_import(place.parent, transcript)
 
 
 @pytest.mark.slow
@@ -58,6 +58,6 @@ def test_hooks_that_overlap_and_die_lose_nothing_and_take_nothing_twice(
     sources = sorted((recordings / "transcripts" / "claude-code").iterdir())
     transcript = replay(place, sources[seed % len(sources)], seed, pieces=30, together=4, deaths=0.3)
 
-    store = place / places.FOLDER
+    store = place / FOLDER
     assert history(store) == single_import(place.parent, transcript)
     assert program.run(store, "fsck", "--full", "--strict", "--no-dangling") == b""

@@ -14,8 +14,9 @@ from ctxvc.claude_code import handoff, recorder, requests
 from ctxvc.claude_code.requests import Request
 from ctxvc.cli.main import cli
 from ctxvc.importers.file import Recording
-from ctxvc.recording import files, log, places
+from ctxvc.recording import files, log
 from ctxvc.recording.watch import Watch
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import Store
 from tests.recording.replaying import hook, settle
 from tests.test_importing import CONVERSATION, write
@@ -48,12 +49,12 @@ def odd(place: Path, tmp_path: Path) -> Path:
     path = write(tmp_path / "odd.jsonl", *CONVERSATION)
     good = write(tmp_path / "good.jsonl", *OTHER)
     for each in (path, good):
-        requests.post(place / places.FOLDER, Request("SessionEnd", str(each), "other"))
+        requests.post(place / FOLDER, Request("SessionEnd", str(each), "other"))
     return path
 
 
 def sessions(place: Path) -> list[str]:
-    with Store(place / places.FOLDER) as store:
+    with Store(place / FOLDER) as store:
         return store.sessions()
 
 
@@ -71,7 +72,7 @@ def told(place: Path) -> list[tuple[str, str]]:
 def test_one_transcript_that_fails_does_not_stop_the_others(
     place: Path, odd: Path, broken: Break, error: Exception
 ) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     mended = broken(error)
     recorder.work(store, linger=0)
 
@@ -94,7 +95,7 @@ def test_one_transcript_that_fails_does_not_stop_the_others(
 
 
 def test_the_next_request_for_it_tries_it_too(place: Path, odd: Path, broken: Break) -> None:
-    store = place / places.FOLDER
+    store = place / FOLDER
     mended = broken(ValueError("odd"))
     for event in ("Stop", "UserPromptSubmit"):
         requests.post(store, Request(event, str(odd)))
@@ -121,7 +122,7 @@ def test_after_what_nobody_foresaw_the_store_is_opened_anew(
         return stores[-1]
 
     monkeypatch.setattr(recorder, "Store", noted)
-    recorder.work(place / places.FOLDER, linger=0)
+    recorder.work(place / FOLDER, linger=0)
 
     assert len(stores) == opened
 
@@ -135,10 +136,10 @@ def test_what_cannot_be_told_does_not_stop_the_others(place: Path, odd: Path, mo
         return whole(ledger, body)
 
     monkeypatch.setattr(handoff, "at_startup", at_startup)
-    recorder.work(place / places.FOLDER, linger=0)
+    recorder.work(place / FOLDER, linger=0)
 
     assert sessions(place) == ["claude-11111111", "claude-22222222"]
-    assert [Path(request.transcript) for _, request in requests.aside(place / places.FOLDER)] == [odd]
+    assert [Path(request.transcript) for _, request in requests.aside(place / FOLDER)] == [odd]
 
 
 def test_what_waits_without_a_recorder_is_done_by_the_command_that_doctor_names(place: Path, odd: Path) -> None:
@@ -146,21 +147,21 @@ def test_what_waits_without_a_recorder_is_done_by_the_command_that_doctor_names(
     assert "2 requests" in found
 
     assert run(place, *mend.split()[1:]).exit_code == 0
-    assert requests.pending(place / places.FOLDER) == []
+    assert requests.pending(place / FOLDER) == []
     assert sessions(place) == ["claude-11111111", "claude-22222222"]
 
 
 def test_a_transcript_that_is_gone_is_given_up(place: Path, odd: Path, broken: Break) -> None:
     broken(ValueError("odd"))
-    recorder.work(place / places.FOLDER, linger=0)
+    recorder.work(place / FOLDER, linger=0)
     odd.unlink()
 
-    assert recorder.again(place / places.FOLDER) == []
+    assert recorder.again(place / FOLDER) == []
 
 
 def test_a_watch_goes_on_too(place: Path, odd: Path, broken: Break) -> None:
     broken(KeyError("rewind-1"))
-    with Store(place / places.FOLDER) as store:
+    with Store(place / FOLDER) as store:
         found = [("claude-code", odd), ("claude-code", odd.with_name("good.jsonl"))]
         outcomes = Watch(store, lambda: found).look()
 

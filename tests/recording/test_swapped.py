@@ -17,12 +17,12 @@ from ctxvc.cli.main import cli
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged, NotFound, Refused
-from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.session.session import Session
 from ctxvc.store import secret_scanner
 from ctxvc.store.git import program
 from ctxvc.store.hook_outputs import folder
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
@@ -99,7 +99,7 @@ def test_a_call_that_could_not_be_asked_for_is_left_alone(store: Store, call: An
 
 def test_a_swap_in_a_growing_transcript(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXVC_LONGEST_OUTPUT", "2000")
-    store, transcript = place / places.FOLDER, tmp_path / "projects" / "s.jsonl"
+    store, transcript = place / FOLDER, tmp_path / "projects" / "s.jsonl"
     transcript.parent.mkdir()
     response = {"stdout": WHOLE, "stderr": "", "interrupted": False}
     write(transcript, *CONVERSATION[:3])
@@ -137,7 +137,7 @@ def test_a_swap_in_a_growing_transcript(place: Path, tmp_path: Path, monkeypatch
 
 def test_hooks_record_what_one_import_records(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXVC_LONGEST_OUTPUT", "2000")
-    store, transcript = place / places.FOLDER, tmp_path / "projects" / "s.jsonl"
+    store, transcript = place / FOLDER, tmp_path / "projects" / "s.jsonl"
     transcript.parent.mkdir()
     write(transcript, *CONVERSATION[:3])
     answer = hook(place, transcript, "PostToolUse", tool_use_id="toolu_ls", tool_response=WHOLE)

@@ -637,7 +637,7 @@ def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
             )
 
     def commit() -> str:
-        git_hooks.after_commit(["b" * 40], env, world.project)
+        git_hooks.after_commit(["b" * 40], env, world.project, {})
         return ""
 
     yield "hook post-commit", commit

@@ -181,7 +181,7 @@ def test_a_seal_holds_for_its_words_its_store_and_its_machine(
 
 def test_requests_and_code_commits_of_a_store_that_was_moved_are_done(path: Path, tmp_path: Path) -> None:
     requests.post(path, Request("Stop", "/t/mine.jsonl"))
-    links_inbox.post(path, links_inbox.Told("a" * 40, "/t", "2026-03-01T12:00:00Z"))
+    links_inbox.post(path, links_inbox.CodeCommit("a" * 40, "/t", "2026-03-01T12:00:00Z"))
     moved = path.rename(tmp_path / "moved")
 
     assert [request.transcript for _, request in requests.pending(moved)] == ["/t/mine.jsonl"]
@@ -377,7 +377,7 @@ def test_a_store_that_a_project_only_links_to_is_not_taken(path: Path, tmp_path:
     with pytest.raises(Refused, match="is a link"):
         store_module.create(project / ".ctxvc")
 
-    assert places.find(project) is None
+    assert places.store(project, {}) is None
 
 
 def test_a_folder_that_only_claims_to_be_a_worktree_has_not_that_projects_store(path: Path, tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_folder_that_only_claims_to_be_a_worktree_has_not_that_projects_store(
     (far / ".git").write_text(f"gitdir: {linked}\n")
     assert contained.main_worktree(far) is None
     (linked / "gitdir").write_text(f"{far}/.git\n")
-    assert contained.main_worktree(far) == main and places.find(far) == main / ".ctxvc"
+    assert contained.main_worktree(far) == main and places.store(far, {}) == main / ".ctxvc"
     assert not claims.exists()
     (far / ".git").unlink()
     far.rmdir()

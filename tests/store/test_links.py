@@ -14,7 +14,7 @@ from ctxvc.core.recording.events import Opened, Said
 from ctxvc.store import links, links_inbox
 from ctxvc.store.git import program as git
 from ctxvc.store.ingest import ingest
-from ctxvc.store.links_inbox import Told
+from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
@@ -53,10 +53,10 @@ def begin(store: Store, name: str = "work") -> None:
         session.finish()
 
 
-def told(store: Store, commit: str, *, after: int = 0, **more: str) -> Told:
+def told(store: Store, commit: str, *, after: int = 0, **more: str) -> CodeCommit:
     """A commit that was made so many seconds after the newest step (which building.py dates into March 2026)."""
     when = f"2026-03-01T{12 + after // 3600:02}:{after // 60 % 60:02}:30Z" if after < 43_000 else "2026-03-09T12:00:00Z"
-    return Told(commit, str(store.path.parent), when, head=links_inbox.head(store.path), **more)
+    return CodeCommit(commit, str(store.path.parent), when, head=links_inbox.head(store.path), **more)
 
 
 def test_a_commit_is_linked_to_the_session_that_was_current_and_its_newest_step(store: Store, project: Path) -> None:

@@ -20,10 +20,11 @@ from ctxvc.core.ledger.wire import call_part
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.secrets.redact import find
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.recording import log, places
+from ctxvc.recording import log
 from ctxvc.recording.files import import_paths
 from ctxvc.store import pending_plans, push_check, secret_scanner
 from ctxvc.store.git import program
+from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.secret_scanner import KINGFISHER, SETTING, Scanner
@@ -253,7 +254,7 @@ def test_a_scanner_that_is_not_known_is_refused(asking: Callable[[str], Store]) 
 
 
 def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) -> None:
-    store = project(tmp_path) / places.FOLDER
+    store = project(tmp_path) / FOLDER
     program.run(store, "config", SETTING, "osprey")
     try:
         assert hook(store.parent, recording(tmp_path / "s.jsonl", 4), "SessionEnd") == ""

@@ -535,7 +535,7 @@ def test_a_folder_cannot_name_the_repository_of_somebody_else_as_its_own(tmp_pat
         (folder / ".git").write_text(f"gitdir: {pointer}\n")
         with pytest.raises(NotFound):
             stores.find(folder)
-        assert places.find(folder) is None
+        assert places.store(folder, {}) is None
         assert project_root(folder) == folder
 
 

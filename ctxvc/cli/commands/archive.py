@@ -17,8 +17,7 @@ from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argume
 @acting_options
 @click.pass_context
 def archive(ctx: click.Context, blocks: Sequence[str], index: str, allow_user: bool, actor: Actor) -> None:
-    """Take blocks out of the prompt; a stub with their address stays.
-
+    """
     BLOCKS are `B3`, `B3,B5-B9`, `G2`: two or more become one group. The bytes stay in the store: `ctxvc recover` reads
     them, `ctxvc restore` puts them back. What cannot be archived is left out, and said.
     """

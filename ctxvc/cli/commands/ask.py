@@ -10,9 +10,9 @@ import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.commands.run import MODEL, Screen, after_failure, stopping, told_window
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
 from ctxvc.cli.policy_option import model_of
+from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.errors import NotFound
 
 #: Replies that a question may take.
@@ -22,7 +22,7 @@ STEPS = 30
 @command("ask", "ctxvc ask claude-7744721d 'why was the retry removed?'")
 @click.argument("name", metavar="SESSION")
 @click.argument("question", metavar="QUESTION")
-@click.option("--model", metavar="MODEL", default=MODEL, help=f"Model to ask ({MODEL}).")
+@click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--budget", metavar="TOKENS", type=click.IntRange(min=4_000), default=60_000, show_default=True,
     help="Tokens that a call may have.",
@@ -36,8 +36,7 @@ STEPS = 30
 def ask(
     ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
 ) -> None:
-    """Ask a recorded session; what the answer cites is checked.
-
+    """
     The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
     and was read for this answer; B17 without a checksum does not hold. Where one does not, the exit code is 1. The
     session itself is not changed: a new one, ask-1, ask-2, …, holds question, reading and answer.
@@ -58,7 +57,7 @@ def ask(
         known = store.sessions()
         if name not in known:
             raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
-        window = min(budget, told_window(chosen, model) or models.window(model) or budget)
+        window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
         mine = next(free for number in range(1, len(known) + 2) if (free := f"ask-{number}") not in known)
         recorded = Session(StoredSession.open(store, name))
         current = store.current_session()

@@ -56,8 +56,7 @@ def bisect(
     linear: bool,
     scope: str | None,
 ) -> None:
-    """Find the commit at which something entered the prompt, or left it.
-
+    """
     TEXT: when blocks that hold it entered the prompt, and when they left. ID: the same of the block B17, the group G3,
     or what the call of this id gave. --cmd is given the prompt as JSON of the Messages API on its standard input, and
     the path of a file with the same in CTXVC_PROMPT; it judges the prompt good where it exits with 0, and bad up to

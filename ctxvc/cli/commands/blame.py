@@ -26,9 +26,7 @@ from ctxvc.tokens.meter import Meter, Prices
 @json_option
 @click.pass_obj
 def blame(app: App, name: str) -> None:
-    """Show what became of a block or a group, who did it and why.
-
-    And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
+    """And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
     in `SCOPE:B17`, or the id of a call.
     """
     with app.reading() as stored:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,21 +9,10 @@ import click
 
 from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
-from ctxvc.cli.output import counted, plain, safe
-from ctxvc.core.display import one_line
-from ctxvc.core.view.dashboard import folded
+from ctxvc.cli.checkout_folder import check_out, redraw_dashboard
+from ctxvc.cli.output import counted, safe
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import contained, revision, worktrees
-from ctxvc.store.git import program
-from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
-from ctxvc.tokens.meter import Meter
-
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
-
-#: Characters of a note on the page.
-_NOTE = 200
+from ctxvc.store import worktrees
 
 
 @command("checkout", "ctxvc checkout demo/main")
@@ -40,9 +28,7 @@ _NOTE = 200
 @json_option
 @click.pass_obj
 def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path | None) -> None:
-    """Put a scope's blocks into a folder as files.
-
-    The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
+    """The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
     inside the store. Once more moves the folder forward. What you edit there moves no scope: only whole blocks moved
     between blocks/ and archive/ can be taken, as your archive and restore.
     """
@@ -53,7 +39,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         if chosen := redraw or folder:
             worktrees.remember(store.path, app.path(chosen))  # whoever names a checkout vouches for it
         if redraw:
-            done = _redraw(store, app.path(redraw))
+            done = redraw_dashboard(store, app.path(redraw))
         else:
             session, _, scope = name.partition("/")
             session = session or app.session or store.current_session()
@@ -71,59 +57,6 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         app.output.say(f"taken: {', '.join(taken)}")
     where_it_is = f"{counted(done.files, 'file')} in {safe(done.path)}"
     app.output.say(f"{done.session}/{done.scope} at {done.commit[:12]}: {where_it_is}")
-
-
-def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    commit = revision.now(StoredSession.open(store, session, scope)).commit
-    return checkouts.checkout(store, session, scope, folder, dashboard=_drawn(store, commit))
-
-
-def _redraw(store: Store, folder: Path) -> checkouts.CheckedOut:
-    """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
-    commit = checkouts.person_changes(store, folder).base
-    contained.replace(folder, checkouts.DASHBOARD, _drawn(store, commit).encode("utf-8", "replace"))
-    meta = store.reader.meta(commit)
-    listed = program.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
-    return checkouts.CheckedOut(
-        path=str(folder),
-        session=meta.session,
-        scope=meta.scope,
-        commit=commit,
-        files=sum(line.startswith(b"H ") for line in listed),
-    )
-
-
-def _drawn(store: Store, commit: str) -> str:
-    snapshot = revision.at(store, commit)
-    meter = Meter(store, snapshot.ledger.meta.tokenizer)
-    return markdown(page_of(snapshot, meter, meter.costs(snapshot)))
-
-
-def markdown(page: Page) -> str:
-    """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
-    dashboard = page.dashboard
-    sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
-    older = [f"- {page.older:,} older"] if page.older else []
-    notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
-    lines = [
-        f"# {dashboard.session}/{dashboard.scope}",
-        "",
-        f"[{dashboard.bar}] {dashboard.percent} %, {dashboard.used:,} of {dashboard.limit:,} tokens: "
-        f"{dashboard.overhead:,} system prompt and tools, {dashboard.conversation:,} conversation{sent}",
-        "",
-        *(["Notes:", "", *notes, ""] if notes else []),
-        "".join(f"| {column.name} " for column in COLUMNS) + "|",
-        "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *(
-            "".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|"
-            for line in folded(dashboard.lines)
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(words: str) -> str:
-    return _MARKUP.sub(r"\\\1", words)
 
 
 class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):

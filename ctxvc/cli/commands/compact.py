@@ -41,8 +41,7 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @json_option
 @click.pass_obj
 def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
-    """Make room now: clear old results, and summarise where need be.
-
+    """
     Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
     `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.

@@ -11,9 +11,7 @@ from ctxvc.cli.app import COMPLETE, App, command
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands in a shell.
-
-    For bash: eval "$(ctxvc completion bash)" in ~/.bashrc; for zsh the same with zsh in ~/.zshrc; for fish:
+    """For bash: eval "$(ctxvc completion bash)" in ~/.bashrc; for zsh the same with zsh in ~/.zshrc; for fish:
     ctxvc completion fish > ~/.config/fish/completions/ctxvc.fish
     """
     from click.shell_completion import get_completion_class

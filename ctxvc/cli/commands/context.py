@@ -8,14 +8,14 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli import answers, usage
-from ctxvc.cli.answers import Answer, Category, Item, ScopeName, SessionName, Threshold, described
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.dashboard import budget_line, dashboard_of, tokens_reported
 from ctxvc.cli.output import Cell, Column, Output, Share, Table
 from ctxvc.core.display import decode
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
+from ctxvc.inspection import usage
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
@@ -28,8 +28,7 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 @json_option
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
-    """Show what uses the context, by kind, tool, turn or file.
-
+    """
     Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
     far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
     those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
@@ -44,7 +43,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
             _episodes(app.output, snapshot, meter)
             return
         costs, overhead = meter.costs(snapshot), meter.overhead(snapshot)
-        items = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
+        categories = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
         dashboard = dashboard_of(snapshot, meter, costs)
         reported = tokens_reported(stored.store, snapshot)
     answer = Context(
@@ -56,8 +55,10 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         percent=dashboard.percent,
         estimated=meter.estimated,
         reported=reported,
-        thresholds=usage.thresholds(dashboard.used, budget_of(snapshot.ledger)),
-        items=items,
+        thresholds=[
+            Threshold(**point._asdict()) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
+        ],
+        items=[Category(**category._asdict()) for category in categories],
     )
     if app.output.json:
         app.output.value(answer)
@@ -123,9 +124,27 @@ def _context_lines(output: Output, dashboard: Dashboard, answer: Context) -> Ite
     )
 
 
-def _ahead(output: Output, threshold: answers.Threshold) -> str:
+def _ahead(output: Output, threshold: Threshold) -> str:
     tokens = output.cell(abs(threshold.ahead))
     return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+
+
+class Category(Item, frozen=True, kw_only=True):
+    """A part of the context."""
+
+    name: str
+    blocks: int
+    tokens: Annotated[int, described("in the prompt now")]
+    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
+
+
+class Threshold(Item, frozen=True, kw_only=True):
+    """A point on the way to the window's end at which a policy acts."""
+
+    name: str
+    percent: Annotated[int, described("of the window")]
+    tokens: TokenCount
+    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
 
 
 class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):

@@ -17,8 +17,7 @@ from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argume
 @acting_options
 @click.pass_context
 def delete(ctx: click.Context, blocks: Sequence[str], reason: str, allow_user: bool, actor: Actor) -> None:
-    """Take blocks out of the prompt for good; a tombstone says why.
-
+    """
     An agent cannot get them back; a person can, with `ctxvc restore`. The bytes stay in history: only a purge erases.
     """
     act(ctx, "delete", blocks, reason, actor, allow_user)

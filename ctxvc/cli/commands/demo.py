@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ctxvc import importers
 from ctxvc.cli.app import App, command
 from ctxvc.core import display
-from ctxvc.core.archiving import archived, old_results
-from ctxvc.core.ledger import label
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan import Action, Plan
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.recording.events import Said
 from ctxvc.core.view.dashboard import dashboard
 from ctxvc.errors import CtxvcError, Refused
@@ -54,8 +55,8 @@ def tell(say: Say, folder: Path | None = None) -> Path:
         meter = Meter(store)
         with StoredSession.open(store, name) as stored:
             _growth(store, stored, meter, say)
-            freed = _cut_to_budget(stored, meter, say)
-            _recover(stored, freed, say)
+            archived = _archive_oldest(stored, meter, say)
+            _recover(stored, archived, say)
         _check(store, name, say)
     _further(folder, name, say)
     say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
@@ -147,42 +148,29 @@ def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None
     say("")
 
 
-def _cut_to_budget(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
-    """Archives the oldest results until the view fits; the simplest rule there is."""
+def _archive_oldest(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
+    """Archives the oldest results until the prompt fits; the simplest rule there is."""
+    from ctxvc.session.session import Session
+
     say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
-    snapshot = revision.now(stored)
-    costs = dict(meter.costs(snapshot))
-    used = sum(cost.shown for cost in costs.values())
-    left: list[Row] = []
-    for row in old_results(snapshot.ledger):
-        if used <= WINDOW * 6 // 10:
-            break
-        call = _arguments(snapshot, row)
-        try:
-            gone = archived(row, tokens=costs[row.id].body, count=meter.count, actor=ACTOR, call=call)
-        except Refused:
-            continue  # its stub would cost more than it does
-        used += meter.count(gone.stub) - costs[row.id].shown
-        left.append(gone)
-    for row in left[:2]:
+    view = Session(stored, actor=ACTOR).view()
+    newest = view.ledger.meta.counters.step
+    results = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.present and row.step < newest]
+    plan = Plan(actions=tuple(Action(verb="archive", targets=(row.id,)) for row in results), actor=ACTOR)
+    actions, _ = fewest_actions(view, plan, view.calibrated(view.overhead + WINDOW * 6 // 10))
+    archived = list(rehearse(view, msgspec.structs.replace(plan, actions=actions)).rows)
+    for row in archived[:2]:
         say(f"   {row.stub}")
-    ids = ", ".join(row.id for row in left)
-    stored.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=left)
-    view = dashboard(stored.ledger(), meter.costs(revision.now(stored)), WINDOW)
-    say(f"   … {len(left)} results left; the prompt is {view.used:,} tokens now {view.bar} {view.percent} %\n")
-    return left
+    ids = ", ".join(row.id for row in archived)
+    stored.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=archived)
+    now = dashboard(stored.ledger(), meter.costs(revision.now(stored)), WINDOW)
+    say(f"   … {len(archived)} results left; the prompt is {now.used:,} tokens now {now.bar} {now.percent} %\n")
+    return archived
 
 
-def _arguments(snapshot: revision.Snapshot, row: Row) -> str:
-    call = snapshot.ledger.get(row.parent) if row.parent else None
-    if call is None:
-        return ""
-    return label.label(call.kind, snapshot.bodies.body(call), call.ext, tool=call.tool).removeprefix(f"{call.tool}: ")
-
-
-def _recover(stored: StoredSession, left: Iterable[Row], say: Say) -> None:
+def _recover(stored: StoredSession, archived: Iterable[Row], say: Say) -> None:
     """Compares an archived body with the file that the session was recorded in."""
-    row = max(left, key=lambda each: each.bytes)
+    row = max(archived, key=lambda row: row.bytes)
     body = stored.body(row)
     recorded = next(
         part.body
@@ -227,9 +215,7 @@ def _further(folder: Path, name: str, say: Say) -> None:
 @click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, under a small budget.")
 @click.pass_obj
 def demo(app: App, folder: Path | None, agent: bool) -> None:
-    """Show on a recorded session what ctxvc does.
-
-    Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
+    """Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
     --agent no model replies but a script of what one said.
     """
     (play_agent if agent else tell)(app.output.say, app.path(folder) if folder else None)

@@ -24,10 +24,7 @@ from ctxvc.tokens.meter import Meter
 @json_option
 @click.pass_obj
 def diff(app: App, before: str, after: str) -> None:
-    """Show what entered and left the prompt between two revisions.
-
-    `+` entered, `-` left, `~` stands otherwise. B is by default what stands now.
-    """
+    """`+` entered, `-` left, `~` stands otherwise. B is by default what stands now."""
     with app.reading() as stored:
         old = revisions.resolve(stored.store, stored, before)
         new = revisions.resolve(stored.store, stored, after)

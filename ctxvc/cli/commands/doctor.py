@@ -16,14 +16,15 @@ from typing import Annotated
 
 import click
 
-from ctxvc.claude_code import requests
-from ctxvc.cli import hosting, phrases, transcripts
+from ctxvc.claude_code import installed, requests
+from ctxvc.claude_code.installed import Transcript
+from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
-from ctxvc.cli.transcripts import Transcript
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
+from ctxvc.importers.claude_code import FORMAT
 from ctxvc.recording import git_hooks, log, places
 from ctxvc.store import (
     checkout,
@@ -67,9 +68,7 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> None:
-    """Look for what is wrong, and say what mends it.
-
-    Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
+    """Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
     committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
     or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
 
@@ -372,7 +371,11 @@ def _session(store: Store, name: str) -> Iterator[DoctorItem]:
 
 def _transcripts(app: App) -> Iterator[DoctorItem]:
     """Whether the project has recorded sessions that are not in the store, or not all of them, and how long yet."""
-    found = transcripts.of_project(app)
+    try:
+        store = app.store_path()
+    except CtxvcError:
+        store = None  # `_about_store` has said so
+    found = installed.transcripts(app.env, app.folder, app.projects(), store)
     behind = [each for each in found if each.state != "whole"]
     if not behind:
         yield _ok("transcripts", f"{len(found)} recorded sessions of this project, all in the store")
@@ -386,20 +389,21 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
             told.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
         tell = _problem if days is not None and days < _SOON_DAYS else _note
         yield tell("transcripts", "; ".join(told), "ctxvc import")
-    yield from _recording(app, found)
+    yield from _recording(app, found, store)
 
 
-def _recording(app: App, found: list[Transcript]) -> Iterator[DoctorItem]:
+def _recording(app: App, found: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:
     """Whether Claude Code records by itself here, and what keeps it from doing so."""
-    read = hosting.read(app)
-    wanted, off = hosting.wanted(read), hosting.turned_off(read)
-    for hosted, program in hosting.gone(read):
-        mend = hosted.again or f"take these hooks out of {hosted.path}"
-        yield _problem("recording", f"hooks in {hosted.path} call {program}, which is gone", mend)
-    if off and (wanted or transcripts.by_hooks(app, found)):
+    files = installed.settings_files(app.env, app.folder)
+    hooked = installed.has_hooks(files) or installed.recorded_by_hooks(found, store)
+    for file, program in installed.missing_programs(files):
+        mend = file.install or f"take these hooks out of {file.path}"
+        yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
+    off = installed.turned_off(files)
+    if off and hooked:
         told = f"nothing records by itself: {off} turns all hooks off"
         yield _problem("recording", told, f"take disableAllHooks out of {off}")
-    elif any(each.format == "claude-code" for each in found) and not (wanted or transcripts.by_hooks(app, found)):
+    elif any(each.format == FORMAT for each in found) and not hooked:
         yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")
 
 

@@ -132,9 +132,7 @@ _FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.pass_obj
 def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """Write the prompt as a request of a provider's API.
-
-    The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
+    """The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
     With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
     compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
     """

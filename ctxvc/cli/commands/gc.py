@@ -18,8 +18,7 @@ from ctxvc.store import gc as upkeep
 @json_option
 @click.pass_obj
 def gc(app: App) -> None:
-    """Pack the store tightly.
-
+    """
     All that a scope reaches becomes one well-packed file, complete steps become commits, and what killed writers left
     is removed. No block is lost by it. Others may go on writing meanwhile.
     """

@@ -16,10 +16,7 @@ from ctxvc.cli.verb import Actor, acting_options
 @acting_options
 @click.pass_obj
 def goto(app: App, name: str, text: str, interrupt: bool, actor: Actor) -> None:
-    """Go to another scope, with an arrival note there.
-
-    It stands as it was left; nothing is cleared.
-    """
+    """It stands as it was left; nothing is cleared."""
     with app.acting(actor) as session:
         origin = session.scope
         end_step(session, interrupt=interrupt)

@@ -44,8 +44,7 @@ def grep(
     ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, gone: bool, live: bool,
     ignore_case: bool, fixed: bool, limit: int, timeout: float,
 ) -> None:  # fmt: skip
-    """Search all blocks, and say where each hit is now.
-
+    """
     Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
     as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found,
     and where the pattern takes too long for a body, or the time is over: what was found is listed.

@@ -15,8 +15,7 @@ from ctxvc.cli.app import App, command
 @click.argument("words", metavar="[WORDS]...", nargs=-1)
 @click.pass_obj
 def hook(app: App, event: str, words: tuple[str, ...]) -> None:
-    """Take in an event of Claude Code or git, for hooks and status line.
-
+    """
     EVENT is the name of a hook's event, as in SessionStart, or `statusline`; what the host tells of it stands on stdin.
     Answers what the host is to do with it, mostly nothing. It never fails: what went wrong stands in a log that
     `ctxvc doctor` shows. CTXVC_RECORDING=off turns it off. Of git, `post-commit COMMIT` links a commit of the project,

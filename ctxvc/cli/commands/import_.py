@@ -38,9 +38,7 @@ _MOST_WARNINGS = 5
 def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
-    """Bring recorded sessions into the store.
-
-    PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
+    """PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
     and pi keep them. What was imported before is taken further, never twice. A file that cannot be read does not stop
     the others. Where the project has no store yet, one is made. Secrets become marks such as
     [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
@@ -67,6 +65,7 @@ def import_(
                 final=final,
                 as_new=as_new,
                 redact=not no_redact,
+                projects=() if paths else app.projects(),
                 progress=progress.add,
             ):
                 outcomes.append(outcome)
@@ -105,7 +104,7 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
     """The transcripts of sessions that agents ran in this project, and where they were looked for."""
     files: list[Path] = []
     looked: list[Path] = []
-    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+    for project in app.projects():
         found, folders = importers.find(project, Path.home(), app.env)
         files += [path for _, path in found if path not in files]
         looked += [folder for folder in folders if folder not in looked]

@@ -16,9 +16,7 @@ from ctxvc.cli.app import App, command, json_option
 @json_option
 @click.pass_obj
 def init(app: App, folder: Path | None) -> None:
-    """Make a store in a project.
-
-    The store is the folder `.ctxvc` in DIR, by default the working folder; with CTXVC_STORE set and no DIR, it is
+    """The store is the folder `.ctxvc` in DIR, by default the working folder; with CTXVC_STORE set and no DIR, it is
     that folder. It is private to you, and git does not see it. Where there is one already, nothing is changed.
     """
     from ctxvc.store.locate import FOLDER

@@ -35,9 +35,7 @@ CLAUDE_CODE = "claude-code"
 @json_option
 @click.pass_obj
 def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> None:
-    """Put hooks in place: a program's, the project's or the store's.
-
-    WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
+    """WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
     settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
     folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this
     project are linked to the session and step that they came from, for `ctxvc why`. Or `git-hooks`, for this store: it

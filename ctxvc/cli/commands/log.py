@@ -38,9 +38,7 @@ from ctxvc.tokens import models
 @json_option
 @click.pass_obj
 def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, jsonl: bool) -> None:
-    """List the commits of a scope, newest first.
-
-    A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
+    """A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
     commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back.
 
     With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.

@@ -14,8 +14,7 @@ _EXTRA = frozenset({"mcp", "pydantic"})
 @command("mcp", "claude mcp add ctxvc -- ctxvc mcp")
 @click.pass_obj
 def mcp(app: App) -> None:
-    """Serve the store to an MCP client, on stdin and stdout.
-
+    """
     It offers notes, search and reading of what was recorded, also of what left a host's prompt; it changes nothing of
     the host's own context. An MCP client starts it by itself: docs/how-to/connect-over-mcp.md has the configuration for
     several. Needs the extra `mcp`.

@@ -17,7 +17,6 @@ from ctxvc.cli.verb import Actor, acting_options
 @acting_options
 @click.pass_obj
 def note(app: App, text: str, fold: bool, actor: Actor) -> None:
-    """Write down what was learned: a commit, and a block that stays."""
     with app.acting(actor) as session:
         made = session.note(text, fold=fold)
         answer = Noted(

@@ -17,7 +17,6 @@ from ctxvc.session.session import Note, Session
 @json_option
 @click.pass_obj
 def notes(app: App, name: str) -> None:
-    """List the notes of a scope, oldest first, inherited ones included."""
     with app.reading() as stored:
         session = Session(stored)
         held = session.notes(name)

@@ -15,5 +15,4 @@ from ctxvc.cli.verb import Actor, act, acting_options, blocks_argument
 @acting_options
 @click.pass_context
 def pin(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
-    """Keep blocks in the prompt, whatever a policy or an agent proposes."""
     act(ctx, "pin", blocks, "", actor)

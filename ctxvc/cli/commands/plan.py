@@ -47,9 +47,7 @@ def plan(
     ctx: click.Context, spec: str, budget: int | None, commit: bool, wait: bool, pending: bool, drop: tuple[str, ...],
     model: str, script: Path | None,
 ) -> None:  # fmt: skip
-    """Show what a policy would take out of the prompt, and why.
-
-    Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
+    """Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
     one's own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --model names
     one, which is then sent the live prompt and what the policy asks; in `ctxvc run` it gets the run's.
     """

@@ -27,9 +27,7 @@ _KNOB = 24
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """List the policies: who decides, and what the model sees.
-
-    What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
+    """What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
     or FILE.py:CLASS of your own, shows one with its knobs.
     """
     from ctxvc.policies import POLICIES

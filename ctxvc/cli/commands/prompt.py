@@ -25,10 +25,7 @@ from ctxvc.store.revision import Snapshot
 @json_option
 @click.pass_obj
 def prompt(app: App, revision: str, sent: bool) -> None:
-    """Show the prompt as it would be sent after a revision.
-
-    For people, with a line above each block that says whose it is. With --json, as the Messages API takes it.
-    """
+    """For people, with a line above each block that says whose it is. With --json, as the Messages API takes it."""
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
         if sent:

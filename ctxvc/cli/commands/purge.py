@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers, transcripts
+from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.core.secrets.encodings import SHORTEST
+from ctxvc.recording.files import files_of_sessions
 from ctxvc.store import purge_apply
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import Wanted, survey
@@ -43,8 +45,7 @@ def purge(
     discard: bool,
     yes: bool,
 ) -> None:
-    """Erase blocks, a text or all secrets, from all of the history.
-
+    """
     Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
     and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.
 
@@ -66,7 +67,7 @@ def purge(
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
             secrets=secrets,
         )
-        files = transcripts.files_of_project(app)
+        files = files_of_sessions(app.projects(), Path.home(), app.env)
         report = erase(store, wanted, files) if yes else survey(store, wanted, files)
     answer = _answer(report)
     if app.output.json:

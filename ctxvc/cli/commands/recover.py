@@ -12,7 +12,7 @@ import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, timeout_option
-from ctxvc.cli.commands.checkout import check_out
+from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.output import safe
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.verb import Actor, acting_options
@@ -53,9 +53,7 @@ def recover(
     add: bool,
     actor: Actor,
 ) -> None:
-    """Read out a block that left the prompt; its state stays what it is.
-
-    ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
+    """ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
     result. What the model saw cut is read whole (`show` has what it saw). A person gets the exact bytes, or with an
     option the part that it names.
     A group is listed; --all gives all its bytes. Each reading is recorded: `status` counts it. For an agent (--actor

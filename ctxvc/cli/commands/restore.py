@@ -15,8 +15,5 @@ from ctxvc.cli.verb import Actor, act, acting_options, blocks_argument
 @acting_options
 @click.pass_context
 def restore(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
-    """Put blocks back into the prompt, each at its place.
-
-    A call comes with its result, and a result with its call. What would pass the budget stays out, and is said.
-    """
+    """A call comes with its result, and a result with its call. What would pass the budget stays out, and is said."""
     act(ctx, "restore", blocks, "", actor)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import math
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
 
-from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
+from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.core.display import one_line
-from ctxvc.errors import BadInput, NotFound, OverBudget
+from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
-    from ctxvc.agent.adapter import Adapter
     from ctxvc.agent.loop import Ended, Limits
     from ctxvc.agent.model import Model
     from ctxvc.agent.sandbox import Sandbox
-    from ctxvc.agent.workspace import Outcome, Workspace
+    from ctxvc.agent.workspace import Workspace
     from ctxvc.session.session import Session
 
-
-MODEL = "claude-sonnet-5-5"
 
 #: Tokens of a reply, at most.
 _REPLY = 16_000
@@ -58,7 +53,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.argument("task", metavar="[TASK]", default="")
 @click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
 @click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
-@click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({MODEL}).")
+@click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--policy", "spec", metavar="POLICY", default="", help="What leaves the context, and who decides (default)."
 )
@@ -121,9 +116,7 @@ def run(
     max_steps: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool,
     bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
-    """Work on a task in this folder: a small agent under a budget.
-
-    It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
+    """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
     unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
     ends with the run. With --sandbox they see no other process, no home folder and no network.
@@ -174,28 +167,6 @@ def run(
 
 
 @contextmanager
-def after_failure(way: str) -> Iterator[None]:
-    """Inside, a provider that fails is told of with the way on, and so is a budget that is too small."""
-    from ctxvc.agent.model import ModelFailed
-
-    try:
-        yield
-    except (ModelFailed, OverBudget) as error:
-        error.advice = "; ".join(filter(None, (phrases.hint(error), way)))
-        raise
-
-
-def told_window(asked: Model, model: str) -> int:
-    """The tokens that a model takes, as its provider says; 0 where it does not say.
-
-    Raises: ModelFailed where the provider cannot be asked: then nothing has begun yet.
-    """
-    from ctxvc.agent.anthropic import Anthropic
-
-    return (asked.window(model) or 0) if isinstance(asked, Anthropic) else 0
-
-
-@contextmanager
 def _opened(
     app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, asked: Model, limits: Limits
 ) -> Iterator[Session]:
@@ -210,10 +181,10 @@ def _opened(
     from ctxvc.tokens import models
 
     path, held = _known(app, resume)
-    model = model or held.model or MODEL
+    model = model or held.model or DEFAULT_MODEL
     if not asked.scripted:
         limits.check(model)
-    told = told_window(asked, model)
+    told = provider_window(asked, model)
     given = budget or held.budget
     most = told or models.window(model)
     if most and most < given:
@@ -342,77 +313,6 @@ class _Ask:
                 return False
             self._always = answer.strip().lower() in ("a", "always")
             return self._always or answer.strip().lower() in ("y", "yes")
-
-
-class Screen:
-    """What the person sees: the model's words as they come, each call, and a line on the budget after each step."""
-
-    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, words: bool = True) -> None:
-        self._output = output
-        self._stopping = event
-        self._lock = threading.Lock()
-        self._line = False  # whether a line of words has begun
-        self._words = words and not output.json
-        if scripted:
-            output.note("scripted: these replies were written or recorded before; no model is asked")
-
-    def said(self, words: str) -> None:
-        if self._words:
-            with self._lock:
-                shown = safe(words)
-                sys.stdout.write(shown)
-                sys.stdout.flush()
-                self._line = not shown.endswith("\n") if shown else self._line
-
-    def called(self, name: str, given: Mapping[str, Any]) -> None:
-        what = next((value for value in given.values() if isinstance(value, str)), "")
-        self._note(f"▸ {name} {one_line(what, 120)}".rstrip())
-
-    def answered(self, name: str, outcome: Outcome) -> None:
-        lines = outcome.output.count(b"\n")
-        self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
-        if outcome.alarm:
-            self._note(f"  look at it: {outcome.alarm}")
-
-    def stepped(self, adapter: Adapter) -> None:
-        session = adapter.session
-        used, most = session.used(), session.budget.effective
-        step = session.ledger().meta.counters.step
-        self._note(f"[{session.scope}, step {step}: {used:,} of {most:,} tokens, {used * 100 // most} %]")
-
-    def stops(self) -> bool:
-        return self._stopping.is_set()
-
-    def end(self) -> None:
-        """Ends a line that has begun."""
-        with self._lock:
-            if self._line:
-                sys.stdout.write("\n")
-                sys.stdout.flush()
-                self._line = False
-
-    def _note(self, words: str) -> None:
-        self.end()
-        with self._lock:
-            self._output.note(safe(words))
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Inside, the first ^C sets the event; the second interrupts."""
-    event = threading.Event()
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-        click.echo("\nstopping at the end of this step; ^C again stops at once", err=True)
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:

@@ -19,8 +19,7 @@ from ctxvc.cli.verb import Actor, acting_options
 @acting_options
 @click.pass_obj
 def scope(app: App, name: str, text: str, revision: str, with_messages: bool, interrupt: bool, actor: Actor) -> None:
-    """Open a new scope and go there.
-
+    """
     It begins with what is pinned, the notes, and the human message that opened the turn; a departure note stays in the
     scope that is left. With --from it begins with everything that stood at an earlier commit.
     """

@@ -17,7 +17,6 @@ from ctxvc.store.log.stored_session import StoredSession
 @json_option
 @click.pass_obj
 def scopes(app: App) -> None:
-    """List the session's scopes; a star stands at the current one."""
     with app.reading() as stored:
         current = stored.store.current_scope(stored.name)
         answer = Scopes(session=stored.name, items=[_item(stored, name, current) for name in stored.scopes()])

@@ -23,9 +23,7 @@ from ctxvc.tokens.meter import Meter
 @json_option
 @click.pass_obj
 def sessions(app: App) -> None:
-    """List the sessions of the store, newest first.
-
-    Steps are those of the current scope; blocks, tokens and size are those of all scopes. Tokens with a `~` are a
+    """Steps are those of the current scope; blocks, tokens and size are those of all scopes. Tokens with a `~` are a
     guess from the size, until `ctxvc status` has counted the blocks.
     """
     with app.store() as store:

@@ -30,9 +30,7 @@ from ctxvc.tokens.meter import Meter
 @json_option
 @click.pass_obj
 def show(app: App, what: str, raw: bool) -> None:
-    """Show a block, a group or a commit.
-
-    ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
+    """ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
     `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
     shown whatever its state: what left the prompt is not lost.
     """

@@ -22,9 +22,7 @@ from ctxvc.tokens.meter import Meter, budget_of
 @json_option
 @click.pass_obj
 def status(app: App, revision: str, every: bool, as_text: bool) -> None:
-    """Show the dashboard: what is in the prompt and what it costs.
-
-    One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
+    """One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
     neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
     step, a commit; by default what stands now. docs/dashboard.md explains every column.
     """

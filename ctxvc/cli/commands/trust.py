@@ -21,8 +21,7 @@ from ctxvc.store.trust import Setting
 @json_option
 @click.pass_context
 def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
-    """Accept the git settings of a store that came from elsewhere.
-
+    """
     A store is only data: where it sets what could run a program or lead git to another place, it is refused. This shows
     those settings, and accepts them if you say so. That is remembered on this machine, for this store and these files
     as they are: where one of them changes it is forgotten. Where something is still to accept it exits with 1.

@@ -12,9 +12,7 @@ from ctxvc.cli.verb import Actor, acting_options, answer_of
 @acting_options
 @click.pass_context
 def undo(ctx: click.Context, actor: Actor) -> None:
-    """Take back the last change of the prompt in this scope.
-
-    Once more takes back the one before. A new commit sets what it touched as it was; what was said since stays: an
+    """Once more takes back the one before. A new commit sets what it touched as it was; what was said since stays: an
     append is never undone.
     """
     app = ctx.ensure_object(App)

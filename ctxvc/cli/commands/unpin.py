@@ -15,5 +15,4 @@ from ctxvc.cli.verb import Actor, act, acting_options, blocks_argument
 @acting_options
 @click.pass_context
 def unpin(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
-    """Let pinned blocks leave again."""
     act(ctx, "unpin", blocks, "", actor)

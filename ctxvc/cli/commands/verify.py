@@ -28,9 +28,7 @@ _COLORS = {"damage": "red", "warning": "yellow"}
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
-    """Check that every block is what was recorded.
-
-    Compares every checksum, reads every ledger and journal, and asks git to check its side. Changes nothing. Exits
+    """Compares every checksum, reads every ledger and journal, and asks git to check its side. Changes nothing. Exits
     with 3 where something is damaged.
     """
     app = ctx.ensure_object(App)

@@ -16,10 +16,10 @@ from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
-from ctxvc.recording.watch import GROWING, Found, Watch
-from ctxvc.store.locate import project_root
+from ctxvc.recording.watch import Found, Watch
 
 
 @command("watch", "ctxvc watch")
@@ -30,9 +30,7 @@ from ctxvc.store.locate import project_root
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bool) -> None:
-    """Record sessions as they are written, by looking again and again.
-
-    For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
+    """For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
     transcripts or folders of them, which are there. Without PATHS: this project's sessions, from where Claude Code,
     Codex and pi keep them, also those that begin later, and once what hooks could not record. What is new is taken with
     each look, nothing twice. Ends with ctrl-C.
@@ -47,7 +45,10 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
         if not chosen and (left := list(_left_by_hooks(store.path))):
             _tell(app.output, left)
             failed = True
-        watched = Watch(store, lambda: _given(chosen, known) if chosen else _of_project(app))
+        if chosen:
+            watched = Watch(store, lambda: _given(chosen, known))
+        else:
+            watched = Watch(store, lambda: _of_project(app), app.projects())
         while True:
             outcomes = watched.look()
             failed = failed or any(outcome.error for outcome in outcomes)
@@ -64,12 +65,12 @@ def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
     for request in recorder.again(store, phrases.COMMAND_LINE):
         error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
-        yield Outcome(path=Path(request.transcript), format=recorder.FORMAT, error=error)
+        yield Outcome(path=Path(request.transcript), format=FORMAT, error=error)
 
 
 def _of_project(app: App) -> Iterator[Found]:
     """The transcripts of sessions that agents run in this project."""
-    for project in dict.fromkeys((project_root(app.folder), app.folder.resolve())):
+    for project in app.projects():
         yield from importers.find(project, Path.home(), app.env)[0]
 
 
@@ -82,7 +83,7 @@ def _given(paths: Sequence[Path], known: dict[Path, str]) -> Iterator[Found]:
                     known[file] = importers.detect(Recording(file))
                 except BadInput:
                     continue  # nothing is in it yet, or it is something else
-            if known[file] in GROWING:
+            if importers.importer(known[file]).GROWS:
                 yield known[file], file
 
 

@@ -53,9 +53,7 @@ class Code(NamedTuple):
 @json_option
 @click.pass_obj
 def why(app: App, what: str) -> None:
-    """Show the conversation that a commit, or a line of code, came from.
-
-    The session and the step, what the person asked, what the model said, the calls that wrote the files, and the
+    """The session and the step, what the person asked, what the model said, the calls that wrote the files, and the
     notes. A commit made while `ctxvc install post-commit` is in force is linked to its step. Else the calls of all
     sessions are searched for the lines themselves, and the answer says that it was found by text.
     """

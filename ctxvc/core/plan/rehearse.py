@@ -5,7 +5,7 @@ Only rows and groups change: no body is read, none is changed.
 
 from __future__ import annotations
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.plan import protected, rollup
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
@@ -65,16 +65,3 @@ def fewest_actions(
         if (applied := rehearser.act(action)).targets:
             actions.append(applied)
     return tuple(actions), view.calibrated(view.overhead + rehearser.total)
-
-
-def ancestor(ledger: Ledger, row: Row) -> Row | None:
-    """The nearest block above `row` that is still in the prompt; None where there is none."""
-    seen: set[str] = set()
-    parent = row.parent
-    while parent and parent not in seen:
-        seen.add(parent)
-        above = ledger.get(parent)
-        if above is None or above.present:
-            return above
-        parent = above.parent
-    return None

@@ -9,27 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan import protected
 from ctxvc.core.plan.draft import LedgerDraft, contents, header
-from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
 #: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
 MOST = 10
 LEAST = 5
-
-
-def roll_up(view: View, ledger: Ledger, *, actor: str = "guard") -> tuple[tuple[Row, ...], tuple[Group, ...]]:
-    """The rows and groups that stand otherwise once stubs cost at most 5 % of the budget, as far as that can be.
-
-    None where they cost no more than 10 %. Each new group costs less than what it replaces.
-    """
-    draft = LedgerDraft(ledger, view.price, view.next_group, view.handles)
-    gather(view, draft, outline(ledger), actor=actor, protect=protected.protected(ledger))
-    return draft.changed()
 
 
 def gather(
@@ -41,7 +30,10 @@ def gather(
     protect: frozenset[str],
     previews: bool = False,
 ) -> tuple[Group, ...]:
-    """The same on a draft whose prompt is `slots`; the groups that were made. The blocks of `protect` stay.
+    """Gathers stubs on a draft until they cost at most 5 % of the budget, as far as that can be; gives the new groups.
+
+    None where they cost no more than 10 %. Each new group costs less than what it replaces. `slots` are the draft's
+    prompt; the blocks of `protect` stay.
 
     With `previews`, a block's stub counts whole, with what of its text stands below it.
     """

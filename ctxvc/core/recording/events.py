@@ -1,8 +1,8 @@
 """The events of a recording, as an importer yields them, in file order.
 
 Every event is a function of the file up to its own end and never of what follows, so that a file imported while it
-grows and the finished file give the same history. `end` is the byte offset (of the unpacked file) after the last line
-that the event was made of.
+grows and the finished file give the same history. `end` is the position after the last line that the event was made of:
+in a file the byte offset (of the unpacked file), in a database a number of its importer's that grows in the same way.
 """
 
 from __future__ import annotations

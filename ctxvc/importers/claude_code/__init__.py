@@ -1,0 +1,29 @@
+"""Claude Code's transcripts, as an importer; `read` has it."""
+
+from ctxvc.importers.claude_code.read import (
+    ENDINGS,
+    FORMAT,
+    GROWS,
+    beside,
+    conversations,
+    files,
+    folders,
+    recordings,
+    sniff,
+    stamp,
+    state,
+)
+
+__all__ = [
+    "ENDINGS",
+    "FORMAT",
+    "GROWS",
+    "beside",
+    "conversations",
+    "files",
+    "folders",
+    "recordings",
+    "sniff",
+    "stamp",
+    "state",
+]

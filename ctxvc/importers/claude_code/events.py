@@ -13,7 +13,7 @@ from ctxvc.importers.claude_code import line as lines
 from ctxvc.importers.claude_code.line import Entry
 from ctxvc.importers.claude_code.thread import Thread
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.origins import from_claude_code
+from ctxvc.importers.origins import is_by_client
 
 FORMAT = "claude-code"
 
@@ -185,7 +185,7 @@ class Session:
             case "remove" if self._delivered:
                 self._delivered -= 1
             case "remove" if self._queue and (words := self._queue.pop(0)):
-                part = wire.text_part(words, "user", "client" if from_claude_code(words) else "human")
+                part = wire.text_part(words, "user", "client" if is_by_client(words) else "human")
                 yield from self._message(entry, (part,), line)
 
     def _deliver(self, entry: Entry) -> None:

@@ -283,7 +283,7 @@ def _part(block: Any, given: bytes | None, side: Role, origin: Origin | None) ->
         return wire.part(block, side, "tool")
     if origin is None:
         text = _text(block)
-        origin = "client" if text is not None and origins.from_claude_code(text) else "human"
+        origin = "client" if text is not None and origins.is_by_client(text) else "human"
     return wire.part(block, side, origin, input_bytes=given)
 
 

@@ -7,6 +7,7 @@ transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,9 +15,29 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.claude_code.events import FORMAT, Session
+from ctxvc.importers.claude_code.truncation import with_whole
 from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import LINES, Conversations, State, file_stamp, file_state, of_project
 
-__all__ = ["FORMAT", "events", "folders", "is_of_project", "own_events", "sniff", "subagent_files"]
+__all__ = [
+    "ENDINGS",
+    "FORMAT",
+    "GROWS",
+    "beside",
+    "conversations",
+    "events",
+    "files",
+    "folders",
+    "is_of_project",
+    "own_events",
+    "recordings",
+    "sniff",
+    "stamp",
+    "state",
+]
+
+ENDINGS = LINES
+GROWS = True
 
 #: Files beside sub-agents' own that hold the host's side requests: the whole conversation sent again to summarise
 #: it, or to guess the next prompt.
@@ -35,6 +56,8 @@ _SIDE_RECORDS = {
 }
 _CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
 _LONGEST_FOLDER = 200
+#: Bytes in which the last line of an exported session fits.
+_LAST_LINE = 4096
 
 
 def sniff(head: bytes) -> bool:
@@ -65,10 +88,10 @@ def events(recording: Recording) -> Iterator[Event]:
     """
     session = _session(recording)
     yield from session.tell(recording)
-    for path in subagent_files(recording.path):
-        beside = Recording(path)
+    for path in beside(recording.path):
+        subagent = Recording(path)
         try:
-            yield from session.tell_subagent(beside, _starting_call(path))
+            yield from session.tell_subagent(subagent, _starting_call(path))
         except BadInput as error:
             yield Warned(text=f"a sub-agent was left out: {error}")
 
@@ -81,13 +104,18 @@ def own_events(recording: Recording) -> Iterator[Event]:
     return _session(recording).tell(recording)
 
 
+def conversations(recording: Recording) -> Conversations:
+    """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
+    yield "", with_whole(own_events(recording), recording.path, recording.kept)
+
+
 def _session(recording: Recording) -> Session:
     if recording.stem.startswith("agent-"):
         return Session(recording.stem, subagent=True, task=_starting_call(recording.path))
     return Session(recording.stem)
 
 
-def subagent_files(path: Path) -> list[Path]:
+def beside(path: Path) -> list[Path]:
     """The transcripts of the sub-agents of the session at `path`, in a fixed order.
 
     Before version 2.1 they stood in the session's own folder, and name their session in each line.
@@ -118,7 +146,7 @@ def _starting_call(path: Path) -> str:
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     """The folders that exist in which Claude Code keeps the transcripts of sessions started in `project`.
 
-    A main transcript in them is any `*.jsonl` but `agent-*.jsonl`. Two projects can share a folder (`a/b` and
+    Two projects can share a folder (`a/b` and
     `a-b` do), and of a very long path only the beginning is known: `is_of_project` tells their sessions apart.
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
@@ -133,6 +161,12 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     return [folder for folder in wanted if folder.is_dir()]
 
 
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The main transcripts of `project` in one of its `folders`: any `*.jsonl` but `agent-*.jsonl`."""
+    main = (path for path in sorted(folder.glob("*.jsonl")) if not path.name.startswith("agent-"))
+    return of_project(main, project, is_of_project)
+
+
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head`, in one of the project's `folders`, was held in it or below it.
 
@@ -144,3 +178,33 @@ def is_of_project(head: bytes, project: str) -> bool:
     except ValueError:
         return True
     return Path(cwd).is_relative_to(project)
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The transcript at `path`, those of sub-agents in its folder, and the files in the session's own folder."""
+    yield path
+    yield from path.parent.glob("agent-*.jsonl")
+    yield from (file for file in path.with_suffix("").rglob("*") if file.is_file())
+
+
+stamp = file_stamp
+
+
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    """How much of a transcript a store has; one that `ctxvc export` made and nobody went on with came from a store."""
+    found = file_state(path, positions)
+    return "whole" if found == "missing" and _is_export(path) else found
+
+
+def _is_export(path: Path) -> bool:
+    """Whether the file is as `export` wrote it: its name tells it from a host's, its last line from one that grew."""
+    try:
+        exported = uuid.UUID(path.stem).version == 5
+    except ValueError:
+        return False
+    if not exported:
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LAST_LINE))
+        line = wire.parsed(file.read().rstrip(b"\n").rpartition(b"\n")[2], dict) or {}
+    return line.get("type") == "custom-title" and line.get("sessionId") == path.stem

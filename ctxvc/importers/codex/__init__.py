@@ -1,0 +1,29 @@
+"""Rollouts of the Codex CLI, as an importer; `read` has it."""
+
+from ctxvc.importers.codex.read import (
+    ENDINGS,
+    FORMAT,
+    GROWS,
+    beside,
+    conversations,
+    files,
+    folders,
+    recordings,
+    sniff,
+    stamp,
+    state,
+)
+
+__all__ = [
+    "ENDINGS",
+    "FORMAT",
+    "GROWS",
+    "beside",
+    "conversations",
+    "files",
+    "folders",
+    "recordings",
+    "sniff",
+    "stamp",
+    "state",
+]

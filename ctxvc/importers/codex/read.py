@@ -19,8 +19,11 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.codex import responses
 from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
 FORMAT = "codex"
+ENDINGS = LINES
+GROWS = True
 
 _MISSING = ("the tool definitions", "what the provider's own tools returned (web search)")
 
@@ -76,6 +79,11 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  #
     return [base / "sessions", base / "archived_sessions"]
 
 
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The rollouts of `project` at any depth below one of the `folders`."""
+    return of_project(sorted(folder.rglob("*.jsonl")), project, is_of_project)
+
+
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the rollout that begins with `head` was made in the folder `project` or below it."""
     match = re.search(rb'"cwd":\s*("(?:[^"\\]|\\.)*")', head) or re.search(rb"<cwd>([^<]*)</cwd>", head)
@@ -108,6 +116,13 @@ def events(recording: Recording) -> Iterator[Event]:
             yield from rollout.read(record, line)
         except RecursionError:
             yield Warned(text="the line is nested too deep", line=line.number)
+
+
+conversations = single(events)
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
 
 
 class _Rollout:

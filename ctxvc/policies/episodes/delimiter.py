@@ -82,21 +82,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.episode is None
 
 
-def answers(calls: Iterable[Mapping[str, object]], episodes: Mapping[str, Declared]) -> list[Verdict]:
-    """The verdicts on the arguments of the calls of one reply, in order: each sees what those before it did.
-
-    `episodes` are the episodes so far by name, in the order in which they began.
-    """
-    marked = dict(episodes)
-    verdicts: list[Verdict] = []
-    for arguments in calls:
-        verdict = judge(arguments, marked)
-        if verdict.episode:
-            marked[verdict.episode.name] = verdict.episode
-        verdicts.append(verdict)
-    return verdicts
-
-
 def judge(arguments: Mapping[str, object], episodes: dict[str, Declared]) -> Verdict:
     """The verdict on one call."""
     newest = next(reversed(episodes.values()), None)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ctxvc.cli.answers import Category, Threshold
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -13,6 +12,25 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost
 
 By = Literal["kind", "tool", "turn", "file"]
+
+
+class Category(NamedTuple):
+    """What some blocks have in common, their number, and their tokens in the prompt, also as a share of its whole."""
+
+    name: str
+    blocks: int
+    tokens: int
+    share: float
+
+
+class Threshold(NamedTuple):
+    """A point at which a policy acts, in tokens and as a share of the budget; `ahead` is below zero once passed."""
+
+    name: str
+    percent: int
+    tokens: int
+    ahead: int
+
 
 _PATHS = ("file_path", "path", "notebook_path", "filename", "file")
 

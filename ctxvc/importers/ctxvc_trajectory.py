@@ -17,9 +17,21 @@ from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.anthropic_messages import origin
 from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.protocol import (
+    LINES,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+    single,
+)
 from ctxvc.importers.request_log import counts, noted, text_of
 
 FORMAT = "ctxvc-trajectory"
+ENDINGS = LINES
+GROWS = False
 
 _VERSION = "ctxvc-trajectory/1"
 _HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
@@ -60,6 +72,15 @@ def events(recording: Recording) -> Iterator[Event]:
                 yield from _told(role, content, meta if isinstance(meta, dict) else {}, line)
             case _:
                 yield Warned(text="no message with a role and content", line=line.number)
+
+
+conversations = single(events)
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
 
 
 def _header(recording: Recording, line: Line | None) -> dict[str, Any]:

@@ -1,0 +1,156 @@
+"""The Claude Code of this machine: its settings, whether our hooks run in it, and the transcripts of a project.
+
+Of other programs only the transcripts are known, by their importers.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctxvc import importers
+from ctxvc.claude_code import settings
+from ctxvc.core.ledger import wire
+from ctxvc.errors import CtxvcError
+from ctxvc.importers.claude_code import FORMAT
+from ctxvc.importers.protocol import State
+from ctxvc.recording import places
+from ctxvc.recording.files import SETTLED
+from ctxvc.store.locate import project_root
+from ctxvc.store.store import Store
+
+#: Days after which Claude Code deletes a transcript that nobody wrote to, unless its settings say otherwise.
+_KEPT_DAYS = 30.0
+_DAY = 86_400
+
+
+class SettingsFile(NamedTuple):
+    """A file of settings. `install` is the command that puts our hooks into it; empty where none does."""
+
+    path: Path
+    values: dict[str, Any]
+    install: str
+
+
+class Transcript(NamedTuple):
+    """A recorded session, and how much of it the store has.
+
+    `days` is how long its file will be there; None where its program deletes nothing.
+    """
+
+    path: Path
+    format: str
+    state: State
+    days: float | None
+
+
+def settings_files(env: Mapping[str, str], folder: Path) -> list[SettingsFile]:
+    """The settings that hold in `folder`: the user's, the project's, those that are not shared. The last one counts."""
+    user = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    project = project_root(folder)
+    files = []
+    for path, install in (
+        (user / "settings.json", "ctxvc install claude-code --user"),
+        (project / ".claude" / "settings.json", ""),
+        (project / settings.LOCAL, "ctxvc install claude-code"),
+    ):
+        try:
+            values = wire.parsed(path.read_bytes(), dict)
+        except OSError:
+            continue
+        files += [SettingsFile(path, values, install)] if values else []
+    return files
+
+
+def kept_days(files: Iterable[SettingsFile]) -> float:
+    """How long Claude Code keeps a transcript."""
+    periods = [days for file in files if isinstance(days := file.values.get("cleanupPeriodDays"), int | float)]
+    return float(periods[-1]) if periods else _KEPT_DAYS
+
+
+def turned_off(files: Iterable[SettingsFile]) -> Path | None:
+    """The file that turns all hooks off; None where they run."""
+    decisive = [file for file in files if isinstance(file.values.get("disableAllHooks"), bool)]
+    return decisive[-1].path if decisive and decisive[-1].values["disableAllHooks"] else None
+
+
+def has_hooks(files: Iterable[SettingsFile]) -> bool:
+    """Whether the settings have hooks of ours, or our plugin."""
+    return any(settings.commands(file.values) or _has_plugin(file.values) for file in files)
+
+
+def missing_programs(files: Iterable[SettingsFile]) -> Iterator[tuple[SettingsFile, str]]:
+    """The programs that hooks of ours call and that are not there, each with the file that names it."""
+    for file in files:
+        for program in dict.fromkeys(map(_program, settings.commands(file.values))):
+            if not _is_there(program):
+                yield file, program
+
+
+def _has_plugin(values: dict[str, Any]) -> bool:
+    plugins = values.get("enabledPlugins")
+    if not isinstance(plugins, dict):
+        return False
+    return any(name.partition("@")[0] == "ctxvc" and on is True for name, on in plugins.items())
+
+
+def _program(command: str) -> str:
+    """The program that a shell runs for one of our hooks, which end in `PROGRAM hook EVENT`."""
+    try:
+        program = shlex.split(command)[-3:][0]
+    except ValueError:
+        return command
+    return os.path.expandvars(f"$HOME{program[1:]}" if program.startswith("~/") else program)
+
+
+def _is_there(program: str) -> bool:
+    # A variable that only the host sets may name any program.
+    return "$" in program or ("\0" not in program and shutil.which(program) is not None)
+
+
+def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], store: Path | None) -> list[Transcript]:
+    """The recorded sessions of `projects`, of any program, against what the store at `store` has of them."""
+    positions = _positions(store) if store else {}
+    days = kept_days(settings_files(env, folder))
+    found = []
+    for name, path in _recordings(env, projects):
+        importer = importers.importer(name)
+        age = importer.stamp(path).age
+        state = importer.state(path, positions)
+        if state == "grown" and age < SETTLED:
+            state = "whole"  # of a session that goes on, an open step may wait
+        found.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
+    return found
+
+
+def recorded_by_hooks(found: Iterable[Transcript], store: Path | None) -> bool:
+    """Whether hooks recorded the newest session of Claude Code in `found`."""
+    paths = [transcript.path for transcript in found if transcript.format == FORMAT]
+    if not paths or not store:
+        return False
+    newest = max(paths, key=lambda path: path.stat().st_mtime)
+    return places.standing(store, str(newest)).exists()
+
+
+def _recordings(env: Mapping[str, str], projects: Sequence[Path]) -> list[tuple[str, Path]]:
+    found = [item for project in projects for item in importers.find(project, Path.home(), env)[0]]
+    return list(dict.fromkeys(found))
+
+
+def _positions(store: Path) -> dict[str, int]:
+    """The recordings in the store: id → the position up to which they were taken; empty if it cannot be read."""
+    positions: dict[str, int] = {}
+    try:
+        with Store(store) as opened:
+            for scopes in opened.all_tips().values():
+                for tip in scopes.values():
+                    source = opened.reader.meta(tip).source
+                    if source and source.id:
+                        positions[source.id] = max(positions.get(source.id, 0), source.offset)
+    except CtxvcError:
+        return {}  # `doctor` tells what is wrong with it elsewhere
+    return positions

@@ -1,0 +1,76 @@
+"""The folder of a checkout, with the dashboard as a page beside the blocks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
+from ctxvc.cli.output import plain
+from ctxvc.core.display import one_line
+from ctxvc.core.view.dashboard import folded
+from ctxvc.store import checkout as checkouts
+from ctxvc.store import contained, revision
+from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")
+
+#: Characters of a note on the page.
+_NOTE = 200
+
+
+def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
+    """The scope's newest commit as files in `folder`, with its dashboard."""
+    commit = revision.now(StoredSession.open(store, session, scope)).commit
+    return checkouts.checkout(store, session, scope, folder, dashboard=_dashboard(store, commit))
+
+
+def redraw_dashboard(store: Store, folder: Path) -> checkouts.CheckedOut:
+    """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
+    commit = checkouts.person_changes(store, folder).base
+    contained.replace(folder, checkouts.DASHBOARD, _dashboard(store, commit).encode("utf-8", "replace"))
+    meta = store.reader.meta(commit)
+    listed = program.in_checkout(folder, "ls-files", "-t", "-z").split(b"\0")
+    return checkouts.CheckedOut(
+        path=str(folder),
+        session=meta.session,
+        scope=meta.scope,
+        commit=commit,
+        files=sum(line.startswith(b"H ") for line in listed),
+    )
+
+
+def _dashboard(store: Store, commit: str) -> str:
+    snapshot = revision.at(store, commit)
+    meter = Meter(store, snapshot.ledger.meta.tokenizer)
+    return _markdown(page_of(snapshot, meter, meter.costs(snapshot)))
+
+
+def _markdown(page: Page) -> str:
+    """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
+    dashboard = page.dashboard
+    sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
+    older = [f"- {page.older:,} older"] if page.older else []
+    notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
+    lines = [
+        f"# {dashboard.session}/{dashboard.scope}",
+        "",
+        f"[{dashboard.bar}] {dashboard.percent} %, {dashboard.used:,} of {dashboard.limit:,} tokens: "
+        f"{dashboard.overhead:,} system prompt and tools, {dashboard.conversation:,} conversation{sent}",
+        "",
+        *(["Notes:", "", *notes, ""] if notes else []),
+        "".join(f"| {column.name} " for column in COLUMNS) + "|",
+        "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
+        *(
+            "".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|"
+            for line in folded(dashboard.lines)
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _MARKUP.sub(r"\\\1", text)

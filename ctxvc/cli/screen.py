@@ -1,0 +1,119 @@
+"""An agent at work as `run` and `ask` show it to a person, who can stop it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ctxvc.cli import phrases
+from ctxvc.cli.output import Output, safe
+from ctxvc.core.display import one_line
+from ctxvc.errors import OverBudget
+
+if TYPE_CHECKING:
+    from ctxvc.agent.adapter import Adapter
+    from ctxvc.agent.model import Model
+    from ctxvc.agent.workspace import Outcome
+
+#: The model that is asked if none is named.
+DEFAULT_MODEL = "claude-sonnet-5-5"
+
+
+class Screen:
+    """What the person sees: the model's words as they come, each call, and a line on the budget after each step."""
+
+    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, words: bool = True) -> None:
+        self._output = output
+        self._stopping = event
+        self._lock = threading.Lock()
+        self._line = False  # whether a line of words has begun
+        self._words = words and not output.json
+        if scripted:
+            output.note("scripted: these replies were written or recorded before; no model is asked")
+
+    def said(self, words: str) -> None:
+        if self._words:
+            with self._lock:
+                shown = safe(words)
+                sys.stdout.write(shown)
+                sys.stdout.flush()
+                self._line = not shown.endswith("\n") if shown else self._line
+
+    def called(self, name: str, given: Mapping[str, Any]) -> None:
+        what = next((value for value in given.values() if isinstance(value, str)), "")
+        self._note(f"▸ {name} {one_line(what, 120)}".rstrip())
+
+    def answered(self, name: str, outcome: Outcome) -> None:
+        lines = outcome.output.count(b"\n")
+        self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
+        if outcome.alarm:
+            self._note(f"  look at it: {outcome.alarm}")
+
+    def stepped(self, adapter: Adapter) -> None:
+        session = adapter.session
+        used, most = session.used(), session.budget.effective
+        step = session.ledger().meta.counters.step
+        self._note(f"[{session.scope}, step {step}: {used:,} of {most:,} tokens, {used * 100 // most} %]")
+
+    def stops(self) -> bool:
+        return self._stopping.is_set()
+
+    def end(self) -> None:
+        """Ends a line that has begun."""
+        with self._lock:
+            if self._line:
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+                self._line = False
+
+    def _note(self, words: str) -> None:
+        self.end()
+        with self._lock:
+            self._output.note(safe(words))
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """Inside, the first ^C sets the event; the second interrupts."""
+    event = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+        click.echo("\nstopping at the end of this step; ^C again stops at once", err=True)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def after_failure(way: str) -> Iterator[None]:
+    """Inside, a failing provider and a budget that is too small are reported with `way`, how to go on."""
+    from ctxvc.agent.model import ModelFailed
+
+    try:
+        yield
+    except (ModelFailed, OverBudget) as error:
+        error.advice = "; ".join(filter(None, (phrases.hint(error), way)))
+        raise
+
+
+def provider_window(provider: Model, model: str) -> int:
+    """The tokens that a model takes, as its provider says; 0 if it does not say.
+
+    Raises: ModelFailed if the provider cannot be asked: then nothing has begun yet.
+    """
+    from ctxvc.agent.anthropic import Anthropic
+
+    return (provider.window(model) or 0) if isinstance(provider, Anthropic) else 0
