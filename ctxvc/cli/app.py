@@ -60,8 +60,8 @@ class App:
         """The store that is meant. Raises: NotFound."""
         from ctxvc.store.locate import find
 
-        named = self.env.get("CTXVC_STORE")
-        return Path(named).absolute() if named and self.start is None else find(self.folder)
+        setting = self.env.get("CTXVC_STORE")
+        return Path(setting).absolute() if setting and self.start is None else find(self.folder)
 
     def projects(self) -> list[Path]:
         """The folders whose sessions are meant: the project's root, and the folder in it where the work begins."""

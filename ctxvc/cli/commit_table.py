@@ -37,10 +37,10 @@ def log_item(store: Store, entry: Entry) -> answers.LogItem:
 def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
     """What stands otherwise, with what it costs."""
     meter = Meter(store, new.ledger.meta.tokenizer)
-    found = difference(old.ledger, new.ledger)
-    in_new = meter.bodies(((change.row, new.bodies) for change in found if change.now), new.ledger.meta.model)
-    in_old = meter.bodies(((change.row, old.bodies) for change in found if not change.now), old.ledger.meta.model)
-    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in found]
+    differences = difference(old.ledger, new.ledger)
+    in_new = meter.bodies(((change.row, new.bodies) for change in differences if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in differences if not change.now), old.ledger.meta.model)
+    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in differences]
 
 
 def change_table(items: Iterable[answers.Change]) -> Table:

@@ -105,8 +105,8 @@ def dashboard_lines(
         ]
     )
     yield ""
-    gone = frozenset(number for number, line in enumerate(lines) if not line.shown)
-    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=gone))
+    absent = frozenset(number for number, line in enumerate(lines) if not line.shown)
+    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=absent))
 
 
 def columns_of(line: Line) -> list[str | int | None]:

@@ -158,8 +158,8 @@ def _apart(handle: int) -> int:
     while handle <= _LAST_STREAM:
         lower.append(handle)
         handle = os.dup(handle)
-    for each in lower:
-        os.close(each)
+    for number in lower:
+        os.close(number)
     return handle
 
 

@@ -15,29 +15,29 @@ _MOST = 64 * 1024 * 1024
 VETO = "pre-push"
 
 
-def is_hook(words: Sequence[str]) -> bool:
+def is_hook(arguments: Sequence[str]) -> bool:
     """Whether a host asks, and not a person how to."""
-    return words[:1] == ["hook"] and words[1:2] != [VETO] and not {"-h", "--help"}.intersection(words)
+    return arguments[:1] == ["hook"] and arguments[1:2] != [VETO] and not {"-h", "--help"}.intersection(arguments)
 
 
-def hook(words: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
+def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     """Takes in an event; gives the exit code, which is always 0: whoever asks would take another for a veto."""
     from ctxvc.claude_code import hook as answering
 
-    event = words[0] if words else ""
+    event = arguments[0] if arguments else ""
     if event == answering.RECORD:
         from ctxvc.claude_code.recorder import record
         from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
 
-        record(words[1:], env, COMMAND_LINE)
+        record(arguments[1:], env, COMMAND_LINE)
         return 0
     if event in ("post-commit", "link"):
         from ctxvc.recording import git_hooks
 
         if event == git_hooks.LINK:
-            git_hooks.link(words[1:])
+            git_hooks.link(arguments[1:])
         else:
-            git_hooks.after_commit(words[1:], env, Path.cwd(), answering.SESSIONS)
+            git_hooks.after_commit(arguments[1:], env, Path.cwd(), answering.SESSIONS)
         return 0
     data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
     _say(answering.answer(event, data, env))

@@ -75,7 +75,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
         # The boundary: what reaches it unknown is a bug, and a person gets lines to report instead of a page.
         except Exception as error:
             failure = _failure(error, arguments)
-        _tell(failure, as_json=_asks_json(arguments))
+        _print_failure(failure, as_json=_asks_json(arguments))
         _let_go_of_stdout()
         return failure.exit_code
     except BrokenPipeError:  # stderr, too, is closed
@@ -122,12 +122,12 @@ def _bug(error: Exception, arguments: Sequence[str]) -> str:
     return "\n".join([*lines, *ours[-6:]])
 
 
-def _tell(failure: Failure, *, as_json: bool) -> None:
+def _print_failure(failure: Failure, *, as_json: bool) -> None:
     if as_json:
         import json
 
-        told = {"code": failure.code, "message": failure.message, "hint": failure.hint}
-        click.echo(json.dumps({"error": told}), err=True)
+        error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
+        click.echo(json.dumps({"error": error}), err=True)
         return
     click.echo(f"ctxvc: {visible_controls(failure.message)}", err=True)
     if failure.hint:

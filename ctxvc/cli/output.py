@@ -57,7 +57,7 @@ class Share(NamedTuple):
 class Styled(NamedTuple):
     """Words in a colour, where there are colours."""
 
-    words: str
+    text: str
     color: str
 
 
@@ -96,17 +96,17 @@ class Output:
         """Characters a line of the terminal holds."""
         return shutil.get_terminal_size((100, 24)).columns
 
-    def style(self, words: str, **style: bool | str) -> str:
-        """`words` in colour where colours are wanted."""
-        return click.style(words, **style) if self.colors else words  # type: ignore[arg-type]
+    def style(self, text: str, **style: bool | str) -> str:
+        """`text` in colour where colours are wanted."""
+        return click.style(text, **style) if self.colors else text  # type: ignore[arg-type]
 
     def value(self, value: msgspec.Struct) -> None:
         """One JSON object on a line."""
         sys.stdout.write(encode(value) + "\n")
 
-    def say(self, words: str) -> None:
+    def say(self, text: str) -> None:
         """A line, at once."""
-        click.echo(words)
+        click.echo(text)
 
     def lines(self, lines: Iterable[str]) -> None:
         """Text, through the pager on a terminal."""
@@ -122,10 +122,10 @@ class Output:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
-    def note(self, words: str) -> None:
+    def note(self, text: str) -> None:
         """A remark beside the data, behind what was answered so far."""
         sys.stdout.flush()
-        click.echo(words, err=True)
+        click.echo(text, err=True)
 
     def table(self, table: Table) -> None:
         self.lines(self.table_lines(table))
@@ -143,8 +143,8 @@ class Output:
         """Names and values, one a line."""
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
-            words = self.style(self.cell(value), fg=value.color) if isinstance(value, Styled) else self.cell(value)
-            yield f"{self.style(f'{name:<{width}}', dim=True)}  {words}" if self.terminal else f"{name}\t{words}"
+            text = self.style(self.cell(value), fg=value.color) if isinstance(value, Styled) else self.cell(value)
+            yield f"{self.style(f'{name:<{width}}', dim=True)}  {text}" if self.terminal else f"{name}\t{text}"
 
     def cell(self, cell: Cell) -> str:
         """A cell as it is shown here."""
@@ -153,13 +153,13 @@ class Output:
     def _aligned(self, table: Table) -> Iterator[str]:
         from ctxvc.cli.table import aligned
 
-        def style(row: int, column: int, words: str) -> str:
+        def style(row: int, column: int, text: str) -> str:
             if row < 0:
-                return self.style(words, bold=True)
+                return self.style(text, bold=True)
             cell = table.rows[row][column]
             if isinstance(cell, Styled):
-                return self.style(words, fg=cell.color)
-            return self.style(words, dim=True) if row in table.dim else words
+                return self.style(text, fg=cell.color)
+            return self.style(text, dim=True) if row in table.dim else text
 
         return aligned(
             [column.name for column in table.columns],
@@ -234,7 +234,7 @@ def plain(cell: Cell) -> str:
         case Guess():
             return f"~{cell.number}"
         case Styled():
-            return plain(cell.words)
+            return plain(cell.text)
         case int():
             return str(cell)
     return display.one_line(cell, len(cell) + 1)

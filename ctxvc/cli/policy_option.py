@@ -91,9 +91,9 @@ def _provider(app: App) -> Anthropic:
     from ctxvc.agent.anthropic import Anthropic
 
     url = app.env.get("ANTHROPIC_BASE_URL")
-    made = Anthropic(base_url=url) if url else Anthropic()
-    click.get_current_context().call_on_close(made.close)
-    return made
+    provider = Anthropic(base_url=url) if url else Anthropic()
+    click.get_current_context().call_on_close(provider.close)
+    return provider
 
 
 def _scripted(app: App, script: Path) -> Scripted:
@@ -126,24 +126,24 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     from ctxvc.policies import POLICIES
 
     module_name = f"ctxvc_policy_{path.stem}"
-    found = importlib.util.spec_from_file_location(module_name, path)
-    if found is None or found.loader is None or not path.is_file():
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    if module_spec is None or module_spec.loader is None or not path.is_file():
         raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_name] = module  # a class is looked up there, by msgspec too
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise BadInput(
             f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
         ) from error
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
-        has = [each for each, value in vars(module).items() if _is_own(value, module_name, Policy)]
+        has = [key for key, value in vars(module).items() if _is_own(value, module_name, Policy)]
         raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
     if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
         raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
-    if kind.name in {each.name for each in POLICIES}:
+    if kind.name in {policy.name for policy in POLICIES}:
         raise BadInput(f"{path}: {kind.name} is the name of a policy that is there already", hint="give it another")
     return kind
 

@@ -15,10 +15,10 @@ _EVERY = 0.1
 
 
 class Progress:
-    """Shows how much of `total` is done while its `with` block runs; `words` says an amount, by default of bytes."""
+    """A progress bar towards `total` while its `with` block runs; `format` writes an amount, by default of bytes."""
 
-    def __init__(self, what: str, total: int = 0, words: Callable[[int], str] = human_bytes) -> None:
-        self._what, self._total, self._words = what, total, words
+    def __init__(self, what: str, total: int = 0, format: Callable[[int], str] = human_bytes) -> None:
+        self._what, self._total, self._format = what, total, format
         self._done = 0
         self._shows = sys.stderr.isatty()
         self._began = time.monotonic()
@@ -39,9 +39,9 @@ class Progress:
         """So much more is done."""
         self.reach(self._done + count, self._total)
 
-    def reach(self, done: int, total: int) -> None:
+    def reach(self, amount: int, total: int) -> None:
         """So much of so much is done."""
-        self._done, self._total = done, total
+        self._done, self._total = amount, total
         now = time.monotonic()
         if self._shows and now >= self._next:
             self._next = now + _EVERY
@@ -50,8 +50,8 @@ class Progress:
     def _draw(self, now: float) -> None:
         part = min(1.0, self._done / self._total) if self._total else 0.0
         full = int(part * BAR)
-        speed = self._words(int(self._done / (now - self._began)))
+        speed = self._format(int(self._done / (now - self._began)))
         bar = "█" * full + "░" * (BAR - full)
-        sys.stderr.write(f"\r{self._what} [{bar}] {self._words(self._done)}, {speed}/s\x1b[K")
+        sys.stderr.write(f"\r{self._what} [{bar}] {self._format(self._done)}, {speed}/s\x1b[K")
         sys.stderr.flush()
         self._drawn = True

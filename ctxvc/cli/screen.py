@@ -27,27 +27,27 @@ DEFAULT_MODEL = "claude-sonnet-5-5"
 
 
 class Screen:
-    """What the person sees: the model's words as they come, each call, and a line on the budget after each step."""
+    """The run as a person sees it: the model's text as it comes, each call, and the budget after each step."""
 
-    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, words: bool = True) -> None:
+    def __init__(self, output: Output, event: threading.Event, *, scripted: bool, replies: bool = True) -> None:
         self._output = output
         self._stopping = event
         self._lock = threading.Lock()
-        self._line = False  # whether a line of words has begun
-        self._words = words and not output.json
+        self._line = False  # whether a line of a reply has begun
+        self._shows_replies = replies and not output.json
         if scripted:
             output.note("scripted: these replies were written or recorded before; no model is asked")
 
-    def said(self, words: str) -> None:
-        if self._words:
+    def said(self, text: str) -> None:
+        if self._shows_replies:
             with self._lock:
-                shown = safe(words)
-                sys.stdout.write(shown)
+                safe_text = safe(text)
+                sys.stdout.write(safe_text)
                 sys.stdout.flush()
-                self._line = not shown.endswith("\n") if shown else self._line
+                self._line = not safe_text.endswith("\n") if safe_text else self._line
 
-    def called(self, name: str, given: Mapping[str, Any]) -> None:
-        what = next((value for value in given.values() if isinstance(value, str)), "")
+    def called(self, name: str, arguments: Mapping[str, Any]) -> None:
+        what = next((value for value in arguments.values() if isinstance(value, str)), "")
         self._note(f"▸ {name} {one_line(what, 120)}".rstrip())
 
     def answered(self, name: str, outcome: Outcome) -> None:
@@ -73,10 +73,10 @@ class Screen:
                 sys.stdout.flush()
                 self._line = False
 
-    def _note(self, words: str) -> None:
+    def _note(self, text: str) -> None:
         self.end()
         with self._lock:
-            self._output.note(safe(words))
+            self._output.note(safe(text))
 
 
 @contextmanager

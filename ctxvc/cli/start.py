@@ -9,10 +9,10 @@ from ctxvc.cli import handover, hook_entry
 
 def run() -> None:
     """The console script."""
-    words = sys.argv[1:]
-    if hook_entry.is_hook(words):
-        sys.exit(hook_entry.hook(words[1:]))
-    if handover.runs_an_agent(words):
+    arguments = sys.argv[1:]
+    if hook_entry.is_hook(arguments):
+        sys.exit(hook_entry.hook(arguments[1:]))
+    if handover.runs_an_agent(arguments):
         handover.separate()
     from ctxvc.cli.main import run as whole
 

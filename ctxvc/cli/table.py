@@ -16,7 +16,7 @@ def aligned(
     width: int,
     right: Sequence[bool],
     least: Sequence[int],
-    style: Callable[[int, int, str], str] = lambda _row, _column, words: words,
+    style: Callable[[int, int, str], str] = lambda _row, _column, text: text,
 ) -> Iterator[str]:
     """The lines of a table, the header first.
 
@@ -34,23 +34,23 @@ def aligned(
         yield GAP.join(style(number, at, cell) for at, cell in zip(columns, padded, strict=True)).rstrip()
 
 
-def breadth(words: str) -> int:
-    """The cells of a terminal that `words` take."""
-    if words.isascii():
-        return len(words)
-    return sum(map(_cells, words))
+def breadth(text: str) -> int:
+    """The cells of a terminal that `text` take."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
 
 
-def cut(words: str, width: int) -> str:
-    """`words`, or as much of them as fits into `width` with an ellipsis behind."""
-    if breadth(words) <= width:
-        return words
+def cut(text: str, width: int) -> str:
+    """`text`, or as much of them as fits into `width` with an ellipsis behind."""
+    if breadth(text) <= width:
+        return text
     taken = 0
-    for at, character in enumerate(words):
+    for at, character in enumerate(text):
         taken += _cells(character)
         if taken >= width:
-            return words[:at] + "…"
-    return words
+            return text[:at] + "…"
+    return text
 
 
 def _cells(character: str) -> int:
@@ -73,7 +73,7 @@ def _narrow(widths: list[int], least: Mapping[int, int], excess: int) -> None:
         excess -= 1
 
 
-def _padded(words: str, width: int, *, right: bool) -> str:
-    words = cut(words, width)
-    blank = " " * (width - breadth(words))
-    return blank + words if right else words + blank
+def _padded(text: str, width: int, *, right: bool) -> str:
+    text = cut(text, width)
+    blank = " " * (width - breadth(text))
+    return blank + text if right else text + blank

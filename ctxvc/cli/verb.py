@@ -60,19 +60,21 @@ def act(
     if allow_user and actor != "user":
         raise click.UsageError("--allow-user is for a person: an agent never removes what a human wrote", ctx)
     with app.acting(actor) as session:
-        done = session.verb(verb, list(blocks), index, allow_user=allow_user)
-        answer_of(ctx, app, session, verb, done)
+        rehearsal = session.verb(verb, list(blocks), index, allow_user=allow_user)
+        answer_of(ctx, app, session, verb, rehearsal)
 
 
-def answer_of(ctx: click.Context, app: App, session: Session, verb: str, done: Rehearsal, undone: str = "") -> None:
-    answer = acted(session, verb, done, undone)
+def answer_of(
+    ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: str = ""
+) -> None:
+    answer = acted(session, verb, rehearsal, undone)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(lines_of(app.output, answer))
         for line in left_out(verb, answer.problems):
             app.output.note(safe(line))
-    if not done:
+    if not rehearsal:
         ctx.exit(1)
 
 
@@ -83,24 +85,24 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
         reason = problem.text.removeprefix(f"cannot {verb} {problem.target}: ")
         targets.setdefault(reason, []).append(problem.target)
     for reason, names in islice(targets.items(), _MOST_REASONS):
-        shown = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
-        more = f" and {len(shown) - _MOST_NAMED:,} more" if len(shown) > _MOST_NAMED else ""
-        yield f"left out {', '.join(shown[:_MOST_NAMED])}{more}: {reason}"
+        blocks = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
+        more = f" and {len(blocks) - _MOST_NAMED:,} more" if len(blocks) > _MOST_NAMED else ""
+        yield f"left out {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
     if len(targets) > _MOST_REASONS:
         yield f"left out more, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
 
 
-def acted(session: Session, verb: str, done: Rehearsal, undone: str = "") -> Acted:
+def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: str = "") -> Acted:
     """What a changing verb answers. What stands now is measured: with the change, what a cut took away left too."""
     view = session.view()
     price = view.price
-    tokens = {row.id: price.body(row) for row in done.rows}
+    tokens = {row.id: price.body(row) for row in rehearsal.rows}
     return Acted(
         session=session.name,
         scope=session.scope,
         verb=verb,
         undone=undone,
-        tokens_before=done.tokens_before,
+        tokens_before=rehearsal.tokens_before,
         tokens_after=view.counted,
         items=[
             ActedBlock(
@@ -115,14 +117,14 @@ def acted(session: Session, verb: str, done: Rehearsal, undone: str = "") -> Act
                 sha256=row.sha256,
                 stub=row.stub,
             )
-            for row in done.rows
+            for row in rehearsal.rows
         ],
         groups=[
             answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in done.groups
+            for group in rehearsal.groups
         ],
         problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in done.problems
+            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
         ],
     )
 

@@ -54,11 +54,11 @@ def ask(
     chosen = model_of(app, script)
     path = app.store_path()
     with Store(path) as store, stopping() as event:
-        known = store.sessions()
-        if name not in known:
+        sessions = store.sessions()
+        if name not in sessions:
             raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
         window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
-        mine = next(free for number in range(1, len(known) + 2) if (free := f"ask-{number}") not in known)
+        mine = next(free for number in range(1, len(sessions) + 2) if (free := f"ask-{number}") not in sessions)
         recorded = Session(StoredSession.open(store, name))
         current = store.current_session()
         try:
@@ -66,25 +66,25 @@ def ask(
                 asking.open_session(path, mine, model=model, window=window) as session,
                 after_failure(f"ask again; what was read so far stands in session {mine}"),
             ):
-                screen = Screen(app.output, event, scripted=chosen.scripted, words=False)
-                asked = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
+                screen = Screen(app.output, event, scripted=chosen.scripted, replies=False)
+                result = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
         finally:
             recorded.stored.leave()
             store.set_current_scope(current, store.current_scope(current))
-    answer = Asked(
-        session=asked.session,
+    answer = AnsweredQuestion(
+        session=result.session,
         recording=name,
-        answer=asked.answer,
+        answer=result.answer,
         scripted=chosen.scripted,
-        why=asked.ended.why,
-        steps=asked.ended.steps,
-        dollars=asked.ended.dollars,
+        why=result.ended.why,
+        steps=result.ended.steps,
+        dollars=result.ended.dollars,
         items=[
             CitationItem(
-                handle=each.handle, block=each.block, scope=each.scope, step=each.step, label=each.label,
-                exists=each.exists, was_read=each.was_read, why=each.why,
+                handle=citation.handle, block=citation.block, scope=citation.scope, step=citation.step,
+                label=citation.label, exists=citation.exists, was_read=citation.was_read, why=citation.why,
             )
-            for each in asked.citations
+            for citation in result.citations
         ],
     )  # fmt: skip
     if app.output.json:
@@ -97,7 +97,7 @@ def ask(
         ctx.exit(1)
 
 
-def _lines(output: Output, answer: Asked) -> Iterator[str]:
+def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     yield from safe(answer.answer or f"no answer ({answer.why})").splitlines()
     yield ""
     if not answer.items:
@@ -127,7 +127,7 @@ class CitationItem(Item, frozen=True, kw_only=True):
     why: Annotated[str, described("why it does not hold; empty where it does")]
 
 
-class Asked(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):
+class AnsweredQuestion(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):
     """`ask`"""
 
     session: Annotated[str, described("session that holds question, reading and answer")]

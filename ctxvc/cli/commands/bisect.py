@@ -38,7 +38,7 @@ NO_JUDGEMENT = 126
 
 
 @command("bisect", "ctxvc bisect timeout")
-@click.argument("words", metavar="[TEXT|ID]", required=False)
+@click.argument("target", metavar="[TEXT|ID]", required=False)
 @click.option("--text", "as_text", is_flag=True, help="Take what is given for a text, though it looks like an ID.")
 @click.option("--tokens", "most", metavar="N", type=click.IntRange(min=0),
               help="Find the first prompt of more than N tokens.")  # fmt: skip
@@ -49,7 +49,7 @@ NO_JUDGEMENT = 126
 @click.pass_context
 def bisect(
     ctx: click.Context,
-    words: str | None,
+    target: str | None,
     as_text: bool,
     most: int | None,
     judge: str | None,
@@ -64,17 +64,17 @@ def bisect(
     --linear takes nothing for granted.
     """
     app = ctx.ensure_object(App)
-    if sum(asked is not None for asked in (words, most, judge)) != 1:
+    if sum(question is not None for question in (target, most, judge)) != 1:
         raise click.UsageError("say what to look for: TEXT, or an ID, or --tokens N, or --cmd CMD")
     if linear and judge is None:
         raise click.UsageError("--linear goes with --cmd")
-    if words == "":
+    if target == "":
         raise click.UsageError("every prompt holds an empty text")
     with app.reading() as stored:
         stored.ledger(scope or "")  # raises where there is none
         scope = scope or stored.scope
-        if words is not None:
-            answer = _of_words(stored, scope, words, as_text=as_text)
+        if target is not None:
+            answer = _of_target(stored, scope, target, as_text=as_text)
         elif most is not None:
             answer = _of_tokens(stored, scope, most)
         else:
@@ -83,20 +83,20 @@ def bisect(
     _tell_bisected(ctx, app.output, answer, waiting)
 
 
-def _of_words(stored: StoredSession, scope: str, words: str, *, as_text: bool) -> Bisected:
-    found = None if as_text else _block(stored, scope, words)
-    if found and (item := found.row or found.group):
-        stored, scope = stored_of(stored, found), found.snapshot.scope
+def _of_target(stored: StoredSession, scope: str, target: str, *, as_text: bool) -> Bisected:
+    resolved = None if as_text else _block(stored, scope, target)
+    if resolved and (item := resolved.row or resolved.group):
+        stored, scope = stored_of(stored, resolved), resolved.snapshot.scope
         moves, what = bisecting.of_address(stored, scope, item.id), "block"
     else:
-        moves, what = bisecting.of_text(stored, scope, words), "text"
+        moves, what = bisecting.of_text(stored, scope, target), "text"
     entries = _Entries(stored.store)
     items = [
         Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
         for move in moves
     ]
-    shown = {move.id: move.move == "entered" for move in moves}
-    return _bisected(stored, scope, what, words, items, stands=any(shown.values()))
+    present = {move.id: move.move == "entered" for move in moves}
+    return _bisected(stored, scope, what, target, items, stands=any(present.values()))
 
 
 def _of_tokens(stored: StoredSession, scope: str, most: int) -> Bisected:
@@ -123,7 +123,7 @@ def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, 
             progress.add(1)
         return judged[place]
 
-    with Progress("judging", words=lambda number: counted(number, "prompt")) as progress:
+    with Progress("judging", format=lambda number: counted(number, "prompt")) as progress:
         newest = len(commits) - 1
         if linear:
             turns = list(bisecting.changes(range(len(commits)), good))
@@ -158,13 +158,15 @@ def _bisected(
     stored: StoredSession,
     scope: str,
     what: str,
-    asked: str,
+    target: str,
     items: list[Turned],
     *,
     stands: bool,
     judged: int = 0,
 ) -> Bisected:
-    return Bisected(session=stored.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items)
+    return Bisected(
+        session=stored.name, scope=scope, what=what, asked=target, stands=stands, judged=judged, items=items
+    )
 
 
 def _tell_bisected(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:
@@ -210,8 +212,8 @@ def _nothing(answer: Bisected) -> str:
             return f"all {counted(answer.judged, 'prompt')} of {where} are good"
         case "block":
             return f"{answer.asked} never stood in the prompt of {where}"
-    asked = display.one_line(answer.asked, 60)
-    return f"'{asked}' never stood in the prompt of {where}; `ctxvc grep -F` searches elsewhere too"
+    text = display.one_line(answer.asked, 60)
+    return f"'{text}' never stood in the prompt of {where}; `ctxvc grep -F` searches elsewhere too"
 
 
 def _turns_table(items: Sequence[Turned]) -> Table:
@@ -291,7 +293,7 @@ def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
         path = Path(place, "prompt.json")
         path.write_bytes(data)
         with path.open("rb") as stream:
-            done = subprocess.run(  # noqa: S602 - the person's own command; nothing recorded is in it
+            process = subprocess.run(  # noqa: S602 - the person's own command; nothing recorded is in it
                 judge,
                 shell=True,
                 stdin=stream,
@@ -300,20 +302,20 @@ def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
                 env={**os.environ, PROMPT: str(path)},
                 check=False,
             )
-    if done.returncode < 0 or done.returncode >= NO_JUDGEMENT:
+    if process.returncode < 0 or process.returncode >= NO_JUDGEMENT:
         raise Refused(
-            f"the command gave no judgement on commit {snapshot.commit[:SHORT]}: it ended with {done.returncode}",
+            f"the command gave no judgement on commit {snapshot.commit[:SHORT]}: it ended with {process.returncode}",
             hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
         )
-    return done.returncode == 0
+    return process.returncode == 0
 
 
-def _block(stored: StoredSession, scope: str, words: str) -> Resolved | None:
-    """The block or group that `words` are the address of; None where they are a text. Raises: NotFound."""
-    if address := addresses.parse(words):
+def _block(stored: StoredSession, scope: str, target: str) -> Resolved | None:
+    """The block or group at the address `target`; None if it is a text. Raises: NotFound."""
+    if address := addresses.parse(target):
         return None if address.file else addresses.find(stored, _within(address, stored, scope))
-    here = addresses.of_call(stored, f"{scope}:{words}", elsewhere=False)
-    return here or addresses.of_call(stored, words, elsewhere=False)
+    here = addresses.of_call(stored, f"{scope}:{target}", elsewhere=False)
+    return here or addresses.of_call(stored, target, elsewhere=False)
 
 
 def _within(address: Address, stored: StoredSession, scope: str) -> Address:

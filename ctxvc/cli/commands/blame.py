@@ -58,7 +58,7 @@ def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
         type=row.kind if row else "group",
         origin=row.origin if row else "",
         model=model or ("" if met and met[0].entry else ledger.meta.model),
-        tokens=prices.body(row) if row else _shown(item, prices),
+        tokens=prices.body(row) if row else _tokens_in_prompt(item, prices),
         reads=row.reads if row else 0,
         label=item.label,
         events=[_event(event, stored.store) for event in met],
@@ -74,14 +74,14 @@ def _event(event: blaming.Event, store: Store) -> BlameEvent:
 
 
 def _stay(stay: blaming.Stay, prices: Prices) -> BlameStay:
-    tokens = 0 if stay.cut else _shown(stay.item, prices)
+    tokens = 0 if stay.cut else _tokens_in_prompt(stay.item, prices)
     state = "cut" if stay.cut else stay.item.state if isinstance(stay.item, Row) else "archived"
     return BlameStay(
         state=state, first=stay.first, last=stay.last, calls=stay.calls, tokens=tokens, sent=stay.calls * tokens
     )
 
 
-def _shown(item: Row | Group, prices: Prices) -> int:
+def _tokens_in_prompt(item: Row | Group, prices: Prices) -> int:
     """Tokens of what stands in the prompt for it alone: nothing where a group's stub stands for it."""
     if isinstance(item, Row) and item.present:
         return prices.mask(item) if item.state == "masked" else prices.body(item)

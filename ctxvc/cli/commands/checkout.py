@@ -39,24 +39,29 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
         if chosen := redraw or folder:
             worktrees.remember(store.path, app.path(chosen))  # whoever names a checkout vouches for it
         if redraw:
-            done = redraw_dashboard(store, app.path(redraw))
+            checked_out = redraw_dashboard(store, app.path(redraw))
         else:
             session, _, scope = name.partition("/")
             session = session or app.session or store.current_session()
             scope = scope or store.current_scope(session)
             where = app.path(folder) if folder else checkouts.place(store, session, scope)
             taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []
-            done = check_out(store, session, scope, where)
+            checked_out = check_out(store, session, scope, where)
     answer = CheckedOut(
-        folder=done.path, session=done.session, scope=done.scope, commit=done.commit, files=done.files, taken=taken
+        folder=checked_out.path,
+        session=checked_out.session,
+        scope=checked_out.scope,
+        commit=checked_out.commit,
+        files=checked_out.files,
+        taken=taken,
     )
     if app.output.json:
         app.output.value(answer)
         return
     if taken:
         app.output.say(f"taken: {', '.join(taken)}")
-    where_it_is = f"{counted(done.files, 'file')} in {safe(done.path)}"
-    app.output.say(f"{done.session}/{done.scope} at {done.commit[:12]}: {where_it_is}")
+    where_it_is = f"{counted(checked_out.files, 'file')} in {safe(checked_out.path)}"
+    app.output.say(f"{checked_out.session}/{checked_out.scope} at {checked_out.commit[:12]}: {where_it_is}")
 
 
 class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):

@@ -78,23 +78,25 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
 
     view = unasked(session.view())
     before = session.used()
-    made = ask_plan(policy, _under(view, window, before))
-    done = rehearse(view, made, roll_up=True) if dry_run else session.commit(made, roll_up=True)
+    plan = ask_plan(policy, _under(view, window, before))
+    rehearsal = rehearse(view, plan, roll_up=True) if dry_run else session.commit(plan, roll_up=True)
     return Compacted(
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
-        reason=made.reason,
-        committed=bool(done) and not dry_run,
+        reason=plan.reason,
+        committed=bool(rehearsal) and not dry_run,
         tokens_before=before,
-        tokens_after=session.left(done) if dry_run else session.used(),
-        items=_items(done),
+        tokens_after=session.left(rehearsal) if dry_run else session.used(),
+        items=_items(rehearsal),
         groups=[
             answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in done.groups
+            for group in rehearsal.groups
             if group.members and not group.group
         ],
-        problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in done.problems],
+        problems=[
+            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
+        ],
     )
 
 
@@ -108,12 +110,12 @@ def _under(view: View, window: int, present: int) -> View:
     return replace(view, budget=check(Budget(whole, reserve, view.budget.ladder)))
 
 
-def _items(done: Rehearsal) -> list[CompactedPart]:
+def _items(rehearsal: Rehearsal) -> list[CompactedPart]:
     """What left, by the way it did."""
     blocks: dict[str, list[str]] = {}
-    for action in done.done:
+    for action in rehearsal.done:
         blocks.setdefault(_way(action), []).extend(action.targets)
-    return [CompactedPart(what=way, blocks=named) for way, named in blocks.items()]
+    return [CompactedPart(what=way, blocks=ids) for way, ids in blocks.items()]
 
 
 def _way(action: Action) -> str:
@@ -141,9 +143,9 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
 def _row(item: CompactedPart) -> list[Cell]:
     from ctxvc.core.plan import selection
 
-    named = selection.ranges(item.blocks)
-    more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
-    return [item.what, len(item.blocks), ", ".join(named[:_MOST_NAMED]) + more]
+    ranges = selection.ranges(item.blocks)
+    more = f" and {len(ranges) - _MOST_NAMED:,} more" if len(ranges) > _MOST_NAMED else ""
+    return [item.what, len(item.blocks), ", ".join(ranges[:_MOST_NAMED]) + more]
 
 
 class CompactedPart(Item, frozen=True, kw_only=True):

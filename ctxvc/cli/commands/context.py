@@ -106,7 +106,10 @@ def _context_lines(output: Output, dashboard: Dashboard, answer: Context) -> Ite
         [
             ("session", f"{answer.session}/{answer.scope}"),
             ("budget", budget_line(output, dashboard)),
-            *((f"{each.name} at {each.percent} %", _ahead(output, each)) for each in answer.thresholds),
+            *(
+                (f"{threshold.name} at {threshold.percent} %", _ahead(output, threshold))
+                for threshold in answer.thresholds
+            ),
             *([("provider counted", answer.reported)] if answer.reported else []),
         ]
     )

@@ -80,11 +80,11 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
         seen = _Peak()
         with Session.open(folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy)) as session:
             running.play(session, turns, seen)
-            gone = [row for row in session.ledger().rows() if row.state == "archived"]
-            held = [session.body(row.id) for row in gone]
+            archived = [row for row in session.ledger().rows() if row.state == "archived"]
+            bodies = [session.body(row.id) for row in archived]
         peaks[called] = seen.peak
         say(f"   {called}: policy {policy}, {seen.steps} steps, the largest prompt {seen.peak:,} tokens of {window:,}")
-    say(f"   {len(gone)} results left the managed prompt, and are still there: {sum(map(len, held)):,} bytes.\n")
+    say(f"   {len(archived)} results left the managed prompt, and are still there: {sum(map(len, bodies)):,} bytes.\n")
     with Store(folder / FOLDER) as store:
         _check(store, "managed", say, 3)
     _further(folder, "managed", say)
@@ -97,10 +97,10 @@ class _Peak:
     def __init__(self) -> None:
         self.peak = self.steps = 0
 
-    def said(self, words: str) -> None:
+    def said(self, text: str) -> None:
         pass
 
-    def called(self, name: str, given: Mapping[str, Any]) -> None:
+    def called(self, name: str, arguments: Mapping[str, Any]) -> None:
         pass
 
     def answered(self, name: str, outcome: Outcome) -> None:
@@ -124,11 +124,11 @@ def _place(folder: Path | None) -> Path:
 
 def _import(store: Store, say: Say) -> str:
     say("1. A recorded Claude Code session is imported (MIT, from github.com/entireio/cli).")
-    (done,) = import_paths(store, [SESSION], name="demo", final=True)
-    if done.error:
-        raise done.error
-    say(f"   {done.blocks} blocks, each a blob with a checksum; {done.units} steps, each a commit.\n")
-    return done.session
+    (outcome,) = import_paths(store, [SESSION], name="demo", final=True)
+    if outcome.error:
+        raise outcome.error
+    say(f"   {outcome.blocks} blocks, each a blob with a checksum; {outcome.units} steps, each a commit.\n")
+    return outcome.session
 
 
 def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None:
@@ -138,9 +138,9 @@ def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None
     for snapshot in snapshots[1:]:
         view = dashboard(snapshot.ledger, meter.costs(snapshot), WINDOW)
         last = snapshot.ledger.last()
-        said = last.label if last else ""
+        label = last.label if last else ""
         line = (
-            f"   step {snapshot.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(said, 50)}"
+            f"   step {snapshot.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(label, 50)}"
         )
         say(line)
         if live:
@@ -199,14 +199,14 @@ def _check(store: Store, name: str, say: Say, number: int = 5) -> None:
 
 def _further(folder: Path, name: str, say: Say) -> None:
     say("Look further:")
-    for words, why in (
+    for arguments, why in (
         ("status", "the dashboard"),
         ("log", "every change of the prompt"),
         ("prompt step:5", "what the model saw then"),
         ("diff step:5 HEAD", "what entered and left since"),
         ("show B11", "a block that left the prompt"),
     ):
-        say(f"   ctxvc -C {folder} {words:<18} {why}")
+        say(f"   ctxvc -C {folder} {arguments:<18} {why}")
     say(f"   git --git-dir {folder / FOLDER} log --stat {name}/main")
 
 

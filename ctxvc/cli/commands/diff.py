@@ -47,13 +47,13 @@ def diff(app: App, before: str, after: str) -> None:
 
 def _side(store: Store, snapshot: Snapshot) -> Side:
     meter = Meter(store, snapshot.ledger.meta.tokenizer)
-    shown = sum(cost.shown for cost in meter.costs(snapshot).values())
+    tokens = sum(cost.shown for cost in meter.costs(snapshot).values())
     return Side(
         commit=snapshot.commit,
         session=snapshot.session,
         scope=snapshot.scope,
         step=snapshot.ledger.meta.counters.step,
-        tokens=shown + meter.overhead(snapshot),
+        tokens=tokens + meter.overhead(snapshot),
     )
 
 
@@ -62,7 +62,7 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     growth = answer.after.tokens - answer.before.tokens
     yield from output.facts(
         [
-            *((name, f"{_named(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
+            *((name, f"{_title(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
             ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
             *([("differs too", " and ".join(answer.request))] if answer.request else []),
         ]
@@ -71,7 +71,7 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     yield from output.table_lines(change_table(answer.items))
 
 
-def _named(side: Side) -> str:
+def _title(side: Side) -> str:
     return f"{side.session}/{side.scope} step {side.step}, {side.commit[:SHORT]}"
 
 

@@ -78,10 +78,10 @@ def doctor(ctx: click.Context, repair: bool) -> None:
     app = ctx.ensure_object(App)
     items = [
         *_surroundings(),
-        *(_tried("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
+        *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
-        *_tried("git hooks", "", lambda: _project_hook(app)),
-        *_tried("transcripts", "", lambda: _transcripts(app)),
+        *_guarded("git hooks", "", lambda: _project_hook(app)),
+        *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
     if app.output.json:
         app.output.value(Doctor(items=items))
@@ -99,7 +99,7 @@ def _tell(output: Output, items: list[DoctorItem]) -> None:
     output.table(Table(columns, rows))
 
 
-def _tried(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:
+def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:
     """What `look` finds; if it cannot look, that is what it finds."""
     try:
         yield from look()
@@ -110,22 +110,22 @@ def _tried(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> I
         yield _problem(check, f"{error.filename}: {error.strerror}", mend)
 
 
-def _ok(check: str, found: str) -> DoctorItem:
-    return DoctorItem(check=check, level="ok", found=found, mend="")
+def _ok(check: str, finding: str) -> DoctorItem:
+    return DoctorItem(check=check, level="ok", found=finding, mend="")
 
 
-def _note(check: str, found: str, mend: str = "") -> DoctorItem:
-    return DoctorItem(check=check, level="note", found=found, mend=mend)
+def _note(check: str, finding: str, mend: str = "") -> DoctorItem:
+    return DoctorItem(check=check, level="note", found=finding, mend=mend)
 
 
-def _problem(check: str, found: str, mend: str) -> DoctorItem:
-    return DoctorItem(check=check, level="problem", found=found, mend=mend)
+def _problem(check: str, finding: str, mend: str) -> DoctorItem:
+    return DoctorItem(check=check, level="problem", found=finding, mend=mend)
 
 
 def _surroundings() -> Iterator[DoctorItem]:
     yield _ok("python", sys.version.split()[0])
-    yield from _tried("git", "install git", _git)
-    yield from _tried("tokenizer", "install ctxvc anew", _tokenizer)
+    yield from _guarded("git", "install git", _git)
+    yield from _guarded("tokenizer", "install ctxvc anew", _tokenizer)
 
 
 def _git() -> Iterator[DoctorItem]:
@@ -157,7 +157,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
     except CtxvcError as error:
         yield _note("store", phrases.message(error), "ctxvc init")
         return
-    yield from _tried("store", "ctxvc verify", lambda: _store(path))
+    yield from _guarded("store", "ctxvc verify", lambda: _store(path))
 
 
 def _repaired(app: App) -> Iterator[DoctorItem]:
@@ -179,21 +179,21 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)
         yield from _checked(store)
-        yield from _tried("permissions", "ctxvc verify", lambda: _open_to_others(store.path))
+        yield from _guarded("permissions", "ctxvc verify", lambda: _open_to_others(store.path))
         yield from _unknown_settings(store)
         yield _secrets(store)
         yield from _hooks(store)
         yield from _store_hooks(store)
-        yield from _tried("checkouts", "ctxvc verify", lambda: _checkouts(store))
-        yield from _tried("purged", "ctxvc verify", lambda: _purged(store))
+        yield from _guarded("checkouts", "ctxvc verify", lambda: _checkouts(store))
+        yield from _guarded("purged", "ctxvc verify", lambda: _purged(store))
         for name in store.sessions():
-            yield from _tried(f"session {name}", "ctxvc verify", lambda name=name: _session(store, name))  # type: ignore[misc]
+            yield from _guarded(f"session {name}", "ctxvc verify", lambda name=name: _session(store, name))  # type: ignore[misc]
 
 
 def _size(store: Store) -> Iterator[DoctorItem]:
     sizes = gc.sizes(store)
-    found = f"{human_bytes(sizes.total)}, {human_bytes(sizes.packed)} of it in {counted(sizes.packs, 'pack')}"
-    yield _note("size", found, "ctxvc gc") if sizes.packs > MOST_PACKS else _ok("size", found)
+    finding = f"{human_bytes(sizes.total)}, {human_bytes(sizes.packed)} of it in {counted(sizes.packs, 'pack')}"
+    yield _note("size", finding, "ctxvc gc") if sizes.packs > MOST_PACKS else _ok("size", finding)
     free = shutil.disk_usage(store.path).free
     if free < max(_LITTLE, 2 * sizes.packed):
         yield _problem("disk", f"{human_bytes(free)} free: little for a gc, or for a long session", "free some space")
@@ -214,19 +214,19 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
 
 def _open_to_others(path: Path) -> Iterator[DoctorItem]:
     """What of our own in the store others may read or change, once they may enter it."""
-    found = []
-    for each in (path / "ctxvc", *sorted(path.glob("ctxvc/**/*"))):
+    open_paths = []
+    for entry in (path / "ctxvc", *sorted(path.glob("ctxvc/**/*"))):
         try:
-            mode = each.lstat().st_mode
+            mode = entry.lstat().st_mode
         except FileNotFoundError:
             continue  # a request that was done meanwhile
         if (stat.S_ISDIR(mode) and mode & 0o022) or (stat.S_ISREG(mode) and mode & 0o077):
-            found.append(f"{each.relative_to(path)} ({stat.S_IMODE(mode):04o})")
-    if found:
+            open_paths.append(f"{entry.relative_to(path)} ({stat.S_IMODE(mode):04o})")
+    if open_paths:
         tell = _problem if stat.S_IMODE(path.stat().st_mode) & 0o077 else _note
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        told = f"open to others: {', '.join(found[:_MOST_NAMED])}{more}"
-        yield tell("permissions", told, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
+        more = f" and {len(open_paths) - _MOST_NAMED} more" if len(open_paths) > _MOST_NAMED else ""
+        finding = f"open to others: {', '.join(open_paths[:_MOST_NAMED])}{more}"
+        yield tell("permissions", finding, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
 
 
 def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
@@ -234,8 +234,8 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
     for name in git.config(store.repository):
         if name.startswith("ctxvc.") and name not in _SETTINGS:
             near = difflib.get_close_matches(name, _SETTINGS, 1)
-            told = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
-            yield _note("settings", told, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
+            finding = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
+            yield _note("settings", finding, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
     for setting in trust.look(store.path).settings[:_MOST]:
         yield _note("settings", f"you accepted {setting.key} in {setting.file}", "ctxvc trust --revoke")
 
@@ -243,46 +243,46 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
 def _secrets(store: Store) -> DoctorItem:
     """Who looks for secrets in what is recorded."""
     settings = git.config(store.repository)
-    wanted = settings.get(secret_scanner.SETTING, "")
+    scanner = settings.get(secret_scanner.SETTING, "")
     setting = f"git --git-dir={shlex.quote(str(store.path))} config"
     if not redaction.is_wanted(store.path):
         return _note("secrets", "not looked for: every byte is kept", f"{setting} --unset {redaction.SETTING}")
-    if not wanted:
+    if not scanner:
         return _ok("secrets", "looked for by our rules")
-    if wanted != secret_scanner.KINGFISHER:
+    if scanner != secret_scanner.KINGFISHER:
         return _problem(
-            "secrets", f"{wanted}, which is asked for, is not known", f"{setting} --unset {secret_scanner.SETTING}"
+            "secrets", f"{scanner}, which is asked for, is not known", f"{setting} --unset {secret_scanner.SETTING}"
         )
     version = secret_scanner.installed()
     if not version:
-        found = f"{wanted}, which is asked for, is not installed: nothing can be recorded"
-        return _problem("secrets", found, "pip install 'ctxvc[secrets]'")
-    return _ok("secrets", f"looked for by our rules and {wanted} {version}")
+        finding = f"{scanner}, which is asked for, is not installed: nothing can be recorded"
+        return _problem("secrets", finding, "pip install 'ctxvc[secrets]'")
+    return _ok("secrets", f"looked for by our rules and {scanner} {version}")
 
 
 def _hooks(store: Store) -> Iterator[DoctorItem]:
     """What hooks asked and is not done, and what went wrong in them, where nobody could be told."""
     if waiting := requests.pending(store.path):
         yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
-    left = requests.aside(store.path)
-    for path, request in left[:_MOST]:
-        found = f"{request.transcript} could not be recorded, or not all of it ({path.relative_to(store.path)})"
-        yield _problem("hooks", found, "ctxvc watch --once")
+    aside = requests.aside(store.path)
+    for path, request in aside[:_MOST]:
+        finding = f"{request.transcript} could not be recorded, or not all of it ({path.relative_to(store.path)})"
+        yield _problem("hooks", finding, "ctxvc watch --once")
     for entry in log.entries(store.path):
         yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
     commits = links_inbox.pending(store.path)
-    if told := sum(commit is not None for _, commit in commits):
-        yield _note("hooks", f"{counted(told, 'code commit')} not linked yet", "ctxvc why HEAD")
+    if unlinked := sum(commit is not None for _, commit in commits):
+        yield _note("hooks", f"{counted(unlinked, 'code commit')} not linked yet", "ctxvc why HEAD")
     # Of an older version, of another machine, or of whoever the store came from: only a person can tell.
     foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
     if foreign:
-        found = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
-        yield _note("hooks", found, f"ctxvc import; {_removal(foreign)}")
+        finding = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
+        yield _note("hooks", finding, f"ctxvc import; {_removal(foreign)}")
     unknown = [path for path, commit in commits if commit is None and os.path.lexists(path)]
     if unknown:
-        found = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
-        yield _note("hooks", found, _removal(unknown))
-    quiet = not (waiting or left or commits or foreign or log.entries(store.path))
+        finding = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
+        yield _note("hooks", finding, _removal(unknown))
+    quiet = not (waiting or aside or commits or foreign or log.entries(store.path))
     if quiet and places.home(store.path).is_dir():
         yield _ok("hooks", "nothing went wrong in them")
 
@@ -297,21 +297,23 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     for name in git_hooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {git_hooks.STORE}")
     if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
-        found = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
-        yield _problem("git hooks", found, f"ctxvc install {git_hooks.STORE}")
+        finding = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
+        yield _problem("git hooks", finding, f"ctxvc install {git_hooks.STORE}")
     if others := git_hooks.others(store.path):
-        found = f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
-        yield _note("git hooks", found, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
+        finding = (
+            f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
+        )
+        yield _note("git hooks", finding, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
     if remotes and not git_hooks.is_ours(store.path / "hooks" / "pre-push"):
-        found = "the store has a remote, and a plain `git push` would not be searched for secrets"
-        yield _note("git hooks", found, f"ctxvc install {git_hooks.STORE}")
+        finding = "the store has a remote, and a plain `git push` would not be searched for secrets"
+        yield _note("git hooks", finding, f"ctxvc install {git_hooks.STORE}")
 
 
 def _project_hook(app: App) -> Iterator[DoctorItem]:
-    told = git_says(app.folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks").rstrip("\n")
-    path = Path(told) / git_hooks.PROJECT
-    if told and git_hooks.is_ours(path):
+    folder = git_says(app.folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks").rstrip("\n")
+    path = Path(folder) / git_hooks.PROJECT
+    if folder and git_hooks.is_ours(path):
         yield from _stale(path, f"ctxvc install {git_hooks.PROJECT}") or [
             _ok("git hooks", "commits of this project are linked to their sessions")
         ]
@@ -321,8 +323,8 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
     """A hook of ours that would call a program that is gone, or is not run at all."""
     if not git_hooks.is_ours(path):
         return []
-    named = _PROGRAM.search(path.read_text("utf-8", "replace"))
-    program = "".join(shlex.split(named[1])[:1]) if named else ""
+    match = _PROGRAM.search(path.read_text("utf-8", "replace"))
+    program = "".join(shlex.split(match[1])[:1]) if match else ""
     if program and not shutil.which(program):
         return [_problem("git hooks", f"{path} calls {program}, which is gone", mend)]
     if not path.stat().st_mode & 0o100:
@@ -332,41 +334,41 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
     """Folders with a scope's files that are gone, or in which a person changed something."""
-    known = list(worktrees.listed(store.path))
-    here = [worktree.folder for worktree in known if worktrees.is_made_here(store.path, worktree)]
-    if others := len(known) - len(here):  # no command is advised for a folder that only a store says is one
+    registered = list(worktrees.listed(store.path))
+    here = [worktree.folder for worktree in registered if worktrees.is_made_here(store.path, worktree)]
+    if others := len(registered) - len(here):  # no command is advised for a folder that only a store says is one
         yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
-    if gone := len(worktrees.missing(store.path)):
+    if missing := len(worktrees.missing(store.path)):
         mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
-        yield _note("checkouts", f"{counted(gone, 'checkout')} of which the folder is gone, or says otherwise", mend)
+        yield _note("checkouts", f"{counted(missing, 'checkout')} of which the folder is gone, or says otherwise", mend)
     for folder in here[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):
             what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
             taken = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
             only_moves = changes.moves and not changes.others
             yield _note("checkouts", f"{what} of a person's in {folder}", taken if only_moves else changes.back)
-    if here and not gone:
+    if here and not missing:
         yield _ok("checkouts", ", ".join(map(str, here[:_MOST_CHECKOUTS])))
 
 
 def _purged(store: Store) -> Iterator[DoctorItem]:
     if purge_apply.REF in store.repository.references:
         times = sum(1 for _ in store.first_parents(str(store.repository.references[purge_apply.REF].target)))
-        found = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
-        yield _note("purged", found, "delete those clones, and replace keys that were in them")
+        finding = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
+        yield _note("purged", finding, "delete those clones, and replace keys that were in them")
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
     stored = StoredSession.open(store, name)
     if waiting := stored.waiting():
         mend = "ctxvc import --final" if stored.ledger().meta.source else ""
-        found = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
-        yield _note(f"session {name}", found, mend)
+        finding = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
+        yield _note(f"session {name}", finding, mend)
     if pending := pending_plans.pending(store, name):
-        found = (
-            f"{counted(len(pending), 'plan')} waiting for a good moment: {', '.join(each.id for each in pending[:8])}"
+        finding = (
+            f"{counted(len(pending), 'plan')} waiting for a good moment: {', '.join(plan.id for plan in pending[:8])}"
         )
-        yield _note(f"session {name}", found, f"ctxvc plan --pending --session {name}")
+        yield _note(f"session {name}", finding, f"ctxvc plan --pending --session {name}")
 
 
 def _transcripts(app: App) -> Iterator[DoctorItem]:
@@ -375,35 +377,39 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
         store = app.store_path()
     except CtxvcError:
         store = None  # `_about_store` has said so
-    found = installed.transcripts(app.env, app.folder, app.projects(), store)
-    behind = [each for each in found if each.state != "whole"]
+    transcripts = installed.transcripts(app.env, app.folder, app.projects(), store)
+    behind = [transcript for transcript in transcripts if transcript.state != "whole"]
     if not behind:
-        yield _ok("transcripts", f"{len(found)} recorded sessions of this project, all in the store")
+        yield _ok("transcripts", f"{len(transcripts)} recorded sessions of this project, all in the store")
     else:
-        missing = sum(each.state == "missing" for each in behind)
-        told = [f"{missing} of {len(found)} recorded sessions of this project are not in the store"] if missing else []
+        missing = sum(transcript.state == "missing" for transcript in behind)
+        findings = (
+            [f"{missing} of {len(transcripts)} recorded sessions of this project are not in the store"]
+            if missing
+            else []
+        )
         grown = len(behind) - missing
-        told += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
-        days = min((each.days for each in behind if each.days is not None), default=None)
+        findings += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
+        days = min((transcript.days for transcript in behind if transcript.days is not None), default=None)
         if days is not None:
-            told.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
+            findings.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
         tell = _problem if days is not None and days < _SOON_DAYS else _note
-        yield tell("transcripts", "; ".join(told), "ctxvc import")
-    yield from _recording(app, found, store)
+        yield tell("transcripts", "; ".join(findings), "ctxvc import")
+    yield from _recording(app, transcripts, store)
 
 
-def _recording(app: App, found: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:
+def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:
     """Whether Claude Code records by itself here, and what keeps it from doing so."""
     files = installed.settings_files(app.env, app.folder)
-    hooked = installed.has_hooks(files) or installed.recorded_by_hooks(found, store)
+    hooked = installed.has_hooks(files) or installed.recorded_by_hooks(transcripts, store)
     for file, program in installed.missing_programs(files):
         mend = file.install or f"take these hooks out of {file.path}"
         yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
     off = installed.turned_off(files)
     if off and hooked:
-        told = f"nothing records by itself: {off} turns all hooks off"
-        yield _problem("recording", told, f"take disableAllHooks out of {off}")
-    elif any(each.format == FORMAT for each in found) and not hooked:
+        finding = f"nothing records by itself: {off} turns all hooks off"
+        yield _problem("recording", finding, f"take disableAllHooks out of {off}")
+    elif any(transcript.format == FORMAT for transcript in transcripts) and not hooked:
         yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")
 
 

@@ -38,38 +38,40 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
         folder = _worked_in(snapshot, project)
         transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
         for copy in count():
-            made = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
+            exported = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
             if not install:
-                write(app, target, made.data)
+                write(app, target, exported.data)
                 break
-            place = _sessions(app, folder) / f"{made.session}.jsonl"
-            if _installed(place, made.data):
-                app.output.note(f"wrote {display.human_bytes(len(made.data))} to {safe(str(place))}")
+            place = _sessions(app, folder) / f"{exported.session}.jsonl"
+            if _installed(place, exported.data):
+                app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
                 break
-    _tell(app, made, transcript)
+    _tell(app, exported, transcript)
     if install:
-        app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {made.session}")
+        app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
 
 
-def _tell(app: App, made: Resumable, transcript: Path | None) -> None:
-    if made.kept:
-        app.output.note(f"{made.kept} lines are the host's own, from {safe(str(transcript))}")
+def _tell(app: App, exported: Resumable, transcript: Path | None) -> None:
+    if exported.kept:
+        app.output.note(f"{exported.kept} lines are the host's own, from {safe(str(transcript))}")
     elif transcript:
         app.output.note(f"written anew: this revision is no unedited part of {safe(str(transcript))}")
     else:
         app.output.note("written anew: the transcript that it was recorded from is not there (--recorded FILE)")
-    if made.thinking:
-        app.output.note(f"left out: {made.thinking} blocks of thinking, which hold only behind what stood before them")
+    if exported.thinking:
+        app.output.note(
+            f"left out: {exported.thinking} blocks of thinking, which hold only behind what stood before them"
+        )
 
 
 def _worked_in(snapshot: Snapshot, project: Path) -> Path:
     """The folder in which the session is to be resumed: where it was held, if that is in this project."""
     source = snapshot.ledger.meta.source
     try:
-        held = Path(source.cwd).resolve() if source and source.cwd else project
+        folder = Path(source.cwd).resolve() if source and source.cwd else project
     except ValueError:
         return project  # a recording may say anything
-    return held if held.is_relative_to(project) and held.is_dir() else project
+    return folder if folder.is_relative_to(project) and folder.is_dir() else project
 
 
 def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
@@ -85,8 +87,8 @@ def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
 
 def _sessions(app: App, folder: Path) -> Path:
     """The folder of the sessions that Claude Code finds when it is started in `folder`. Raises: Refused."""
-    if found := read.folders(folder, Path.home(), app.env):
-        return found[0]
+    if folders := read.folders(folder, Path.home(), app.env):
+        return folders[0]
     root = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
     dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(folder))

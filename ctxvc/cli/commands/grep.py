@@ -31,7 +31,7 @@ LISTED = 1000
               help="Only blocks of this kind; may be given several times.")  # fmt: skip
 @click.option("--scope", "scope", metavar="NAME", help="Only this scope.")
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="In all sessions, not in one.")
-@click.option("--archived", "gone", is_flag=True, help="Only what is not in the prompt.")
+@click.option("--archived", "archived", is_flag=True, help="Only what is not in the prompt.")
 @click.option("--live", is_flag=True, help="Only what is in the prompt.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Take capitals and small letters for the same.")
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Take PATTERN as a text, not a regular expression.")
@@ -41,8 +41,8 @@ LISTED = 1000
 @json_option
 @click.pass_context
 def grep(
-    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, gone: bool, live: bool,
-    ignore_case: bool, fixed: bool, limit: int, timeout: float,
+    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, archived: bool,
+    live: bool, ignore_case: bool, fixed: bool, limit: int, timeout: float,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
@@ -52,24 +52,29 @@ def grep(
     app = ctx.ensure_object(App)
     if everywhere and scope:
         raise click.UsageError("--scope names a scope of one session: leave out --all")
-    if gone and live:
+    if archived and live:
         raise click.UsageError("--archived and --live leave nothing to search")
     pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
-    states = {True: live, False: gone}
+    states = {True: live, False: archived}
 
-    def wanted(row: Row) -> bool:
-        return (not kinds or row.kind in kinds) and (states[row.present] or not (gone or live))
+    def matches(row: Row) -> bool:
+        return (not kinds or row.kind in kinds) and (states[row.present] or not (archived or live))
 
     unreadable: list[Damaged] = []
     with app.reading() as stored:
-        held = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), wanted, whole=True)
-        with Progress("searching", sum(each.places[0].row.bytes for each in held)) as progress:
-            search = searching.Search(_watched(read(stored.store, held), progress), pattern)
-            found = iter(search)
-            listed = [_hit(hit) for hit in islice(found, limit or None)]
-            more = sum(1 for _ in found) if limit else 0
+        stored_bodies = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), matches, whole=True)
+        with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
+            search = searching.Search(_watched(read(stored.store, stored_bodies), progress), pattern)
+            hits = iter(search)
+            listed = [_hit(hit) for hit in islice(hits, limit or None)]
+            more = sum(1 for _ in hits) if limit else 0
     answer = Grepped(
-        pattern=source, bodies=len(held), searched=search.searched, skipped=search.skipped, more=more, items=listed
+        pattern=source,
+        bodies=len(stored_bodies),
+        searched=search.searched,
+        skipped=search.skipped,
+        more=more,
+        items=listed,
     )
     if app.output.json:
         app.output.value(answer)
@@ -79,9 +84,9 @@ def grep(
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)
     if search.slow:
-        raise _unfinished(search, search.slow, len(held))
+        raise _unfinished(search, search.slow, len(stored_bodies))
     if not listed:
-        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(len(held))}")
+        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(len(stored_bodies))}")
         ctx.exit(1)
 
 
@@ -117,9 +122,9 @@ def _sessions(
         yield other, other.scopes()
 
 
-def _watched(found: Iterator[tuple[StoredBody, bytes]], progress: Progress) -> Iterator[tuple[StoredBody, bytes]]:
-    for held, body in found:
-        yield held, body
+def _watched(stream: Iterator[tuple[StoredBody, bytes]], progress: Progress) -> Iterator[tuple[StoredBody, bytes]]:
+    for stored_body, body in stream:
+        yield stored_body, body
         progress.add(len(body))
 
 
@@ -160,7 +165,7 @@ def _hits_table(items: Sequence[Hit]) -> Table:
                 item.step,
                 item.line,
                 item.text,
-                ", ".join(f"{each.address} {each.state}" for each in item.also),
+                ", ".join(f"{place.address} {place.state}" for place in item.also),
             ]
             for item in items
         ],

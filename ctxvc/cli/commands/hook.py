@@ -12,9 +12,9 @@ from ctxvc.cli.app import App, command
 
 @command("hook", "ctxvc hook Stop < event.json")
 @click.argument("event", metavar="EVENT")
-@click.argument("words", metavar="[WORDS]...", nargs=-1)
+@click.argument("arguments", metavar="[WORDS]...", nargs=-1)
 @click.pass_obj
-def hook(app: App, event: str, words: tuple[str, ...]) -> None:
+def hook(app: App, event: str, arguments: tuple[str, ...]) -> None:
     """
     EVENT is the name of a hook's event, as in SessionStart, or `statusline`; what the host tells of it stands on stdin.
     Answers what the host is to do with it, mostly nothing. It never fails: what went wrong stands in a log that
@@ -22,9 +22,9 @@ def hook(app: App, event: str, words: tuple[str, ...]) -> None:
     and `pre-push REMOTE` fails where a push of the store would send something damaged or a secret.
     """
     if event != hook_entry.VETO:
-        hook_entry.hook([event, *words])
+        hook_entry.hook([event, *arguments])
         return
     from ctxvc.recording import git_hooks
 
     with app.store() as store:
-        git_hooks.before_push(store, words[0] if words else "", sys.stdin)
+        git_hooks.before_push(store, arguments[0] if arguments else "", sys.stdin)

@@ -105,8 +105,8 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
     files: list[Path] = []
     looked: list[Path] = []
     for project in app.projects():
-        found, folders = importers.find(project, Path.home(), app.env)
-        files += [path for _, path in found if path not in files]
+        transcripts, folders = importers.find(project, Path.home(), app.env)
+        files += [path for _, path in transcripts if path not in files]
         looked += [folder for folder in folders if folder not in looked]
     if not files:
         where = ", ".join(map(str, looked)) or "there is no folder of Claude Code, Codex or pi for it"
@@ -154,8 +154,8 @@ def _tell(output: Output, answer: Imported) -> None:
             output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} warnings more (--json lists all)")
         if item.error:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
-            named = item.error if item.path in item.error else f"{item.path}: {item.error}"
-            output.note(f"failed: {safe(named)}{hint}")
+            failure = item.error if item.path in item.error else f"{item.path}: {item.error}"
+            output.note(f"failed: {safe(failure)}{hint}")
 
 
 def _table(items: Sequence[ImportedFile]) -> Table:
@@ -170,12 +170,13 @@ def _table(items: Sequence[ImportedFile]) -> Table:
             Column("file", least=12),
         ],
         rows=[
-            [item.session, _done(item), item.units, item.blocks, item.waiting, item.format, item.path] for item in items
+            [item.session, _outcome(item), item.units, item.blocks, item.waiting, item.format, item.path]
+            for item in items
         ],
     )
 
 
-def _done(item: ImportedFile) -> Cell:
+def _outcome(item: ImportedFile) -> Cell:
     if item.error:
         return Styled("failed", "red")
     return "new" if item.created else "taken further" if item.units else "nothing new"

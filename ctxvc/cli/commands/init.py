@@ -22,19 +22,19 @@ def init(app: App, folder: Path | None) -> None:
     from ctxvc.store.locate import FOLDER
     from ctxvc.store.store import Store, create
 
-    named = app.env.get("CTXVC_STORE")
-    path = Path(named).absolute() if named and not folder else app.path(folder or Path()) / FOLDER
+    setting = app.env.get("CTXVC_STORE")
+    path = Path(setting).absolute() if setting and not folder else app.path(folder or Path()) / FOLDER
     created = not (path / "HEAD").is_file()
     with create(path) if created else Store(path):
         pass
     if app.output.json:
-        app.output.value(Made(store=str(path), created=created))
+        app.output.value(InitializedStore(store=str(path), created=created))
     else:
-        told = f"made a store at {path}" if created else f"there is a store already at {path}"
-        app.output.say(told)
+        line = f"made a store at {path}" if created else f"there is a store already at {path}"
+        app.output.say(line)
 
 
-class Made(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):
+class InitializedStore(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):
     """`init`"""
 
     store: Annotated[str, described("path of the store")]

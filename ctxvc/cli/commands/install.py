@@ -47,13 +47,13 @@ def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> 
         raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
     if what == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
-        done = [git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
+        hooks = [git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
     elif what == git_hooks.STORE:
-        done = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
+        hooks = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
     else:
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
         return
-    answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in done])
+    answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in hooks])
     if app.output.json:
         app.output.value(answer)
     else:
@@ -62,21 +62,21 @@ def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> 
 
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
     would = "would be " if dry_run else ""
-    done = f"{would}taken out" if uninstall else f"{would}put in place"
+    state = f"{would}taken out" if uninstall else f"{would}put in place"
     for item in answer.items:
-        yield f"{done if item.changed else 'nothing to change'}: {safe(item.path)}"
+        yield f"{state if item.changed else 'nothing to change'}: {safe(item.path)}"
 
 
 def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> None:
     path = _settings_file(app, where)
     before = _text(path)
-    held = _parsed(before, path)
-    wanted = settings.removed(held) if uninstall else settings.installed(held, _program())
-    after = before if wanted == held else _edited(before, wanted, path)
+    current = _parsed(before, path)
+    desired = settings.removed(current) if uninstall else settings.installed(current, _program())
+    after = before if desired == current else _edited(before, desired, path)
     changed = after != before
     backup = path.with_name(f"{path.name}.before-ctxvc")
     # With hooks of ours in it, the file is not as it was: what is kept of before stays.
-    keeps = changed and before != "" and not uninstall and settings.removed(held) == held
+    keeps = changed and before != "" and not uninstall and settings.removed(current) == current
     if changed and not dry_run:
         _write(path, after, backup if keeps else None)
         if uninstall and _bytes(backup) == after.encode():
@@ -106,13 +106,13 @@ def _settings_file(app: App, where: str) -> Path:
 
 def _program() -> str:
     """How a shell runs this program: hooks may have another search path than the person's terminal."""
-    found = shutil.which("ctxvc")
+    on_path = shutil.which("ctxvc")
     beside = Path(sys.executable).with_name("ctxvc")
-    return shlex.quote(str(beside if beside.is_file() else found or "ctxvc"))
+    return shlex.quote(str(beside if beside.is_file() else on_path or "ctxvc"))
 
 
-def _write(path: Path, words: str, backup: Path | None) -> None:
-    """The settings are `words`, with the mode they had; as they were they go to `backup`. Raises: Refused, OSError."""
+def _write(path: Path, text: str, backup: Path | None) -> None:
+    """The settings are `text`, with the mode they had; as they were they go to `backup`. Raises: Refused, OSError."""
     path = path.resolve()  # a file that is a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
@@ -120,7 +120,7 @@ def _write(path: Path, words: str, backup: Path | None) -> None:
         raise Refused(f"{path} may not be written to", hint=f"chmod u+w {shlex.quote(str(path))}; nothing was changed")
     if backup:
         places.write(backup, _bytes(path), mode)
-    places.write(path, words.encode(), mode)
+    places.write(path, text.encode(), mode)
 
 
 def _bytes(path: Path) -> bytes:
@@ -134,10 +134,10 @@ def _text(path: Path) -> str:
         raise _unreadable(path, str(error)) from error
 
 
-def _parsed(words: str, path: Path) -> dict[str, Any]:
+def _parsed(text: str, path: Path) -> dict[str, Any]:
     """Raises: BadInput."""
     try:
-        value = json.loads(words.removeprefix("\ufeff")) if words.strip() else {}
+        value = json.loads(text.removeprefix("\ufeff")) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(value, dict):
@@ -145,10 +145,10 @@ def _parsed(words: str, path: Path) -> dict[str, Any]:
     return value
 
 
-def _edited(before: str, wanted: dict[str, Any], path: Path) -> str:
+def _edited(before: str, desired: dict[str, Any], path: Path) -> str:
     """Raises: BadInput."""
     try:
-        return json_edit.edited(before if before.strip() else "{}\n", wanted)
+        return json_edit.edited(before if before.strip() else "{}\n", desired)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
 
@@ -171,8 +171,8 @@ def _tell(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> Non
     if dry_run:
         app.output.lines(safe(line) for line in answer.diff)
         return
-    done = "taken out of" if uninstall else "added to"
-    app.output.say(f"hooks {done} {safe(answer.path)}")
+    change = "taken out of" if uninstall else "added to"
+    app.output.say(f"hooks {change} {safe(answer.path)}")
     if answer.backup:
         app.output.say(f"as it was: {safe(answer.backup)}")
     if not uninstall:

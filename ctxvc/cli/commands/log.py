@@ -56,8 +56,8 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
             app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
             return
         if jsonl:
-            made = deque(revisions.trace(stored.store, tips), maxlen=number)
-            app.output.lines(encode(item) for item in _items(stored.store, made))
+            trace = deque(revisions.trace(stored.store, tips), maxlen=number)
+            app.output.lines(encode(item) for item in _items(stored.store, trace))
             return
         items = _items(stored.store, islice(revisions.history(stored.store, snapshot.commit), number))
         if app.output.json:

@@ -18,15 +18,19 @@ from ctxvc.cli.verb import Actor, acting_options
 @click.pass_obj
 def note(app: App, text: str, fold: bool, actor: Actor) -> None:
     with app.acting(actor) as session:
-        made = session.note(text, fold=fold)
+        result = session.note(text, fold=fold)
         answer = Noted(
-            session=session.name, scope=session.scope, block=made.block, archived=list(made.archived), freed=made.freed
+            session=session.name,
+            scope=session.scope,
+            block=result.block,
+            archived=list(result.archived),
+            freed=result.freed,
         )
     if app.output.json:
         app.output.value(answer)
     else:
-        folded = f"; archived {len(made.archived)} blocks, {made.freed:,} tokens freed" if made.archived else ""
-        app.output.say(f"{made.block} in {answer.session}/{answer.scope}{folded}")
+        folded = f"; archived {len(result.archived)} blocks, {result.freed:,} tokens freed" if result.archived else ""
+        app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
 
 
 class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):

@@ -19,22 +19,22 @@ from ctxvc.session.session import Note, Session
 def notes(app: App, name: str) -> None:
     with app.reading() as stored:
         session = Session(stored)
-        held = session.notes(name)
+        scope_notes = session.notes(name)
         answer = Notes(
             session=session.name,
             scope=name or session.scope,
-            items=[NoteItem(block=each.block, step=each.step, text=each.text) for each in held],
+            items=[NoteItem(block=note.block, step=note.step, text=note.text) for note in scope_notes],
         )
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_note_lines(app.output, held))
+        app.output.lines(_note_lines(app.output, scope_notes))
 
 
-def _note_lines(output: Output, held: list[Note]) -> Iterator[str]:
-    for each in held:
-        yield output.style(safe(f"{each.block}  step {each.step}"), bold=True)
-        yield from (f"  {line}" for line in safe(each.text).split("\n"))
+def _note_lines(output: Output, notes: list[Note]) -> Iterator[str]:
+    for note in notes:
+        yield output.style(safe(f"{note.block}  step {note.step}"), bold=True)
+        yield from (f"  {line}" for line in safe(note.text).split("\n"))
 
 
 class NoteItem(Item, frozen=True, kw_only=True):

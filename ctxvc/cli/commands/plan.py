@@ -73,13 +73,13 @@ def plan(
         view = unasked(session.view())
         if budget:
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
-        made = ask_plan(policy, view)
-        tried = session.commit(made) if commit else rehearse(view, made)
-        answer = _planned(session, policy, view, tried)
+        proposal = ask_plan(policy, view)
+        rehearsal = session.commit(proposal) if commit else rehearse(view, proposal)
+        answer = _planned(session, policy, view, rehearsal)
         if commit:
-            answer = msgspec.structs.replace(answer, committed=bool(tried))
-        elif wait and tried:
-            answer = msgspec.structs.replace(answer, waits=session.propose(made).id)
+            answer = msgspec.structs.replace(answer, committed=bool(rehearsal))
+        elif wait and rehearsal:
+            answer = msgspec.structs.replace(answer, waits=session.propose(proposal).id)
     if app.output.json:
         app.output.value(answer)
         return
@@ -88,42 +88,44 @@ def plan(
         app.output.note(safe(line))
 
 
-def _planned(session: Session, policy: Policy, view: View, tried: Rehearsal) -> Planned:
+def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal) -> Planned:
     from ctxvc.policies import spec
 
-    decision = _judged(policy, view, tried) if tried else None
-    left = session.left(tried)
+    decision = _judged(policy, view, rehearsal) if rehearsal else None
+    tokens_left = session.left(rehearsal)
     return Planned(
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
-        actor=tried.plan.actor,
-        reason=tried.plan.reason,
+        actor=rehearsal.plan.actor,
+        reason=rehearsal.plan.reason,
         window=view.budget.effective,
-        tokens_before=view.calibrated(tried.tokens_before),
-        tokens_after=left,
-        tokens_cut=view.calibrated(tried.tokens_after) - left,
+        tokens_before=view.calibrated(rehearsal.tokens_before),
+        tokens_after=tokens_left,
+        tokens_cut=view.calibrated(rehearsal.tokens_after) - tokens_left,
         now=decision.now if decision else False,
         moment=decision.why if decision else "",
         benefit=round(decision.benefit) if decision else 0,
         cost=round(decision.cost) if decision else 0,
-        items=_actions(policy, view, tried),
-        problems=[answers.LeftOut(target=each.target, why=each.why, text=each.text) for each in tried.problems],
+        items=_actions(policy, view, rehearsal),
+        problems=[
+            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
+        ],
     )
 
 
-def _judged(policy: Policy, view: View, tried: Rehearsal) -> CommitDecision:
+def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
     from ctxvc.core.plan.timing import reckon
     from ctxvc.policies.run import ask_timing
 
-    decision = ask_timing(policy, view, tried)
+    decision = ask_timing(policy, view, rehearsal)
     if decision.benefit or decision.cost:
         return decision
-    return reckon(view, tried, policy.timing).moment(decision.why or "no reason is given", now=decision.now)
+    return reckon(view, rehearsal, policy.timing).moment(decision.why or "no reason is given", now=decision.now)
 
 
-def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[PlannedAction]:
+def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAction]:
     """What is done, with what each action frees, and what the cache behind its first block costs to be written anew.
 
     A block that two actions take counts for the last of them, which leaves it as it then stands.
@@ -132,18 +134,20 @@ def _actions(policy: Policy, view: View, tried: Rehearsal) -> list[PlannedAction
     from ctxvc.core.plan.timing import committed
     from ctxvc.core.view.view import costs
 
-    before, after = costs(view.ledger, view.price), costs(tried.after, view.price)
+    before, after = costs(view.ledger, view.price), costs(rehearsal.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
     behind: dict[str, float] = {}  # block → what it costs to write all of the new prompt from there on
-    left = 0.0
-    for block, cost in reversed(list(costs(committed(tried), view.price).items())):
-        left += cost.shown * dearer
-        behind[block] = left
+    rewriting = 0.0
+    for block, cost in reversed(list(costs(committed(rehearsal), view.price).items())):
+        rewriting += cost.shown * dearer
+        behind[block] = rewriting
     counted: set[str] = set()
     items: list[PlannedAction] = []
-    for action in reversed(tried.done):
-        named = [block for target in action.targets for block in (blocks_of(tried.after.groups, target) or [target])]
-        blocks = before.keys() & named
+    for action in reversed(rehearsal.done):
+        members = [
+            block for target in action.targets for block in (blocks_of(rehearsal.after.groups, target) or [target])
+        ]
+        blocks = before.keys() & members
         items.append(
             PlannedAction(
                 verb=action.verb,
@@ -169,9 +173,9 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
         return
     rows: list[list[Cell]] = []
     for action in answer.items[:_MOST_ACTIONS]:
-        named = selection.ranges(action.targets)
-        more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
-        rows.append([action.verb, ", ".join(named[:_MOST_NAMED]) + more, action.freed, action.cache, action.index])
+        ranges = selection.ranges(action.targets)
+        more = f" and {len(ranges) - _MOST_NAMED:,} more" if len(ranges) > _MOST_NAMED else ""
+        rows.append([action.verb, ", ".join(ranges[:_MOST_NAMED]) + more, action.freed, action.cache, action.index])
     columns = (
         Column("what"),
         Column("blocks"),
@@ -182,9 +186,9 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     yield from output.table_lines(Table(columns, rows))
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
-    left = "are" if answer.committed else "would be"
+    remain = "are" if answer.committed else "would be"
     cut = f" ({answer.tokens_cut:,} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
-    yield f"{answer.tokens_before - answer.tokens_after:,} tokens freed{cut}; {answer.tokens_after:,} {left} left"
+    yield f"{answer.tokens_before - answer.tokens_after:,} tokens freed{cut}; {answer.tokens_after:,} {remain} left"
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:
@@ -202,7 +206,7 @@ def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
         session=session.name,
         scope=session.scope,
         dropped=list(dropped),
-        items=[_pending(each) for each in session.pending()],
+        items=[_pending(pending) for pending in session.pending()],
     )
     if app.output.json:
         app.output.value(answer)
@@ -220,16 +224,16 @@ def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
         )
 
 
-def _pending(held: pending_plans.PendingPlan) -> PendingPlan:
+def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
     return PendingPlan(
-        id=held.id,
-        time=held.time,
-        base_commit=held.base_commit,
-        actor=held.plan.actor,
-        reason=held.plan.reason,
+        id=pending.id,
+        time=pending.time,
+        base_commit=pending.base_commit,
+        actor=pending.plan.actor,
+        reason=pending.plan.reason,
         actions=[
             PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
-            for action in held.plan.actions
+            for action in pending.plan.actions
         ],
     )
 

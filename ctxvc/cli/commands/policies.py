@@ -35,12 +35,12 @@ def policies(app: App, name: str) -> None:
     own = [type(parsed(name, app.folder))] if ".py:" in name else []
     answer = Policies(items=[_listed(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
     if name and not answer.items:
-        known = ", ".join(kind.name for kind in POLICIES)
-        raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {known}")
+        names = ", ".join(kind.name for kind in POLICIES)
+        raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {names}")
     if app.output.json:
         app.output.value(answer)
     elif name:
-        app.output.lines(_told(app.output, answer.items[0]))
+        app.output.lines(_policy_lines(app.output, answer.items[0]))
     else:
         app.output.table(
             Table(
@@ -62,8 +62,8 @@ def policies(app: App, name: str) -> None:
 
 def _knobs(knobs: Mapping[str, str]) -> str:
     """`keep=0, low_water=0.4`; a long value is cut."""
-    told = (f"{name}={value}" for name, value in knobs.items())
-    return ", ".join(knob if len(knob) <= _KNOB else f"{knob[:_KNOB]}…" for knob in told)
+    pairs = (f"{name}={value}" for name, value in knobs.items())
+    return ", ".join(pair if len(pair) <= _KNOB else f"{pair[:_KNOB]}…" for pair in pairs)
 
 
 def _listed(kind: type[Policy]) -> PolicyItem:
@@ -84,7 +84,7 @@ def _listed(kind: type[Policy]) -> PolicyItem:
     )
 
 
-def _told(output: Output, item: PolicyItem) -> Iterator[str]:
+def _policy_lines(output: Output, item: PolicyItem) -> Iterator[str]:
     yield output.style(f"{item.name}  ({item.source})" if item.source else item.name, bold=True)
     yield from safe(item.about).splitlines()
     yield ""
@@ -93,9 +93,9 @@ def _told(output: Output, item: PolicyItem) -> Iterator[str]:
         yield f"tools: {', '.join(item.tools)}"
     if item.knobs:
         yield "knobs:"
-        told = [(f"  {name}={value}", item.units[name]) for name, value in item.knobs.items()]
-        widest = max((len(knob) for knob, _ in told if len(knob) <= _KNOB), default=0)
-        yield from (f"{knob:{widest}}  {unit}".rstrip() for knob, unit in told)
+        knobs = [(f"  {name}={value}", item.units[name]) for name, value in item.knobs.items()]
+        widest = max((len(knob) for knob, _ in knobs if len(knob) <= _KNOB), default=0)
+        yield from (f"{knob:{widest}}  {unit}".rstrip() for knob, unit in knobs)
 
 
 class PolicyItem(Item, frozen=True, kw_only=True):

@@ -62,33 +62,33 @@ def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
     missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
     yield from output.facts([("prompt", _label(snapshot) + missing)])
     if snapshot.system:
-        words = snapshot.system if isinstance(snapshot.system, str) else display.decode(spread(snapshot.system))
-        yield from _section(output, "system", words)
+        system = snapshot.system if isinstance(snapshot.system, str) else display.decode(spread(snapshot.system))
+        yield from _section(output, "system", system)
     if snapshot.tools:
         yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in snapshot.tools))
     slots = outline(snapshot.ledger)
-    shown = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
+    shows = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
     for piece in sendable(pieces(slots, snapshot.bodies)):
-        yield from _section(output, _heading(piece, shown.get((piece.block, piece.role), "text")), _words(piece))
+        yield from _section(output, _heading(piece, shows.get((piece.block, piece.role), "text")), _piece_text(piece))
 
 
-def _section(output: Output, heading: str, words: str) -> Iterator[str]:
+def _section(output: Output, heading: str, text: str) -> Iterator[str]:
     """A heading at the margin, and the text set in below it: no text can pass for a heading."""
     yield ""
     yield output.style(safe(" ".join(heading.split())), bold=True)
-    yield from (f"  {line}" for line in safe(words).split("\n"))
+    yield from (f"  {line}" for line in safe(text).split("\n"))
 
 
 def _heading(piece: Piece, show: Show) -> str:
     kind = "" if piece.kind == piece.role else piece.kind
-    shown = {"body": "", "mask": "(masked)", "text": "(stub)" if piece.block else "(added)"}[show]
+    mark = {"body": "", "mask": "(masked)", "text": "(stub)" if piece.block else "(added)"}[show]
     tool = "" if piece.block.startswith("G") else piece.tool
-    return f"{piece.role}  {piece.block}  {kind} {tool} {shown} {'(error)' if piece.error else ''}"
+    return f"{piece.role}  {piece.block}  {kind} {tool} {mark} {'(error)' if piece.error else ''}"
 
 
-def _words(piece: Piece) -> str:
-    words = words_of(piece.body, piece.ext)
-    return f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if words is None else words
+def _piece_text(piece: Piece) -> str:
+    text = words_of(piece.body, piece.ext)
+    return f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
 
 
 class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):

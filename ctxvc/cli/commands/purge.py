@@ -61,14 +61,14 @@ def purge(
     if not (blocks or texts or secrets):
         raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
     with app.store() as store:
-        wanted = Wanted(
+        request = Wanted(
             session=app.session or (store.current_session() if blocks else ""),
             blocks=blocks,
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
             secrets=secrets,
         )
         files = files_of_sessions(app.projects(), Path.home(), app.env)
-        report = erase(store, wanted, files) if yes else survey(store, wanted, files)
+        report = erase(store, request, files) if yes else survey(store, request, files)
     answer = _answer(report)
     if app.output.json:
         app.output.value(answer)
@@ -117,9 +117,9 @@ def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str
             ("purge", answer.done or ("begun" if answer.begun else "waits")),
             ("decided by", Styled(ours, "green" if answer.sealed else "yellow")),
             *([("problem", answer.problem)] if answer.problem else []),
-            *([("moves", _named(answer.refs))] if answer.refs else []),
-            *([("removes", _named(answer.gone + answer.files))] if answer.gone + answer.files else []),
-            *([("journals", _named(answer.journals))] if answer.journals else []),
+            *([("moves", _listed(answer.refs))] if answer.refs else []),
+            *([("removes", _listed(answer.gone + answer.files))] if answer.gone + answer.files else []),
+            *([("journals", _listed(answer.journals))] if answer.journals else []),
             *[("checkout", f"{folder}{stay}") for folder in answer.checkouts],
         ]
     )
@@ -136,7 +136,9 @@ def _answer(report: Report) -> Purged:
             PurgedScope(session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps))
             for seen in report.seen
         ],
-        remotes=[PurgedRemote(name=name, address=address, known=known) for name, address, known in report.remotes],
+        remotes=[
+            PurgedRemote(name=name, address=address, known=is_known) for name, address, is_known in report.remotes
+        ],
         checkouts=list(report.checkouts),
         remaining=list(report.remaining),
         forms=list(report.forms),
@@ -150,11 +152,11 @@ def _answer(report: Report) -> Purged:
 
 def _lines(output: Output, answer: Purged) -> Iterator[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
-    done = "erased" if answer.done else "would erase"
+    verb = "erased" if answer.done else "would erase"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: nothing of it is left"
     yield from output.facts(
         [
-            (done, Styled(kinds, "green" if answer.done else "yellow")),
+            (verb, Styled(kinds, "green" if answer.done else "yellow")),
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", everything)] if answer.done else []),
@@ -210,11 +212,11 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
 def _table(answer: Purged) -> Table:
     return Table(
         columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
-        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _named(item.blocks)] for item in answer.items],
+        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _listed(item.blocks)] for item in answer.items],
     )
 
 
-def _named(blocks: list[str]) -> str:
+def _listed(blocks: list[str]) -> str:
     more = f" and {len(blocks) - _MOST} more" if len(blocks) > _MOST else ""
     return ", ".join(blocks[:_MOST]) + more
 
@@ -227,7 +229,7 @@ def _ranges(numbers: list[int]) -> str:
             ranges[-1][1:] = [number]
         else:
             ranges.append([number])
-    return ", ".join("-".join(map(str, each)) for each in ranges)
+    return ", ".join("-".join(map(str, span)) for span in ranges)
 
 
 class PurgedScope(Item, frozen=True, kw_only=True):

@@ -83,17 +83,17 @@ def recover(
 
 def _as_file(app: App, session: Session, address: str) -> None:
     """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
-    held = session.recover_bytes(address)
+    bodies = session.recover_bytes(address)
     session.stored.flush()
-    found = addresses.named(session.stored, address)
-    if found is None:
+    resolved = addresses.named(session.stored, address)
+    if resolved is None:
         raise _uncommitted(address)
-    store, snapshot = session.store, found.snapshot
+    store, snapshot = session.store, resolved.snapshot
     folder = checkouts.place(store, snapshot.session, snapshot.scope)
-    done = check_out(store, snapshot.session, snapshot.scope, folder)
-    ledger = store.reader.ledger(done.commit)
+    checked_out = check_out(store, snapshot.session, snapshot.scope, folder)
+    ledger = store.reader.ledger(checked_out.commit)
     paths = []
-    for row, body in held:
+    for row, body in bodies:
         block, _, beside = row.id.partition("-")
         committed = ledger.get(block)
         if committed is None:
@@ -105,7 +105,7 @@ def _as_file(app: App, session: Session, address: str) -> None:
             contained.make_folder(folder, name.rpartition("/")[0])
             contained.replace(folder, name, body)
         paths.append(str(folder / name))
-    _tell_bytes(app, session, address, held, paths)
+    _tell_bytes(app, session, address, bodies, paths)
 
 
 def _uncommitted(what: str) -> Refused:
@@ -116,21 +116,21 @@ def _uncommitted(what: str) -> Refused:
 
 
 def _tell_bytes(
-    app: App, session: Session, address: str, held: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
+    app: App, session: Session, address: str, bodies: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
 ) -> None:
     """The exact bytes, or where they are. Only a terminal gets them as safe text."""
     if app.output.json:
-        app.output.value(_bytes(session, address, held, paths))
+        app.output.value(_bytes(session, address, bodies, paths))
     elif paths:
         app.output.lines(iter([safe(path) for path in paths]))
     elif app.output.terminal:
-        app.output.lines(line for row, body in held for line in safe(recovery.readable(row, body)).split("\n"))
+        app.output.lines(line for row, body in bodies for line in safe(recovery.readable(row, body)).split("\n"))
     else:
-        app.output.raw(b"".join(body for _, body in held))
+        app.output.raw(b"".join(body for _, body in bodies))
 
 
 def _bytes(
-    session: Session, address: str, held: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
+    session: Session, address: str, bodies: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
 ) -> RecoveredBytes:
     return RecoveredBytes(
         session=session.name,
@@ -145,13 +145,13 @@ def _bytes(
                 base64="" if paths else base64.b64encode(body).decode("ascii"),
                 file=paths[at] if paths else "",
             )
-            for at, (row, body) in enumerate(held)
+            for at, (row, body) in enumerate(bodies)
         ],
     )
 
 
-def _is_group(words: str) -> bool:
-    address = addresses.parse(words)
+def _is_group(text: str) -> bool:
+    address = addresses.parse(text)
     return address is not None and address.id.startswith("G")
 
 

@@ -168,7 +168,7 @@ def run(
 
 @contextmanager
 def _opened(
-    app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, asked: Model, limits: Limits
+    app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, chosen: Model, limits: Limits
 ) -> Iterator[Session]:
     """The session of the run, which is nobody else's meanwhile: the one to go on with, or a new one in the project.
 
@@ -180,20 +180,20 @@ def _opened(
     from ctxvc.session.session import Session
     from ctxvc.tokens import models
 
-    path, held = _known(app, resume)
-    model = model or held.model or DEFAULT_MODEL
-    if not asked.scripted:
+    path, previous = _previous(app, resume)
+    model = model or previous.model or DEFAULT_MODEL
+    if not chosen.scripted:
         limits.check(model)
-    told = provider_window(asked, model)
-    given = budget or held.budget
-    most = told or models.window(model)
-    if most and most < given:
-        raise BadInput(f"{model} takes {most:,} tokens, not {given:,}", hint=f"give --budget {most} or less")
-    takes = told or (window if not models.window(model) else 0) or held.window_of(model)
-    whole = given or takes or models.window(model) or DEFAULT_WINDOW
+    provider_limit = provider_window(chosen, model)
+    own_budget = budget or previous.budget
+    most = provider_limit or models.window(model)
+    if most and most < own_budget:
+        raise BadInput(f"{model} takes {most:,} tokens, not {own_budget:,}", hint=f"give --budget {most} or less")
+    takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
+    whole = own_budget or takes or models.window(model) or DEFAULT_WINDOW
     reserve = min(_REPLY, whole // 4)
     policy = parsed(spec or "default", app.folder)
-    made = not (path / "HEAD").exists()
+    is_new = not (path / "HEAD").exists()
     name = resume or name
     with start.alone(path, name) if name else start.unnamed(path) as taken:
         if resume:
@@ -201,16 +201,16 @@ def _opened(
         else:
             session = start.begin(
                 path, taken, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
-                note=lambda words: app.output.note(safe(words)),
+                note=lambda text: app.output.note(safe(text)),
             )  # fmt: skip
-        if made:
+        if is_new:
             app.output.note(f"made a store at {safe(str(path))}")
         with session:
-            session.set(budget=given, reserve=reserve, window=takes)
+            session.set(budget=own_budget, reserve=reserve, window=takes)
             yield session
 
 
-class _Held(NamedTuple):
+class _Previous(NamedTuple):
     """What a session that is gone on with has already."""
 
     model: str = ""
@@ -222,7 +222,7 @@ class _Held(NamedTuple):
         return self.window if model == self.model else 0
 
 
-def _known(app: App, resume: str) -> tuple[Path, _Held]:
+def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
     """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
     from ctxvc.agent import start
     from ctxvc.store.locate import FOLDER, project_root
@@ -234,7 +234,7 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
     except NotFound:
         path = project_root(app.folder) / FOLDER
     if not resume:
-        return path, _Held()
+        return path, _Previous()
     if (path / "HEAD").exists():
         with Store(path) as store:
             if resume in store.sessions():
@@ -242,7 +242,7 @@ def _known(app: App, resume: str) -> tuple[Path, _Held]:
                 app.tell_damage(stored)
                 start.check_begun(stored)
                 meta = stored.ledger().meta
-                return path, _Held(meta.model, meta.budget, meta.window)
+                return path, _Previous(meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 
@@ -263,9 +263,9 @@ def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
     """Raises: Refused where there can be none, BadInput."""
     from ctxvc.agent import sandbox
 
-    path, _ = _known(app, "")
+    path, _ = _previous(app, "")
     home = Path(app.env["HOME"]) if "HOME" in app.env else Path.home()
-    return sandbox.sandbox(app.folder, home, bound=[app.path(each) for each in bound], store=path, network=network)
+    return sandbox.sandbox(app.folder, home, bound=[app.path(folder) for folder in bound], store=path, network=network)
 
 
 @contextmanager

@@ -105,12 +105,12 @@ def _item(store: Store, name: str) -> SessionItem:
 
 def _bodies(stored: StoredSession) -> list[tuple[Row, Bodies]]:
     """Every block of the session once, with how to read it."""
-    found: dict[tuple[str, str], tuple[Row, Bodies]] = {}
+    blocks: dict[tuple[str, str], tuple[Row, Bodies]] = {}
     for scope in stored.scopes():
         bodies = revision.now(stored, scope).bodies
         for row in stored.ledger(scope).rows():
-            found.setdefault((row.id, row.sha256), (row, bodies))
-    return list(found.values())
+            blocks.setdefault((row.id, row.sha256), (row, bodies))
+    return list(blocks.values())
 
 
 def _first_prompt(ledger: Ledger) -> str:

@@ -35,20 +35,20 @@ def show(app: App, what: str, raw: bool) -> None:
     shown whatever its state: what left the prompt is not lost.
     """
     with app.reading() as stored:
-        found = _named(stored, what)
-        if isinstance(found, Snapshot):
+        target = _target(stored, what)
+        if isinstance(target, Snapshot):
             if raw:
                 raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
-            _show_commit(app.output, stored.store, found)
+            _show_commit(app.output, stored.store, target)
         elif raw:
-            app.output.raw(_bytes(found))
-        elif found.group:
-            _show_group(app.output, found, found.group)
+            app.output.raw(_bytes(target))
+        elif target.group:
+            _show_group(app.output, target, target.group)
         else:
-            _show_block(app.output, stored, found)
+            _show_block(app.output, stored, target)
 
 
-def _named(stored: StoredSession, what: str) -> Resolved | Snapshot:
+def _target(stored: StoredSession, what: str) -> Resolved | Snapshot:
     """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
 
     Raises: NotFound, BadInput.
@@ -75,7 +75,7 @@ def _show_block(output: Output, stored: StoredSession, resolved: Resolved) -> No
     meter = Meter(stored.store, resolved.snapshot.ledger.meta.tokenizer)
     cost = meter.costs(resolved.snapshot, [resolved.row])[resolved.row.id]
     body = _bytes(resolved)
-    words = words_of(body, resolved.file.rpartition(".")[2] or resolved.row.ext)
+    text = words_of(body, resolved.file.rpartition(".")[2] or resolved.row.ext)
     if output.json:
         output.value(
             ShownBlock(
@@ -85,17 +85,17 @@ def _show_block(output: Output, stored: StoredSession, resolved: Resolved) -> No
                 row=resolved.row,
                 tokens=cost.body,
                 shown=cost.shown,
-                text=None if words is None else display.decode(body),
-                base64=base64.b64encode(body).decode() if words is None else None,
+                text=None if text is None else display.decode(body),
+                base64=base64.b64encode(body).decode() if text is None else None,
             )
         )
         return
-    if words is None:
-        words = f"({display.human_bytes(len(body))} that are no text; --raw writes them)"
-    output.lines([*output.facts(_block_facts(resolved, cost.body, cost.shown)), "", *safe(words).split("\n")])
+    if text is None:
+        text = f"({display.human_bytes(len(body))} that are no text; --raw writes them)"
+    output.lines([*output.facts(_block_facts(resolved, cost.body, cost.shown)), "", *safe(text).split("\n")])
 
 
-def _block_facts(resolved: Resolved, tokens: int, shown: int) -> list[tuple[str, Cell]]:
+def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[str, Cell]]:
     row = resolved.row
     assert row is not None
     facts: list[tuple[str, Cell]] = [
@@ -106,7 +106,7 @@ def _block_facts(resolved: Resolved, tokens: int, shown: int) -> list[tuple[str,
         ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
         ("parent", row.parent),
         ("tokens", tokens),
-        ("in the prompt", None if shown == tokens else shown),
+        ("in the prompt", None if in_prompt == tokens else in_prompt),
         ("bytes", row.bytes),
         ("shown", f"{row.id}-{resolved.file}" if resolved.file else ""),
         ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),

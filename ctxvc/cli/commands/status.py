@@ -35,11 +35,11 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         page = page_of(snapshot, meter, costs)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
         reported = tokens_reported(stored.store, snapshot)
-        words = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
+        text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
     if app.json:
         app.output.value(_status(snapshot, page, blocks, reported, estimated=meter.estimated))
     elif as_text:
-        app.output.lines(words.splitlines())
+        app.output.lines(text.splitlines())
     else:
         lines = blocks or tuple(folded(page.dashboard.lines))
         app.output.lines(dashboard_lines(app.output, snapshot, page, lines, reported))

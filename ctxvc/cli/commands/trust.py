@@ -39,16 +39,16 @@ def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
 
 
 def _list(app: App) -> None:
-    known = decisions.accepted()
+    stores = decisions.accepted()
     if app.output.json:
         items = [
-            answers.TrustedStore(store=each.path, time=each.time, made=each.made, items=_items(each.settings))
-            for each in known
+            answers.TrustedStore(store=store.path, time=store.time, made=store.made, items=_items(store.settings))
+            for store in stores
         ]
         app.output.value(answers.Trusted(items=items))
         return
-    for each in known:
-        app.output.lines([f"{safe(each.path)}  {each.time}", *(f"  {line}" for line in _lines(each.settings))])
+    for store in stores:
+        app.output.lines([f"{safe(store.path)}  {store.time}", *(f"  {line}" for line in _lines(store.settings))])
 
 
 def _revoke(app: App) -> None:
@@ -67,9 +67,9 @@ def _accept(app: App, *, yes: bool) -> bool:
     survey = decisions.look(path)
     was = not survey.settings or decisions.is_accepted(path, survey)
     if not app.output.json:
-        told = "accepted" if was and survey.settings else "sets what could run a program or lead git elsewhere"
-        told = told if survey.settings else "sets nothing but what every store may"
-        app.output.say(f"{safe(str(path))} {told}")
+        summary = "accepted" if was and survey.settings else "sets what could run a program or lead git elsewhere"
+        summary = summary if survey.settings else "sets nothing but what every store may"
+        app.output.say(f"{safe(str(path))} {summary}")
         app.output.lines(_lines(survey.settings))
     now = False
     if not was and (yes or _agreed(app)):
@@ -91,13 +91,13 @@ def _agreed(app: App) -> bool:
 
 def _items(settings: Iterable[Setting]) -> list[answers.TrustSetting]:
     return [
-        answers.TrustSetting(file=each.file, key=each.key, value=each.value, acceptable=each.acceptable)
-        for each in settings
+        answers.TrustSetting(file=setting.file, key=setting.key, value=setting.value, acceptable=setting.acceptable)
+        for setting in settings
     ]
 
 
 def _lines(settings: Iterable[Setting]) -> Iterator[str]:
     """Each setting on a line, whole: what is accepted must have been seen."""
-    for each in settings:
-        barred = "" if each.acceptable else "  (cannot be accepted)"
-        yield "\\n".join(safe(f"{each.file}: {each.key} = {each.value}{barred}").split("\n"))
+    for setting in settings:
+        barred = "" if setting.acceptable else "  (cannot be accepted)"
+        yield "\\n".join(safe(f"{setting.file}: {setting.key} = {setting.value}{barred}").split("\n"))

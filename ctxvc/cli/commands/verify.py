@@ -33,7 +33,7 @@ def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
     """
     app = ctx.ensure_object(App)
     rendered = None
-    with app.store() as store, Progress("checking", words=lambda commits: f"{commits:,} commits") as progress:
+    with app.store() as store, Progress("checking", format=lambda commits: f"{commits:,} commits") as progress:
         report = check.verify(store, progress.reach, deep=not quick)
         if prompts:
             rendered, findings = proof.check_prompts(store)
@@ -75,13 +75,13 @@ def _verified(report: check.Report, prompts: int | None) -> Verified:
 
 def _verified_lines(output: Output, answer: Verified) -> Iterator[str]:
     damage = sum(item.level == "damage" for item in answer.items)
-    found = Styled(f"{damage} damaged", "red") if damage else Styled("intact", "green")
+    verdict = Styled(f"{damage} damaged", "red") if damage else Styled("intact", "green")
     looked = f"{counted(answer.blocks, 'block')} in {counted(answer.commits, 'commit')} of " + counted(
         answer.sessions, "session"
     )
     yield from output.facts(
         [
-            ("store", found),
+            ("store", verdict),
             ("checked", looked),
             ("compared", f"{human_bytes(answer.bytes)} in {answer.seconds:.1f} s"),
             *([("rendered", counted(answer.prompts, "prompt"))] if answer.prompts is not None else []),

@@ -39,14 +39,14 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
     chosen = [app.path(path) for path in paths]
     if missing := [path for path in chosen if not path.exists()]:
         raise NotFound(f"no such file or folder: {missing[0]}", hint="name the folder to wait for files in it")
-    known: dict[Path, str] = {}
+    formats: dict[Path, str] = {}
     failed = False
     with app.store() as store:
-        if not chosen and (left := list(_left_by_hooks(store.path))):
-            _tell(app.output, left)
+        if not chosen and (leftovers := list(_left_by_hooks(store.path))):
+            _tell(app.output, leftovers)
             failed = True
         if chosen:
-            watched = Watch(store, lambda: _given(chosen, known))
+            watched = Watch(store, lambda: _growing(chosen, formats))
         else:
             watched = Watch(store, lambda: _of_project(app), app.projects())
         while True:
@@ -74,17 +74,17 @@ def _of_project(app: App) -> Iterator[Found]:
         yield from importers.find(project, Path.home(), app.env)[0]
 
 
-def _given(paths: Sequence[Path], known: dict[Path, str]) -> Iterator[Found]:
-    """The transcripts among the files that were named; `known` keeps the format of each that has one."""
+def _growing(paths: Sequence[Path], formats: dict[Path, str]) -> Iterator[Found]:
+    """The transcripts among the files that were named; `formats` keeps the format of each that has one."""
     for path in paths:
         for file in files_below(path) if path.is_dir() else [path]:
-            if file not in known:
+            if file not in formats:
                 try:
-                    known[file] = importers.detect(Recording(file))
+                    formats[file] = importers.detect(Recording(file))
                 except BadInput:
                     continue  # nothing is in it yet, or it is something else
-            if importers.importer(known[file]).GROWS:
-                yield known[file], file
+            if importers.importer(formats[file]).GROWS:
+                yield formats[file], file
 
 
 def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
@@ -93,7 +93,7 @@ def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
         return
     for outcome in outcomes:
         if outcome.error:
-            hint = f" (hint: {safe(words)})" if (words := phrases.hint(outcome.error)) else ""
+            hint = f" (hint: {safe(advice)})" if (advice := phrases.hint(outcome.error)) else ""
             output.note(f"failed: {safe(str(outcome.path))}: {safe(phrases.message(outcome.error))}{hint}")
         else:
             output.say(f"{outcome.session}: {counted(outcome.units, 'commit')}, {counted(outcome.blocks, 'block')}")

@@ -74,12 +74,12 @@ def _answer(store: Store, code: Code, what: str) -> Why:
         chosen = dict.fromkeys([code.file] if code.file else link.files, frozenset[str]())
         step = origins.linked(store, link, {**chosen, **sought.lines})
         if step:
-            return _told(store, code._replace(commit=link.commit), step, "link", _basis(link))
+            return _why(store, code._replace(commit=link.commit), step, "link", _basis(link))
     with Progress("searching", 0) as progress:
-        found = origins.by_text(store, store.sessions(), sought, progress.add)
-    if found:
-        asked = "the line was" if code.line else f"{found.found} of {sought.count} added lines were"
-        return _told(store, code, found.step, "text", f"{asked} written by calls of this session")
+        match = origins.by_text(store, store.sessions(), sought, progress.add)
+    if match:
+        subject = "the line was" if code.line else f"{match.found} of {sought.count} added lines were"
+        return _why(store, code, match.step, "text", f"{subject} written by calls of this session")
     name = display.one_line(what, 80)
     if link:
         raise NotFound(
@@ -96,10 +96,10 @@ def _link(store: Store, code: Code, what: str) -> Link | None:
     """The commit's link. Raises: BadInput where a commit is meant that the project has not, and that can be several."""
     if not code.commit and code.line:
         return None
-    found = links.find(store, code.commit or what)
-    if len(found) > 1:
+    matches = links.find(store, code.commit or what)
+    if len(matches) > 1:
         raise BadInput(f"{what[:64]} is the beginning of several commits' ids", hint="give more digits")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _basis(link: Link) -> str:
@@ -110,9 +110,9 @@ def _basis(link: Link) -> str:
 
 def _code(folder: Path, what: str) -> Code:
     """What the project knows of it. Raises: NotFound."""
-    named = _FILE_LINE.fullmatch(what)
-    if named and (folder / named[1]).is_file():
-        return _line(folder / named[1], int(named[2]))
+    match = _FILE_LINE.fullmatch(what)
+    if match and (folder / match[1]).is_file():
+        return _line(folder / match[1], int(match[2]))
     commit = git_says(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}").strip()
     if not commit:
         if re.fullmatch(r"[0-9a-fA-F]{4,64}", what):
@@ -143,13 +143,15 @@ def _commit(folder: Path, commit: str) -> Code:
 
 def _line(path: Path, number: int) -> Code:
     """A line of a file, and the commit that it is from. Raises: NotFound where git cannot say."""
-    told = git_says(path.parent, "blame", "--porcelain", "--no-textconv", "-L", f"{number},{number}", "--", path.name)
-    if not told:
+    porcelain = git_says(
+        path.parent, "blame", "--porcelain", "--no-textconv", "-L", f"{number},{number}", "--", path.name
+    )
+    if not porcelain:
         count = path.read_bytes().count(b"\n") + 1
         if number > count:
             raise NotFound(f"{path} has no line {number}: it has about {count}", hint="count from 1")
         raise NotFound(f"git does not know {path}", hint="name a file of the project that is committed, or a commit")
-    head, *rest = told.split("\n")
+    head, *rest = porcelain.split("\n")
     facts = dict(line.partition(" ")[::2] for line in rest if not line.startswith("\t"))
     line = next((line[1:] for line in rest if line.startswith("\t")), "").rstrip("\r")
     commit = head.partition(" ")[0]
@@ -160,20 +162,20 @@ def _line(path: Path, number: int) -> Code:
     return Code(commit, facts.get("summary", ""), int(time) if time.isdigit() else None, {file: [line]}, file, line)
 
 
-def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) -> Why:
+def _why(store: Store, code: Code, step: origins.Step, method: str, basis: str) -> Why:
     stored = StoredSession.open(store, step.session, step.scope)
     stored.leave()
 
     def block(row: Row) -> WhyBlock:
-        words = readable(row, stored.body(row)) if row.ext in ("txt", "json") else row.label
-        return WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=words)
+        text = readable(row, stored.body(row)) if row.ext in ("txt", "json") else row.label
+        return WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=text)
 
     return Why(
         commit=code.commit,
-        subject=_words(code.subject),
-        file=_words(code.file),
-        line=_words(code.line),
-        found=found,
+        subject=_decoded(code.subject),
+        file=_decoded(code.file),
+        line=_decoded(code.line),
+        found=method,
         basis=basis,
         session=step.session,
         scope=step.scope,
@@ -193,7 +195,7 @@ def _told(store: Store, code: Code, step: origins.Step, found: str, basis: str) 
     )  # fmt: skip
 
 
-def _words(value: str) -> str:
+def _decoded(value: str) -> str:
     """What git said, as text: a path or subject can have any bytes."""
     return os.fsencode(value).decode("utf-8", "replace")
 
