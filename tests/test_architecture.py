@@ -97,6 +97,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "sqlite3": frozenset({"tokens", "importers"}),  # a host may keep its sessions in a database
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
+    "wcwidth": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
@@ -137,7 +138,7 @@ SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 #: A child of ours gets this environment, less what could send git elsewhere.
 MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
-HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"})
+HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"})
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
 #: line that stands in a prompt where an output was truncated.

@@ -1,12 +1,16 @@
-"""Tables on a terminal: aligned columns that fit its width. Pure."""
+"""Tables on a terminal: aligned columns that fit its width."""
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Between two columns.
 GAP = "  "
+
+#: Texts of which each character takes one cell, as far as that is plain: they need no table of Unicode. No combining
+#: mark, no variation selector and no joiner is among these characters, so none of them changes its neighbour.
+_ONE_CELL_EACH = re.compile("[ -~\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u259f]*")
 
 
 def aligned(
@@ -35,28 +39,34 @@ def aligned(
 
 
 def breadth(text: str) -> int:
-    """The cells of a terminal that `text` take."""
-    if text.isascii():
+    """The cells that `text` takes on a terminal."""
+    if _ONE_CELL_EACH.fullmatch(text):
         return len(text)
-    return sum(map(_cells, text))
+    return sum(cells for _, cells in _graphemes(text))
 
 
 def cut(text: str, width: int) -> str:
-    """`text`, or as much of them as fits into `width` with an ellipsis behind."""
+    """`text`, or as much of it as fits into `width` with an ellipsis after it; no character is taken apart."""
     if breadth(text) <= width:
         return text
-    taken = 0
-    for at, character in enumerate(text):
-        taken += _cells(character)
-        if taken >= width:
-            return text[:at] + "…"
+    if _ONE_CELL_EACH.fullmatch(text):
+        return text[: max(width - 1, 0)] + "…"
+    start = used = 0
+    for grapheme, cells in _graphemes(text):
+        used += cells
+        if used >= width:
+            return text[:start] + "…"
+        start += len(grapheme)
     return text
 
 
-def _cells(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+def _graphemes(text: str) -> Iterator[tuple[str, int]]:
+    """The characters of `text` as a person counts them, an emoji of several code points as one, with their cells."""
+    from wcwidth import iter_graphemes, wcswidth  # takes a while to load, and few tables need it
+
+    for grapheme in iter_graphemes(text):
+        cells = wcswidth(grapheme)
+        yield grapheme, cells if cells >= 0 else len(grapheme)  # a control character, which has no width
 
 
 def _total(widths: Sequence[int], columns: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ from ctxvc.cli.registry import COMMANDS
 from tests.cli.conftest import Run
 
 ROOT = Path(main.__file__).parents[2]
-HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk"}
+HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
 
 
 def loaded(code: str, folder: Path = ROOT) -> set[str]:
