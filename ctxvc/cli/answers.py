@@ -1,4 +1,4 @@
-"""What the answers of `--json` are made of; each command has its own answer beside it (docs/json.md lists them)."""
+"""The shared parts of `--json` answers; each command has its own answer beside it (docs/json.md lists them)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BlockId = Annotated[str, described("`B17`")]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
-    """What `--json` prints."""
+    """One printed answer of `--json`."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What every command is given: where to look for the store, which session, and how to answer."""
+"""The context of every command: where to look for the store, which session, and how to answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass
 class App:
-    """The options that hold for every command, and what follows from them."""
+    """The options that hold for every command, with the paths and stores that they lead to."""
 
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     start: Path | None = None
@@ -49,64 +49,64 @@ class App:
 
     @property
     def folder(self) -> Path:
-        """Where the work begins: `-C`, else the working folder."""
+        """The starting folder: `-C`, else the working folder."""
         return (self.start or Path()).absolute()
 
     def path(self, path: Path) -> Path:
-        """A path from the command line, which is meant from `folder`."""
+        """A path from the command line, relative to `folder`."""
         return self.folder / path
 
     def store_path(self) -> Path:
-        """The store that is meant. Raises: NotFound."""
+        """The path of the store: the one that is named, else the nearest upwards. Raises: NotFound."""
         from ctxvc.store.locate import find
 
         setting = self.env.get("CTXVC_STORE")
         return Path(setting).absolute() if setting and self.start is None else find(self.folder)
 
     def projects(self) -> list[Path]:
-        """The folders whose sessions are meant: the project's root, and the folder in it where the work begins."""
+        """The folders whose sessions belong to the project: its root, and the starting folder inside it."""
         from ctxvc.store.locate import project_root
 
         return list(dict.fromkeys((project_root(self.folder), self.folder.resolve())))
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        """The store, open inside. Raises: NotFound, Refused, Damaged."""
+        """The store, open within the block. Raises: NotFound, Refused, Damaged."""
         from ctxvc.store.store import Store
 
         with Store(self.store_path()) as store:
-            self.tell_remaining(store)
+            self.report_remaining(store)
             yield store
 
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
-        """The session that is meant, for reading: nothing is flushed on the way out."""
+        """The chosen session, for reading: nothing is flushed on the way out."""
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
             stored = StoredSession.open(store, self.session)
-            self.tell_damage(stored)
+            self.report_damage(stored)
             yield stored
 
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
-        """The session that is meant, for changing its context; what is complete is committed on the way out."""
+        """The chosen session, for changing its context; complete steps are committed on the way out."""
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
             stored = StoredSession.open(store, self.session, scope)
-            self.tell_damage(stored)
+            self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session
 
-    def tell_remaining(self, store: Store) -> None:
-        """Says what a purge that was killed, and is finished with the opening of the store, left outside of it."""
+    def report_remaining(self, store: Store) -> None:
+        """Reports the copies outside the store left by a killed purge, which opening the store has finished."""
         for folder in store.remaining:
             self.output.note(f"a purge that was killed is finished now; {folder} may still have what it erased")
 
-    def tell_damage(self, stored: StoredSession) -> None:
-        """Says, once for each, what of the session's journal cannot be read."""
+    def report_damage(self, stored: StoredSession) -> None:
+        """Reports each unreadable part of the session's journal, once."""
         from ctxvc.store.log import aside
 
         for notice in aside.untold(stored.store, stored.name, stored.damage):
@@ -133,7 +133,7 @@ class Command(click.Command):
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function, whose docstring is what its help says after the summary in `registry`."""
+    """Makes a command of a function, whose docstring follows the summary from `registry` in its help."""
     return click.command(name, cls=Command, example=example)
 
 
@@ -162,7 +162,7 @@ timeout_option = click.option(
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
-    """The options that stand before or after the command's name."""
+    """The options that are accepted before and after the command's name."""
     return [
         click.Option(
             ["-C", "start"],
@@ -202,7 +202,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
 
 
 def _set(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Keeps an option that was given, whichever side of the command's name it stood."""
+    """Stores an option, from whichever side of the command's name it came."""
     app = ctx.ensure_object(App)
     if value is not None:
         assert param.name is not None
@@ -241,18 +241,18 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
         with app.store() as store:
             return [CompletionItem(name) for name in names(store) if name.startswith(incomplete)]
     except CtxvcError:
-        return []  # a shell that completes has no place for errors
+        return []  # a completion has no place to show errors
 
 
 def raise_unreadable(errors: Sequence[Damaged]) -> None:
-    """Ends a command that has answered for all sessions but these. Raises: Damaged."""
+    """Ends a command that has answered for every session except these. Raises: Damaged."""
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise Damaged(f"{errors[0]}{more}", hint=errors[0].advice)
 
 
 def write(app: App, target: Path | None, data: bytes) -> None:
-    """Writes `data` to a file, whose old content a failure leaves as it was; to the output where no file is named."""
+    """Writes `data` to a file, whose old content survives a failure; to the output if no file is named."""
     if target is None:
         app.output.raw(data)
         return

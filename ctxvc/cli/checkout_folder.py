@@ -23,13 +23,13 @@ _NOTE = 200
 
 
 def check_out(store: Store, session: str, scope: str, folder: Path) -> checkouts.CheckedOut:
-    """The scope's newest commit as files in `folder`, with its dashboard."""
+    """Checks out the scope's newest commit into `folder`, with its dashboard."""
     commit = revision.now(StoredSession.open(store, session, scope)).commit
     return checkouts.checkout(store, session, scope, folder, dashboard=_dashboard(store, commit))
 
 
 def redraw_dashboard(store: Store, folder: Path) -> checkouts.CheckedOut:
-    """The dashboard of the newest commit of ours under the folder's HEAD, written into it. Raises: NotFound."""
+    """Writes the dashboard of our newest commit under the folder's HEAD into the folder. Raises: NotFound."""
     commit = checkouts.person_changes(store, folder).base
     contained.replace(folder, checkouts.DASHBOARD, _dashboard(store, commit).encode("utf-8", "replace"))
     meta = store.reader.meta(commit)
@@ -50,7 +50,7 @@ def _dashboard(store: Store, commit: str) -> str:
 
 
 def _markdown(page: Page) -> str:
-    """The dashboard as a page. What was recorded in it is only words: no markup, no link."""
+    """The dashboard as a page. Recorded text is escaped, so it adds no markup and no link."""
     dashboard = page.dashboard
     sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
     older = [f"- {page.older:,} older"] if page.older else []

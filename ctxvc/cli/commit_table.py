@@ -19,7 +19,7 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
 
 
 def log_item(store: Store, entry: Entry) -> answers.LogItem:
-    """A commit, for JSON and for the list."""
+    """A commit as an item of JSON answers and of lists."""
     meta = store.reader.meta(entry.commit)
     return answers.LogItem(
         commit=entry.commit,
@@ -35,7 +35,7 @@ def log_item(store: Store, entry: Entry) -> answers.LogItem:
 
 
 def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
-    """What stands otherwise, with what it costs."""
+    """The differences between two snapshots, each with its tokens."""
     meter = Meter(store, new.ledger.meta.tokenizer)
     differences = difference(old.ledger, new.ledger)
     in_new = meter.bodies(((change.row, new.bodies) for change in differences if change.now), new.ledger.meta.model)
@@ -88,7 +88,7 @@ def _change(change: BlockChange, tokens: int) -> answers.Change:
     )
 
 
-#: What a table says of a commit.
+#: The columns of a commit in a table.
 COMMIT_COLUMNS = (
     Column("commit"),
     Column("step", right=True),
@@ -99,14 +99,14 @@ COMMIT_COLUMNS = (
 
 
 def commit_cells(item: answers.LogItem | None) -> list[Cell]:
-    """The cells of a commit in a table with `COMMIT_COLUMNS`; None for what is not committed yet."""
+    """The cells of a commit under `COMMIT_COLUMNS`; None is a change that is not committed yet."""
     if item is None:
         return ["", None, "", "", "not committed yet"]
     return [item.commit[:SHORT], item.step, Timestamp(item.time), item.actor, item.subject]
 
 
 def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
-    """The session that something was found in."""
+    """The session that an address was resolved in."""
     if resolved.snapshot.session == stored.name:
         return stored
     other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)

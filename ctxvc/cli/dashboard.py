@@ -29,7 +29,7 @@ COLUMNS = (
     Column("label", least=12),
 )
 
-#: What the provider calls the parts of a call's input, and how many commits back one is looked for.
+#: The provider's names of the parts of a call's input, and how many commits back to search for one.
 _INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_tokens")
 _NEAR = 20
 
@@ -38,7 +38,7 @@ _NOTE = 200
 
 
 class Page(NamedTuple):
-    """A dashboard with what stands beside it: the newest notes, the newest last, and how many are older."""
+    """A dashboard with the newest notes, the newest last, and the number of older ones."""
 
     dashboard: Dashboard
     notes: list[str]
@@ -46,7 +46,7 @@ class Page(NamedTuple):
 
 
 def page_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
-    """The dashboard of a moment. `costs` are those of its blocks."""
+    """The dashboard of a snapshot. `costs` are those of its blocks."""
     return Page(
         dashboard_of(snapshot, meter, costs), *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body)
     )
@@ -70,7 +70,7 @@ def text_of(page: Page, budget: Budget, meter: Meter) -> str:
 
 
 def tokens_reported(store: Store, snapshot: Snapshot) -> int | None:
-    """The input tokens that the provider counted in the newest reply whose usage is known; None where none is near."""
+    """The provider's input tokens for the newest reply with known usage; None if none is near."""
     for entry in islice(revisions.history(store, snapshot.commit), _NEAR):
         if entry.trailers.get("Ctxvc-Op") != "step":
             continue
@@ -110,7 +110,7 @@ def dashboard_lines(
 
 
 def columns_of(line: Line) -> list[str | int | None]:
-    """What stands in the columns of a line."""
+    """The cells of a dashboard line."""
     status = f"{line.status} by {line.removed_by}" if line.removed_by else line.status
     return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
 

@@ -1,9 +1,9 @@
-"""`ctxvc run` starts itself again without its keys, which then are in the memory of a closed process and nowhere else.
+"""`ctxvc run` restarts itself without its keys, which are then only in the memory of a closed process.
 
-What a process was started with stands in /proc/PID/environ for as long as it lives, whatever it changed since. So the
-first process hands what is not open (`core.variables`) to its successor, the same process with a new program, over an
-unnamed file or a pipe. The successor reads it before anything else and closes it. On Linux it then lets nobody look
-into its memory, its descriptors and its environment.
+The environment that a process was started with is readable in /proc/PID/environ for as long as it lives, whatever it
+changes later. So the first process hands every variable that is not open (`core.variables`) to its successor, the same
+process with a new program, over an unnamed file or a pipe. The successor reads them before anything else and closes the
+descriptor. On Linux it then denies other processes its memory, its descriptors and its environment.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 
 from ctxvc.core import variables
 
-#: Names the descriptor over which the rest of the environment comes.
+#: The variable that names the descriptor with the rest of the environment.
 CHANNEL = "CTXVC_ENVIRONMENT_FD"
 
 PACKAGE = Path(__file__).parents[1]
 _VALUED = ("-C", "--session", "--color")
 _CHUNK = 1 << 16
 _LAST_STREAM = 2
-#: Of linux/prctl.h.
+#: From linux/prctl.h.
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 
 
 class Environment(MutableMapping[str, str]):
-    """The environment of this process, and behind it variables that only who names them sees.
+    """The environment of this process, and hidden variables that can only be read by name.
 
-    Copies, lists and children have what is open; so nothing is handed on that nobody asked for by name.
+    Copies, lists and children get the open variables alone, so a hidden one is never handed on by accident.
     """
 
     def __init__(self, public: MutableMapping[str, str], hidden: Mapping[str, str]) -> None:
@@ -64,12 +64,12 @@ class Environment(MutableMapping[str, str]):
         return dict(self)
 
     def hidden(self) -> dict[str, str]:
-        """What only who names it sees."""
+        """The variables that can only be read by name."""
         return dict(self._hidden)
 
 
 def runs_an_agent(arguments: Sequence[str]) -> bool:
-    """Whether the command is `run`, as far as it can be known before the words are parsed."""
+    """Whether the command is `run`, as far as that can be known before the arguments are parsed."""
     rest = iter(arguments)
     for word in rest:
         if word in _VALUED:
@@ -80,9 +80,9 @@ def runs_an_agent(arguments: Sequence[str]) -> bool:
 
 
 def separate() -> None:
-    """From here on the environment of this process holds what is open and nothing else; the rest is in memory.
+    """Leaves only the open variables in the environment of this process; the rest is kept in memory.
 
-    Does not return where the program has to be started again for that; the process stays the same one.
+    Does not return if the program has to be restarted for that; the process stays the same.
     """
     hidden = _received()
     if any(not variables.is_open(name) for name in os.environ) and sys.executable and sys.orig_argv:
@@ -93,9 +93,9 @@ def separate() -> None:
 
 
 def _elsewhere(places: Iterable[str], folder: Path) -> list[str]:
-    """Where modules are looked for, without the folder that the agent writes in, but for what is ours there.
+    """The module search path without the folder that the agent writes in, except for our own modules there.
 
-    Else a module that it writes could be loaded into this process later, and see all that is in it.
+    Otherwise a module that the agent writes could be loaded into this process later and read its memory.
     """
     ours = (Path(sys.prefix).resolve(), PACKAGE.parent.resolve())
     result = []
@@ -107,12 +107,12 @@ def _elsewhere(places: Iterable[str], folder: Path) -> list[str]:
 
 
 def is_separate() -> bool:
-    """Whether this process carries nothing in the open that it should not."""
+    """Whether the environment of this process has only open variables."""
     return isinstance(os.environ, Environment)
 
 
 def _received() -> dict[str, str]:
-    """What the program before this one left. Whatever else the variable names is left alone."""
+    """The variables that the previous program left. Any other descriptor the variable may name is left alone."""
     try:
         handle = int(os.environ.pop(CHANNEL, ""))
         os.set_inheritable(handle, False)
@@ -125,7 +125,7 @@ def _received() -> dict[str, str]:
 
 
 def _start_again(hidden: Mapping[str, str]) -> None:
-    """Raises: OSError where the program cannot be started a second time."""
+    """Restarts the program. Raises: OSError."""
     public = {name: value for name, value in os.environ.items() if variables.is_open(name)}
     rest = {**hidden, **{name: value for name, value in os.environ.items() if name not in public}}
     data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in rest.items())
@@ -137,7 +137,7 @@ def _start_again(hidden: Mapping[str, str]) -> None:
 
 
 def _channel(data: bytes) -> int:
-    """A descriptor from which the bytes can be read once; they stand on no disk."""
+    """A descriptor from which the bytes can be read once; they are never on a disk."""
     if hasattr(os, "memfd_create"):
         handle = _apart(os.memfd_create("environment"))
         _write(handle, data)
@@ -153,7 +153,7 @@ def _channel(data: bytes) -> int:
 
 
 def _apart(handle: int) -> int:
-    """The same file under a number that is none of the standard streams', of which one may be closed."""
+    """The same file under a number beyond the standard streams', one of which may be closed."""
     lower = []
     while handle <= _LAST_STREAM:
         lower.append(handle)
@@ -170,7 +170,7 @@ def _write(handle: int, data: bytes) -> None:
 
 
 def _close() -> None:
-    """On Linux: others of this person may neither look into this process nor trace it, and it takes in orphans."""
+    """On Linux: other processes of the same user can neither read nor trace this one, and it adopts orphans."""
     if sys.platform != "linux":
         return
     import ctypes

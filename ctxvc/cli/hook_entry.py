@@ -1,4 +1,4 @@
-"""How a host's event comes in and its answer goes out, with nothing loaded that a hook does not need."""
+"""Hook events in, answers out, without loading anything that a hook does not need."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: No event of a host is longer; a tool's answer is part of some.
+#: The longest event that is read, in bytes; some include a tool's result.
 _MOST = 64 * 1024 * 1024
 
 
-#: The one event whose answer counts: it may stop a push, and says why.
+#: The one event whose answer counts: it may stop a push.
 VETO = "pre-push"
 
 
 def is_hook(arguments: Sequence[str]) -> bool:
-    """Whether a host asks, and not a person how to."""
+    """Whether a host calls a hook, rather than a person asking for its help."""
     return arguments[:1] == ["hook"] and arguments[1:2] != [VETO] and not {"-h", "--help"}.intersection(arguments)
 
 
 def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    """Takes in an event; gives the exit code, which is always 0: whoever asks would take another for a veto."""
+    """Handles an event. The exit code is always 0: hosts take any other for a veto."""
     from ctxvc.claude_code import hook as answering
 
     event = arguments[0] if arguments else ""
@@ -45,7 +45,7 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 
 def _say(data: bytes) -> None:
-    # Not through sys.stdout, which complains at the end where the host has stopped listening.
+    # Not through sys.stdout, which complains at exit if the host has stopped listening.
     view = memoryview(data)
     try:
         while view:

@@ -1,4 +1,4 @@
-"""The entry of the command line: the group, and the one place where errors become words and exit codes."""
+"""The entry of the command line: the group, and the one place where errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ctxvc.core.display import one_line, visible_controls
 from ctxvc.errors import CtxvcError
 
 INTERRUPTED = 130
-#: What a shell gives for a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
+#: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
 CLOSED_PIPE = 141
 
 
 class Failure(NamedTuple):
-    """What went wrong, as it is told: a word for machines, a message, what to do about it, and the exit code."""
+    """A failure as it is reported: a code for programs, a message, a hint, and the exit code."""
 
     code: str
     message: str
@@ -47,7 +47,7 @@ class Root(LazyGroup):
         sys.exit(_guarded(lambda: self._run(arguments, extra), arguments))
 
     def _run(self, arguments: list[str], extra: dict[str, Any]) -> int:
-        """The exit code; errors are raised. Not click's own `main`, which gives 1 for a closed pipe."""
+        """Runs the command and returns its exit code. Click's own `main` would return 1 for a closed pipe."""
         if instruction := os.environ.get(COMPLETE):
             from click.shell_completion import shell_complete
 
@@ -61,7 +61,7 @@ class Root(LazyGroup):
 
 
 def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """The exit code of `work`; what it raised is told on stderr."""
+    """The exit code of `work`, whose errors are reported on stderr."""
     try:
         try:
             code = work()
@@ -72,7 +72,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
             return CLOSED_PIPE
         except (click.Abort, KeyboardInterrupt):
             return INTERRUPTED
-        # The boundary: what reaches it unknown is a bug, and a person gets lines to report instead of a page.
+        # The boundary: an unknown exception is a bug, and a person gets a few lines to report instead of a page.
         except Exception as error:
             failure = _failure(error, arguments)
         _print_failure(failure, as_json=_asks_json(arguments))
@@ -103,7 +103,7 @@ def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
 
 
 def _bug(error: Exception, arguments: Sequence[str]) -> str:
-    """A report short enough to paste. Of what was recorded it shows nothing but what the exception itself says."""
+    """A report short enough to paste. It shows nothing recorded beyond the exception's own message."""
     import traceback  # takes as long as all of click's parsing
 
     command = next((word for word in arguments if word in COMMANDS), "")
@@ -135,13 +135,13 @@ def _print_failure(failure: Failure, *, as_json: bool) -> None:
 
 
 def _asks_json(arguments: Sequence[str]) -> bool:
-    """Whether the errors, too, are for a program; also where the arguments themselves are what is wrong."""
+    """Whether errors are for a program, too; decided from the raw arguments, which may be the error."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options or "--jsonl" in options
 
 
 def _let_go_of_stdout() -> None:
-    """What cannot be written is dropped, so that the interpreter does not complain about it at its end."""
+    """Drops unwritten output, so that the interpreter does not complain about it at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -177,7 +177,7 @@ def run() -> None:
         sys.exit("ctxvc: stdout is closed: there is nowhere to answer to")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no error
     try:
         cli.main()
     except SystemExit as done:
@@ -187,9 +187,9 @@ def run() -> None:
 
 
 def _leave_threads_behind() -> None:
-    """Ends the process where threads still work, for which the interpreter would wait.
+    """Ends the process at once if threads are still working, since the interpreter would wait for them.
 
-    A person wants to go, and what is recorded is on the disk. As after a kill, who goes on takes care of the rest.
+    The person wants to leave, and every record is on disk. As after a kill, the next process takes care of the rest.
     """
     import threading
 

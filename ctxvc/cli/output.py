@@ -1,7 +1,7 @@
-"""How answers are given: for people on a terminal, as plain text in a pipe, as JSON for programs.
+"""Output: for people on a terminal, as plain text in a pipe, as JSON for programs.
 
 - On a terminal: aligned columns, colour, a pager, ages. In a pipe: tab-separated, nothing cut, no ages, no colour.
-- Nothing recorded reaches a terminal as it is: a cell is put on one safe line here, longer text goes through `safe`.
+- Recorded text never reaches a terminal unescaped: a cell becomes one safe line here, longer text goes through `safe`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxvc.core import display
 if TYPE_CHECKING:
     import msgspec
 
-# What JSON may hold as it is and a terminal may take for a command: DEL, C1 controls, marks that reorder a line.
+# Characters that JSON need not escape and a terminal may obey: DEL, C1 controls, marks that reorder a line.
 _UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -43,7 +43,7 @@ class Timestamp(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A number that is no more than a guess: with a `~` before it."""
+    """An estimated number, shown with a `~` before it."""
 
     number: int
 
@@ -55,7 +55,7 @@ class Share(NamedTuple):
 
 
 class Styled(NamedTuple):
-    """Words in a colour, where there are colours."""
+    """Text in a colour, if there are colours."""
 
     text: str
     color: str
@@ -65,7 +65,7 @@ Cell = str | int | Size | Timestamp | Share | Guess | Styled | None
 
 
 class Column(NamedTuple):
-    """A column. One that has a `least` width is cut down to it where a terminal has no room."""
+    """A column. One with a `least` width is narrowed down to it if the terminal has no room."""
 
     name: str
     right: bool = False
@@ -73,7 +73,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows to be shown; those with a number in `dim` stand back."""
+    """The rows of a table; those with a number in `dim` are dimmed."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -81,7 +81,7 @@ class Table(NamedTuple):
 
 
 class Output:
-    """Where answers go: data to stdout, everything else to stderr."""
+    """The streams of a command: data goes to stdout, everything else to stderr."""
 
     def __init__(self, *, json: bool, color: str, pager: bool, env: Mapping[str, str]) -> None:
         self.json = json
@@ -97,19 +97,19 @@ class Output:
         return shutil.get_terminal_size((100, 24)).columns
 
     def style(self, text: str, **style: bool | str) -> str:
-        """`text` in colour where colours are wanted."""
+        """`text`, styled if colours are on."""
         return click.style(text, **style) if self.colors else text  # type: ignore[arg-type]
 
     def value(self, value: msgspec.Struct) -> None:
-        """One JSON object on a line."""
+        """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
 
     def say(self, text: str) -> None:
-        """A line, at once."""
+        """Prints a line at once, not through the pager."""
         click.echo(text)
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Text, through the pager on a terminal."""
+        """Prints lines, through the pager on a terminal."""
         command = _pager(self._env) if self._pager else ""
         if command:
             _page(command, lines, self._env)
@@ -117,13 +117,13 @@ class Output:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
     def raw(self, data: bytes) -> None:
-        """Exactly these bytes."""
+        """Writes exactly these bytes."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
-        """A remark beside the data, behind what was answered so far."""
+        """Prints a remark to stderr, after everything printed so far."""
         sys.stdout.flush()
         click.echo(text, err=True)
 
@@ -131,7 +131,7 @@ class Output:
         self.lines(self.table_lines(table))
 
     def table_lines(self, table: Table) -> Iterator[str]:
-        """The table, aligned for a terminal or tab-separated for a pipe."""
+        """The lines of a table, aligned for a terminal or tab-separated for a pipe."""
         if self.terminal:
             yield from self._aligned(table)
             return
@@ -140,14 +140,14 @@ class Output:
             yield "\t".join(map(plain, row))
 
     def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
-        """Names and values, one a line."""
+        """The lines of names and values, one pair a line."""
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
             text = self.style(self.cell(value), fg=value.color) if isinstance(value, Styled) else self.cell(value)
             yield f"{self.style(f'{name:<{width}}', dim=True)}  {text}" if self.terminal else f"{name}\t{text}"
 
     def cell(self, cell: Cell) -> str:
-        """A cell as it is shown here."""
+        """The text of a cell, for a terminal or a pipe."""
         return _for_people(cell, self._now) if self.terminal else plain(cell)
 
     def _aligned(self, table: Table) -> Iterator[str]:
@@ -172,12 +172,12 @@ class Output:
 
 
 def encode(value: msgspec.Struct) -> str:
-    """A value as JSON that is safe on a terminal and says the same."""
+    """A value as JSON that is safe on a terminal, by equivalent escapes."""
     import msgspec
 
     try:
         encoded = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can hold escaped
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can represent escaped
         import json
 
         encoded = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
@@ -185,12 +185,12 @@ def encode(value: msgspec.Struct) -> str:
 
 
 def safe(value: str) -> str:
-    """Recorded text, safe to print: what would move a cursor is written out."""
+    """Recorded text, safe to print: characters that would move a cursor are made visible."""
     return display.visible_controls(value)
 
 
 def words_of(body: bytes, ext: str) -> str | None:
-    """A body as people read it, JSON spread out; None where it is no text. Not safe to print yet."""
+    """A body as readable text, JSON indented; None if it is not text. Not yet safe to print."""
     from ctxvc.core.ledger import wire
 
     if ext == "json":
@@ -207,7 +207,7 @@ def words_of(body: bytes, ext: str) -> str | None:
 
 
 def spread(value: object) -> bytes:
-    """A JSON value over many lines."""
+    """A JSON value, indented."""
     import msgspec
 
     from ctxvc.core.ledger import wire
@@ -221,7 +221,7 @@ def counted(number: int, what: str) -> str:
 
 
 def plain(cell: Cell) -> str:
-    """A cell in a pipe: one line, whole, and the same on any day."""
+    """A cell in a pipe: on one line, uncut, and the same on any day."""
     match cell:
         case None:
             return ""
@@ -241,7 +241,7 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """`2026-03-01T12:00:00Z`; the nearest that can be written for what is no year of four digits."""
+    """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
     nearest = min(max(seconds, 0), _LATEST)
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
@@ -266,7 +266,7 @@ def _for_people(cell: Cell, now: float) -> str:
 
 
 def ago(moment: str, now: float) -> str:
-    """`3 min ago`; a date where it was more than a month ago, or is to come."""
+    """`3 min ago`; a date if it was more than a month ago, or is in the future."""
     then = datetime.fromisoformat(moment.replace("Z", "+00:00"))
     age = int(now - then.timestamp())
     if not 0 <= age < 30 * 86400:
@@ -289,7 +289,7 @@ def _colors(choice: str, env: Mapping[str, str], *, terminal: bool) -> bool:
 
 
 def _pager(env: Mapping[str, str]) -> str:
-    """The command that pages; empty for none."""
+    """The pager's command; empty for none."""
     for name in ("CTXVC_PAGER", "GIT_PAGER", "PAGER"):
         if name in env:
             return "" if env[name].strip() == "cat" else env[name].strip()
@@ -297,7 +297,7 @@ def _pager(env: Mapping[str, str]) -> str:
 
 
 def _page(command: str, lines: Iterable[str], env: Mapping[str, str]) -> None:
-    """Gives the lines to a pager as they come; a pager that is left early wants no more of them."""
+    """Feeds the lines to a pager as they come, until the person quits it."""
     pager = subprocess.Popen(  # noqa: S602 - the person's own setting, which may have arguments
         command,
         shell=True,
@@ -322,7 +322,7 @@ def _page(command: str, lines: Iterable[str], env: Mapping[str, str]) -> None:
 
 
 def _wait(pager: subprocess.Popen[str]) -> None:
-    """Waits for the pager's end; an interrupt is for the pager."""
+    """Waits for the pager to end; an interrupt is the pager's to handle."""
     while True:
         try:
             pager.wait()

@@ -1,4 +1,4 @@
-"""The words of the command line: what each phrase is there, and an error's message and hint in them."""
+"""The command line's text for each phrase, and an error's message and hint in it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ COMMAND_LINE: dict[str, str] = {
     "free-budget": "give a larger budget, unpin something, or remove human text yourself with --allow-user",
     "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)",
-    # parts read back: what a remark offers, and the call for the next part
+    # parts read back: the offer of a remark, and the call for the next part
     "next-lines": "recover {address} --lines {lines}",
     "next-chars": "recover {address} --chars {chars}",
     "next-matches": "recover {address} --grep {pattern} --lines {lines}",

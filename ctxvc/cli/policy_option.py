@@ -1,4 +1,4 @@
-"""Who replies: the provider's model or a script, for `run` and `ask`, and for a policy in `plan` and `compact`."""
+"""The model of a command, the provider's or a script, for `run` and `ask`, and for a policy in `plan` and `compact`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--model` and `--script`, as in `run`, for what is asked beside the conversation."""
+    """`--model` and `--script`, as in `run`, for requests outside the conversation."""
     model = click.option("--model", metavar="MODEL", default="",
                          help="Ask this model, if the policy can use one; it is recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
@@ -34,9 +34,9 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_model(app: App, session: Session, policy: Policy, model: str, script: Path | None) -> Policy:
-    """The policy with the model that was named, or a script in its place; as it is where none was.
+    """The policy with the named model, or a script in its place; unchanged if neither is named.
 
-    Raises: BadInput where the policy uses no model, ModelFailed.
+    Raises: BadInput if the policy uses no model, ModelFailed.
     """
     if not model and script is None:
         return policy
@@ -52,13 +52,13 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
 
 
 def unasked(view: View) -> View:
-    """The view as if no policy had asked a model before: a person wants it asked now."""
+    """The view as if no policy had asked a model yet: a person wants it asked now."""
     ledger = view.ledger
     return replace(view, ledger=ledger.with_meta(msgspec.structs.replace(ledger.meta, asked=0)))
 
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
-    """What is sent the session's live prompt, as it is, and one more block behind it. Raises: ModelFailed, BadInput."""
+    """Sends the session's live prompt unchanged, with one more block after it. Raises: ModelFailed, BadInput."""
     from ctxvc.agent.call import arguments
     from ctxvc.core.policy import Answer
 
@@ -79,7 +79,7 @@ def _ask(app: App, session: Session, actor: str, name: str, script: Path | None)
 
 
 def model_of(app: App, script: Path | None) -> Model:
-    """Who replies until the command ends: the provider's model, or the script in a file.
+    """The model until the command ends: the provider's, or the script in a file.
 
     Raises: ModelFailed, BadInput.
     """
@@ -109,19 +109,19 @@ def _scripted(app: App, script: Path) -> Scripted:
         ) from error
 
 
-#: What a policy of one's own may be called: its name stands in commits, and between `+`, `:` and `,`.
+#: The names that a policy of one's own may have: they appear in commits, and between `+`, `:` and `,`.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def parsed(spec: str, folder: Path) -> Policy:
-    """The policy that the words name; one of a person's own is loaded from a file, meant from `folder`."""
+    """The policy of a spec; a person's own is loaded from a file, relative to `folder`."""
     from ctxvc.policies import parse
 
     return parse(spec, load=lambda path, name: _loaded(folder / path, name))
 
 
 def _loaded(path: Path, name: str) -> type[Policy]:
-    """The class `name` of a Python file. It runs: a policy of one's own is one's own code. Raises: BadInput."""
+    """The class `name` of a Python file, which is executed: it is the person's own code. Raises: BadInput."""
     from ctxvc.core.policy import Policy
     from ctxvc.policies import POLICIES
 
@@ -130,7 +130,7 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     if module_spec is None or module_spec.loader is None or not path.is_file():
         raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
     module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_name] = module  # a class is looked up there, by msgspec too
+    sys.modules[module_name] = module  # where classes are looked up, by msgspec too
     try:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

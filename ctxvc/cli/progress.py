@@ -36,11 +36,11 @@ class Progress:
             sys.stderr.flush()
 
     def add(self, count: int) -> None:
-        """So much more is done."""
+        """Advances the bar by `amount`."""
         self.reach(self._done + count, self._total)
 
     def reach(self, amount: int, total: int) -> None:
-        """So much of so much is done."""
+        """Sets the bar to `amount` of `total`."""
         self._done, self._total = amount, total
         now = time.monotonic()
         if self._shows and now >= self._next:

@@ -1,4 +1,4 @@
-"""Which commands there are, and where: a command's module is imported when the command is asked for, not before."""
+"""The commands and their modules; a module is imported only when its command is called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 import click
 
-#: Title → command → the first sentence of its help, which stands nowhere else.
+#: Title → command → the first sentence of its help, which is written nowhere else.
 SECTIONS: dict[str, dict[str, str]] = {
     "Begin": {
         "init": "Make a store in a project.",
@@ -72,7 +72,7 @@ COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in 
 
 
 class LazyGroup(click.Group):
-    """A group whose list of commands is the table above; `--help` and an unknown name import no command."""
+    """A group that lists its commands from the table above: `--help` and an unknown name import none of them."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -8,7 +8,7 @@ from ctxvc.store.revision import Snapshot
 
 
 def request_of(snapshot: Snapshot, content: list[Piece]) -> formats.Prompt:
-    """All that the model is given at that moment, with `content` for its messages."""
+    """The complete request of a snapshot, with `content` for its messages."""
     return formats.Prompt(
         pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
     )

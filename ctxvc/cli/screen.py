@@ -1,4 +1,4 @@
-"""An agent at work as `run` and `ask` show it to a person, who can stop it."""
+"""A running agent on the terminal, for `run` and `ask`; a person can stop it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ctxvc.agent.model import Model
     from ctxvc.agent.workspace import Outcome
 
-#: The model that is asked if none is named.
+#: The model if none is named.
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
 
@@ -66,7 +66,7 @@ class Screen:
         return self._stopping.is_set()
 
     def end(self) -> None:
-        """Ends a line that has begun."""
+        """Ends a line that is not complete."""
         with self._lock:
             if self._line:
                 sys.stdout.write("\n")
@@ -81,7 +81,7 @@ class Screen:
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Inside, the first ^C sets the event; the second interrupts."""
+    """Within the block, the first ^C sets the event; the second interrupts."""
     event = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -99,7 +99,7 @@ def stopping() -> Iterator[threading.Event]:
 
 @contextmanager
 def after_failure(way: str) -> Iterator[None]:
-    """Inside, a failing provider and a budget that is too small are reported with `way`, how to go on."""
+    """Within the block, a failing provider and a budget that is too small are reported with `way`, how to go on."""
     from ctxvc.agent.model import ModelFailed
 
     try:
@@ -110,9 +110,9 @@ def after_failure(way: str) -> Iterator[None]:
 
 
 def provider_window(provider: Model, model: str) -> int:
-    """The tokens that a model takes, as its provider says; 0 if it does not say.
+    """The model's window in tokens, as its provider reports it; 0 if it reports none.
 
-    Raises: ModelFailed if the provider cannot be asked: then nothing has begun yet.
+    Raises: ModelFailed if the provider cannot be asked; nothing has begun by then.
     """
     from ctxvc.agent.anthropic import Anthropic
 

@@ -1,4 +1,4 @@
-"""Where the program starts. A host's hooks go their own way, which loads next to nothing and never fails."""
+"""The program's start. Hooks of a host take a path of their own, which loads next to nothing and never fails."""
 
 from __future__ import annotations
 

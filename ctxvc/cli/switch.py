@@ -1,4 +1,4 @@
-"""What `scope` and `goto` share."""
+"""The shared part of `scope` and `goto`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ interrupt_option = click.option(
 
 
 def end_step(session: Session, *, interrupt: bool) -> None:
-    """No call waits for its result any more: a switch that waits for one would be forgotten with this process.
+    """Ends an open step with `interrupt`: a switch that waited for its results would be lost with this process.
 
-    Raises: Refused.
+    Raises: Refused if a step is open without that.
     """
     waiting = session.stored.open_calls
     if waiting and not interrupt:

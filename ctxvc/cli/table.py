@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-#: Between two columns.
+#: The gap between two columns.
 GAP = "  "
 
 #: Texts of which each character takes one cell, as far as that is plain: they need no table of Unicode. No combining
@@ -24,8 +24,8 @@ def aligned(
 ) -> Iterator[str]:
     """The lines of a table, the header first.
 
-    Where they would be wider than `width`, columns that say nothing (only zeros) are left out, and then those that have
-    a least width are cut down to it, evenly. `style` colours a padded cell, by row (-1: the header) and column.
+    If they would be wider than `width`, columns without information (only zeros) are left out, then the columns with
+    a least width are narrowed evenly down to it. `style` colours a padded cell, by row (-1: the header) and column.
     """
     columns = list(range(len(header)))
     widths = [max(map(breadth, (header[at], *(row[at] for row in rows)))) for at in columns]
@@ -74,7 +74,7 @@ def _total(widths: Sequence[int], columns: Sequence[int]) -> int:
 
 
 def _narrow(widths: list[int], least: Mapping[int, int], excess: int) -> None:
-    """Takes `excess` from the columns that may be narrower, always from the one that has the most to give."""
+    """Takes `excess` from the columns that may be narrower, each time from the one with the most room."""
     while excess > 0:
         giver = max(least, key=lambda at: widths[at] - least[at], default=None)
         if giver is None or widths[giver] <= least[giver]:

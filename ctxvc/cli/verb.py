@@ -1,4 +1,4 @@
-"""What `archive`, `restore`, `delete`, `pin`, `unpin` and `undo` share: options, answer and table."""
+"""The shared part of `archive`, `restore`, `delete`, `pin`, `unpin` and `undo`: options, answer and table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ctxvc.store import format as fmt
 
 Actor = Literal["user", "agent"]
 
-#: Reasons that are told of what was left out, and blocks or ranges that each names, at most.
+#: Limits of the report on blocks that were left out: its reasons, and the blocks or ranges of each.
 _MOST_REASONS = 8
 _MOST_NAMED = 12
 _ID = re.compile(r"[BG][1-9][0-9]*")
 
-#: What a changing verb prints of each block.
+#: The columns of a changing verb's table.
 _COLUMNS = (
     Column("ID"),
     Column("state"),
@@ -79,7 +79,7 @@ def answer_of(
 
 
 def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
-    """Why what was left out was: one line a reason, however many blocks it holds for."""
+    """The reasons why blocks were left out, one line each, for however many blocks it holds."""
     targets: dict[str, list[str]] = {}
     for problem in problems:
         reason = problem.text.removeprefix(f"cannot {verb} {problem.target}: ")
@@ -93,7 +93,7 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
 
 
 def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: str = "") -> Acted:
-    """What a changing verb answers. What stands now is measured: with the change, what a cut took away left too."""
+    """The answer of a changing verb. The new prompt is measured, since the change may also have cut thinking."""
     view = session.view()
     price = view.price
     tokens = {row.id: price.body(row) for row in rehearsal.rows}

@@ -33,7 +33,7 @@ from ctxvc.tokens.meter import Meter
 #: The variable that names the file with the prompt, for a command that judges it.
 PROMPT = "CTXVC_PROMPT"
 
-#: What a shell gives from here on is no judgement: a command not found, a signal.
+#: Exit codes from here on are no judgement: a command that was not found, a signal.
 NO_JUDGEMENT = 126
 
 
@@ -71,7 +71,7 @@ def bisect(
     if target == "":
         raise click.UsageError("every prompt holds an empty text")
     with app.reading() as stored:
-        stored.ledger(scope or "")  # raises where there is none
+        stored.ledger(scope or "")  # raises if there is none
         scope = scope or stored.scope
         if target is not None:
             answer = _of_target(stored, scope, target, as_text=as_text)
@@ -80,7 +80,7 @@ def bisect(
         else:
             answer = _of_command(stored, scope, judge or "", app.folder, linear=linear)
         waiting = stored.waiting()
-    _tell_bisected(ctx, app.output, answer, waiting)
+    _print(ctx, app.output, answer, waiting)
 
 
 def _of_target(stored: StoredSession, scope: str, target: str, *, as_text: bool) -> Bisected:
@@ -148,7 +148,7 @@ def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, 
 
 
 def _with_prompt(store: Store, tip: str) -> list[str]:
-    """The commits from the first step on, oldest first; the newest in any case. Before that, nothing was ever sent."""
+    """The commits from the first step on, oldest first, and always the newest. Nothing was sent before that."""
     commits = list(store.first_parents(tip))[::-1]
     begin = next((at for at, commit in enumerate(commits) if store.reader.meta(commit).counters.step), len(commits) - 1)
     return commits[begin:]
@@ -169,7 +169,7 @@ def _bisected(
     )
 
 
-def _tell_bisected(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:
+def _print(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:
     if output.json:
         output.value(answer)
     elif answer.items:
@@ -243,14 +243,14 @@ class _Entries:
         self._known: dict[str, answers.LogItem] = {}
 
     def of(self, commit: str) -> answers.LogItem | None:
-        """None for what is not committed yet."""
+        """The commit as JSON; None if it is not committed yet."""
         if commit and commit not in self._known:
             self._known[commit] = log_item(self._store, revision.entry(self._store, commit))
         return self._known.get(commit)
 
 
 class _PromptCosts:
-    """What the prompts of commits cost; each is measured once, and each block counted once."""
+    """The tokens of the prompts of commits; each prompt is measured once, and each block counted once."""
 
     def __init__(self, store: Store, tokenizer: str) -> None:
         self._store = store
@@ -283,7 +283,7 @@ class _PromptCosts:
 
 
 def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
-    """Whether the person's command finds the prompt good. Raises: Refused where it does not judge."""
+    """Whether the person's command judges the prompt good. Raises: Refused if it gives no judgement."""
     content = pieces(outline(snapshot.ledger), snapshot.bodies)
     request = formats.Prompt(
         pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
@@ -319,7 +319,7 @@ def _block(stored: StoredSession, scope: str, target: str) -> Resolved | None:
 
 
 def _within(address: Address, stored: StoredSession, scope: str) -> Address:
-    """The address as it is meant in another scope than the current one."""
+    """The address, resolved in `scope` instead of the current one."""
     elsewhere = not address.scope and scope != stored.scope
     return Address(id=address.id, scope=scope, checksum=address.checksum) if elsewhere else address
 

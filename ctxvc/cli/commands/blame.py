@@ -1,4 +1,4 @@
-"""`blame`: what became of a block or a group."""
+"""`blame`: the history of a block or a group."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _stay(stay: blaming.Stay, prices: Prices) -> BlameStay:
 
 
 def _tokens_in_prompt(item: Row | Group, prices: Prices) -> int:
-    """Tokens of what stands in the prompt for it alone: nothing where a group's stub stands for it."""
+    """Tokens that the item alone takes in the prompt: none if a group's stub replaces it."""
     if isinstance(item, Row) and item.present:
         return prices.mask(item) if item.state == "masked" else prices.body(item)
     pruned = isinstance(item, Row) and item.state == "pruned"

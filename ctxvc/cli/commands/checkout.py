@@ -37,7 +37,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
     taken: list[str] = []
     with app.store() as store:
         if chosen := redraw or folder:
-            worktrees.remember(store.path, app.path(chosen))  # whoever names a checkout vouches for it
+            worktrees.remember(store.path, app.path(chosen))  # naming a checkout vouches for it
         if redraw:
             checked_out = redraw_dashboard(store, app.path(redraw))
         else:

@@ -1,4 +1,4 @@
-"""`compact`: what is old leaves the prompt now, behind stubs and summaries."""
+"""`compact`: old blocks leave the prompt now, replaced by stubs and summaries."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ctxvc.session.session import Session
 
 
-#: Where no policy and no budget are named: old results are cleared until this share of the prompt is left; if clearing
-#: leaves more than the other, what is old is summarised.
+#: If no policy and no budget are named: old results are cleared until the first share of the prompt is left; if more
+#: than the second remains, old steps are summarised.
 CLEARED = 0.4
 SUMMARISED = 0.5
 
-#: Ids and ranges that are named, at most; `--json` has all.
+#: The most ids and ranges that are named; `--json` has all.
 _MOST_NAMED = 12
 _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delete": "deleted", "restore": "restored"}
 
@@ -101,7 +101,7 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
 
 
 def _under(view: View, window: int, present: int) -> View:
-    """The view with the window that was named, else as if of its own only the present size were free for a prompt."""
+    """The view with the given window, else with one as small as the present prompt."""
     from ctxvc.core.view.budget import Budget, check
 
     whole, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
@@ -111,7 +111,7 @@ def _under(view: View, window: int, present: int) -> View:
 
 
 def _items(rehearsal: Rehearsal) -> list[CompactedPart]:
-    """What left, by the way it did."""
+    """The blocks that left, by how they left."""
     blocks: dict[str, list[str]] = {}
     for action in rehearsal.done:
         blocks.setdefault(_way(action), []).extend(action.targets)

@@ -1,4 +1,4 @@
-"""`context`: what uses the context, and how far the thresholds are."""
+"""`context`: the use of the context by category, and the distance of the thresholds."""
 
 from __future__ import annotations
 

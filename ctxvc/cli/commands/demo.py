@@ -40,14 +40,14 @@ SESSION = Path(__file__).parents[2] / "data" / "demo" / "claude-code-session.jso
 WINDOW = 32_000
 ACTOR = "policy:oldest"
 
-#: What the played session runs under.
+#: The policy and the window of the played session.
 PLAYED = "layered"
 PLAYED_WINDOW = 16_000
 Say = Callable[[str], None]
 
 
-def tell(say: Say, folder: Path | None = None) -> Path:
-    """Does all of it, telling `say` what it does, and gives the folder with the store."""
+def play(say: Say, folder: Path | None = None) -> Path:
+    """Plays the demo, reports each part to `say`, and returns the folder with the store."""
     folder = _place(folder)
     began = time.monotonic()
     with create(folder / FOLDER) as store:
@@ -92,7 +92,7 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
 
 
 class _Peak:
-    """A watcher that keeps the size of the largest prompt."""
+    """A watcher that records the size of the largest prompt."""
 
     def __init__(self) -> None:
         self.peak = self.steps = 0
@@ -218,4 +218,4 @@ def demo(app: App, folder: Path | None, agent: bool) -> None:
     """Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
     --agent no model replies but a script of what one said.
     """
-    (play_agent if agent else tell)(app.output.say, app.path(folder) if folder else None)
+    (play_agent if agent else play)(app.output.say, app.path(folder) if folder else None)

@@ -1,4 +1,4 @@
-"""`doctor`: looks at everything that ctxvc stands on. What it cannot look at is a finding, too."""
+"""`doctor`: checks everything that ctxvc depends on. A check that cannot run is a finding, too."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from ctxvc.store.store import MOST_PACKS, Store
 from ctxvc.store.verify import verify as check
 from ctxvc.tokens import count
 
-#: Claude Code deletes a transcript so soon: that is no remark any more.
+#: From so few days before Claude Code deletes a transcript, that is a problem rather than a note.
 _SOON_DAYS = 7
-_MOST = 20  # findings of the store that are listed
-_MOST_NAMED = 4  # files that are open to others
-_MOST_CHECKOUTS = 5  # that are looked into
+_MOST = 20  # the most findings of the store that are listed
+_MOST_NAMED = 4  # the most files named as open to others
+_MOST_CHECKOUTS = 5  # the most checkouts that are inspected
 
-#: Less room than this on the disk, in bytes, and a gc may not have enough.
+#: With fewer free bytes on the disk than this, a gc may not have enough room.
 _LITTLE = 500_000_000
 
-#: What the check of what the store holds is called. A problem in it is damage.
+#: The name of the check of the store's contents. A problem in it is damage.
 _CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
 _SETTINGS = ("ctxvc.format", redaction.SETTING, secret_scanner.SETTING)
@@ -86,12 +86,12 @@ def doctor(ctx: click.Context, repair: bool) -> None:
     if app.output.json:
         app.output.value(Doctor(items=items))
     else:
-        _tell(app.output, items)
+        _print(app.output, items)
     if any(item.check == _CONTENTS and item.level == "problem" for item in items):
         ctx.exit(Damaged.exit_code)
 
 
-def _tell(output: Output, items: list[DoctorItem]) -> None:
+def _print(output: Output, items: list[DoctorItem]) -> None:
     columns = [Column("level"), Column("check"), Column("found", least=12), Column("mend")]
     rows: list[list[Cell]] = [
         [Styled(item.level, _COLORS[item.level]), item.check, item.found, item.mend] for item in items
@@ -100,7 +100,7 @@ def _tell(output: Output, items: list[DoctorItem]) -> None:
 
 
 def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:
-    """What `look` finds; if it cannot look, that is what it finds."""
+    """The findings of `look`; its error is a finding, too."""
     try:
         yield from look()
     except CtxvcError as error:
@@ -144,7 +144,7 @@ def _tokenizer() -> Iterator[DoctorItem]:
         yield _note("tokenizer", "tiktoken is not installed: tokens are a guess", "install ctxvc anew")
         return
     try:
-        lzma.decompress(count.VOCABULARY.read_bytes())  # has its own checksum; to load it takes half a second
+        lzma.decompress(count.VOCABULARY.read_bytes())  # has its own checksum; loading it would take half a second
     except lzma.LZMAError as error:
         yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "install ctxvc anew")
     else:
@@ -162,7 +162,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
 
 def _repaired(app: App) -> Iterator[DoctorItem]:
     with Store(app.store_path()) as store:
-        app.tell_remaining(store)
+        app.report_remaining(store)
         accepted = repair.accept(store)
     for notice in accepted:
         yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
@@ -200,37 +200,37 @@ def _size(store: Store) -> Iterator[DoctorItem]:
 
 
 def _checked(store: Store) -> Iterator[DoctorItem]:
-    """What a quick check finds: permissions, leftovers, journals, refs, and what stands now."""
+    """The findings of a quick check: permissions, leftovers, journals, refs, and current bodies."""
     report = check.verify(store, deep=False)
     for finding in report.findings[:_MOST]:
-        tell = _problem if finding.level == "damage" else _note
-        yield tell(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))
+        item = _problem if finding.level == "damage" else _note
+        yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))
     if len(report.findings) > _MOST:
-        tell = _problem if report.damaged else _note
-        yield tell(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
+        item = _problem if report.damaged else _note
+        yield item(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
     if not report.findings:
         yield _ok(_CONTENTS, f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
 
 
 def _open_to_others(path: Path) -> Iterator[DoctorItem]:
-    """What of our own in the store others may read or change, once they may enter it."""
+    """The files of ours in the store that others could read or change, if they can enter it."""
     open_paths = []
     for entry in (path / "ctxvc", *sorted(path.glob("ctxvc/**/*"))):
         try:
             mode = entry.lstat().st_mode
         except FileNotFoundError:
-            continue  # a request that was done meanwhile
+            continue  # a request that has been completed meanwhile
         if (stat.S_ISDIR(mode) and mode & 0o022) or (stat.S_ISREG(mode) and mode & 0o077):
             open_paths.append(f"{entry.relative_to(path)} ({stat.S_IMODE(mode):04o})")
     if open_paths:
-        tell = _problem if stat.S_IMODE(path.stat().st_mode) & 0o077 else _note
+        item = _problem if stat.S_IMODE(path.stat().st_mode) & 0o077 else _note
         more = f" and {len(open_paths) - _MOST_NAMED} more" if len(open_paths) > _MOST_NAMED else ""
         finding = f"open to others: {', '.join(open_paths[:_MOST_NAMED])}{more}"
-        yield tell("permissions", finding, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
+        yield item("permissions", finding, f"chmod -R go= {shlex.quote(str(path / 'ctxvc'))}")
 
 
 def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
-    """What the store's config says under our name that nobody reads: most often a slip."""
+    """The unknown settings under our name in the store's config, mostly slips, and those that the person accepted."""
     for name in git.config(store.repository):
         if name.startswith("ctxvc.") and name not in _SETTINGS:
             near = difflib.get_close_matches(name, _SETTINGS, 1)
@@ -241,7 +241,7 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
 
 
 def _secrets(store: Store) -> DoctorItem:
-    """Who looks for secrets in what is recorded."""
+    """The scanners that search recordings for secrets."""
     settings = git.config(store.repository)
     scanner = settings.get(secret_scanner.SETTING, "")
     setting = f"git --git-dir={shlex.quote(str(store.path))} config"
@@ -261,7 +261,7 @@ def _secrets(store: Store) -> DoctorItem:
 
 
 def _hooks(store: Store) -> Iterator[DoctorItem]:
-    """What hooks asked and is not done, and what went wrong in them, where nobody could be told."""
+    """The unfinished requests of hooks, and their errors, which had no one to report to."""
     if waiting := requests.pending(store.path):
         yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
     aside = requests.aside(store.path)
@@ -273,7 +273,7 @@ def _hooks(store: Store) -> Iterator[DoctorItem]:
     commits = links_inbox.pending(store.path)
     if unlinked := sum(commit is not None for _, commit in commits):
         yield _note("hooks", f"{counted(unlinked, 'code commit')} not linked yet", "ctxvc why HEAD")
-    # Of an older version, of another machine, or of whoever the store came from: only a person can tell.
+    # From an older version, another machine, or the store's previous owner: only a person can know.
     foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
     if foreign:
         finding = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
@@ -288,12 +288,12 @@ def _hooks(store: Store) -> Iterator[DoctorItem]:
 
 
 def _removal(paths: list[Path]) -> str:
-    """The command that removes them; of many the first ones."""
+    """The command that removes the paths; of many, the first ones."""
     return f"rm -r {' '.join(shlex.quote(str(path)) for path in paths[:_MOST_NAMED])}"
 
 
 def _store_hooks(store: Store) -> Iterator[DoctorItem]:
-    """Whether what leaves this store by a plain `git push` is looked at, where it can leave at all."""
+    """Whether the store's git hooks are sound, and a plain `git push` is searched for secrets if there is a remote."""
     for name in git_hooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {git_hooks.STORE}")
     if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
@@ -320,7 +320,7 @@ def _project_hook(app: App) -> Iterator[DoctorItem]:
 
 
 def _stale(path: Path, mend: str) -> list[DoctorItem]:
-    """A hook of ours that would call a program that is gone, or is not run at all."""
+    """A problem if a hook of ours calls a program that is gone, or cannot be executed."""
     if not git_hooks.is_ours(path):
         return []
     match = _PROGRAM.search(path.read_text("utf-8", "replace"))
@@ -333,10 +333,10 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 
 
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
-    """Folders with a scope's files that are gone, or in which a person changed something."""
+    """The checkouts whose folders are gone, or in which a person changed something."""
     registered = list(worktrees.listed(store.path))
     here = [worktree.folder for worktree in registered if worktrees.is_made_here(store.path, worktree)]
-    if others := len(registered) - len(here):  # no command is advised for a folder that only a store says is one
+    if others := len(registered) - len(here):  # only a store claims these folders: no command for them
         yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
     if missing := len(worktrees.missing(store.path)):
         mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
@@ -372,34 +372,34 @@ def _session(store: Store, name: str) -> Iterator[DoctorItem]:
 
 
 def _transcripts(app: App) -> Iterator[DoctorItem]:
-    """Whether the project has recorded sessions that are not in the store, or not all of them, and how long yet."""
+    """The project's recorded sessions that the store lacks, in part or whole, and the days until their deletion."""
     try:
         store = app.store_path()
     except CtxvcError:
-        store = None  # `_about_store` has said so
+        store = None  # `_about_store` has reported it
     transcripts = installed.transcripts(app.env, app.folder, app.projects(), store)
-    behind = [transcript for transcript in transcripts if transcript.state != "whole"]
-    if not behind:
+    incomplete = [transcript for transcript in transcripts if transcript.state != "whole"]
+    if not incomplete:
         yield _ok("transcripts", f"{len(transcripts)} recorded sessions of this project, all in the store")
     else:
-        missing = sum(transcript.state == "missing" for transcript in behind)
+        missing = sum(transcript.state == "missing" for transcript in incomplete)
         findings = (
             [f"{missing} of {len(transcripts)} recorded sessions of this project are not in the store"]
             if missing
             else []
         )
-        grown = len(behind) - missing
+        grown = len(incomplete) - missing
         findings += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
-        days = min((transcript.days for transcript in behind if transcript.days is not None), default=None)
+        days = min((transcript.days for transcript in incomplete if transcript.days is not None), default=None)
         if days is not None:
             findings.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
-        tell = _problem if days is not None and days < _SOON_DAYS else _note
-        yield tell("transcripts", "; ".join(findings), "ctxvc import")
+        item = _problem if days is not None and days < _SOON_DAYS else _note
+        yield item("transcripts", "; ".join(findings), "ctxvc import")
     yield from _recording(app, transcripts, store)
 
 
 def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:
-    """Whether Claude Code records by itself here, and what keeps it from doing so."""
+    """Whether Claude Code records by itself here, and anything that keeps it from doing so."""
     files = installed.settings_files(app.env, app.folder)
     hooked = installed.has_hooks(files) or installed.recorded_by_hooks(transcripts, store)
     for file, program in installed.missing_programs(files):

@@ -29,7 +29,7 @@ _LONGEST_FOLDER = 200
 
 
 def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
-    """Writes the session file of a revision, checked, and says how to go on with it."""
+    """Writes the session file of a revision, checked, and prints how to resume it."""
     if install and target:
         raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
     with app.reading() as stored:
@@ -46,12 +46,12 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
             if _installed(place, exported.data):
                 app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
                 break
-    _tell(app, exported, transcript)
+    _print_remarks(app, exported, transcript)
     if install:
         app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
 
 
-def _tell(app: App, exported: Resumable, transcript: Path | None) -> None:
+def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> None:
     if exported.kept:
         app.output.note(f"{exported.kept} lines are the host's own, from {safe(str(transcript))}")
     elif transcript:
@@ -65,17 +65,17 @@ def _tell(app: App, exported: Resumable, transcript: Path | None) -> None:
 
 
 def _worked_in(snapshot: Snapshot, project: Path) -> Path:
-    """The folder in which the session is to be resumed: where it was held, if that is in this project."""
+    """The folder to resume the session in: the recorded one if it is in this project, else the project."""
     source = snapshot.ledger.meta.source
     try:
         folder = Path(source.cwd).resolve() if source and source.cwd else project
     except ValueError:
-        return project  # a recording may say anything
+        return project  # a recording may name anything
     return folder if folder.is_relative_to(project) and folder.is_dir() else project
 
 
 def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
-    """Where the transcript lies that the moment was imported from, if the host has it still."""
+    """The transcripts of the host that the snapshot may have been imported from."""
     source = snapshot.ledger.meta.source
     if source is None or source.format != CLAUDE_CODE or "/" in source.id:
         return
@@ -86,7 +86,7 @@ def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
 
 
 def _sessions(app: App, folder: Path) -> Path:
-    """The folder of the sessions that Claude Code finds when it is started in `folder`. Raises: Refused."""
+    """The folder where Claude Code, started in `folder`, looks for sessions. Raises: Refused."""
     if folders := read.folders(folder, Path.home(), app.env):
         return folders[0]
     root = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
@@ -102,7 +102,7 @@ def _sessions(app: App, folder: Path) -> Path:
 
 
 def _installed(place: Path, data: bytes) -> bool:
-    """Puts the file there if there is none, and tells whether it stands there; one that was gone on with does not."""
+    """Writes the file unless there is one, and returns whether it is there unchanged; a resumed session's is not."""
     temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
     try:
         if place.exists():
@@ -112,7 +112,7 @@ def _installed(place: Path, data: bytes) -> bool:
         temporary.write_bytes(data)
         os.link(temporary, place)
     except FileExistsError:
-        return False  # somebody was faster
+        return False  # another process was faster
     except OSError as error:
         raise CtxvcError(f"cannot write {place}: {error.strerror}", hint="check the folder's permissions") from error
     finally:

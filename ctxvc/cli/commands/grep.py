@@ -21,7 +21,7 @@ from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import Place, StoredBody, bodies, read
 from ctxvc.store.log.stored_session import StoredSession
 
-#: Lines that `grep` lists unless more are asked for.
+#: The most lines that `grep` lists by default.
 LISTED = 1000
 
 
@@ -91,7 +91,7 @@ def grep(
 
 
 def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> patterns.Slow:
-    """How far the search came, and what to do. More time helps only where that was over."""
+    """The error of an incomplete search: how far it came, and a hint. More time helps only if that ran out."""
     skipped = f"{_bodies_words(search.skipped)} given up on, for a line in each" if search.skipped else ""
     if not search.over:
         hint = "a simpler pattern, with no repeats within repeats, or -F for a fixed text"
@@ -104,9 +104,9 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
 def _sessions(
     stored: StoredSession, scope: str | None, unreadable: list[Damaged], *, everywhere: bool
 ) -> Iterator[tuple[StoredSession, Sequence[str]]]:
-    """The sessions to search with their scopes, the current one first. Errors of the others go into `unreadable`."""
+    """The sessions to search with their scopes, the current one first. The others' errors go into `unreadable`."""
     if scope is not None:
-        stored.ledger(scope)  # raises where there is none
+        stored.ledger(scope)  # raises if there is none
         yield stored, [scope]
         return
     yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
@@ -118,7 +118,7 @@ def _sessions(
         except Damaged as error:
             unreadable.append(error)
             continue
-        other.leave()  # whoever only looks writes nothing
+        other.leave()  # reading must not write anything
         yield other, other.scopes()
 
 

@@ -1,4 +1,4 @@
-"""`hook`: what hooks of a host and of git run, as a command among the others."""
+"""`hook`: the entry for hooks of a host and of git, as a command among the others."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ctxvc.recording.files import Outcome, files_below, import_paths
 from ctxvc.store.locate import FOLDER, project_root
 from ctxvc.store.store import Store, create
 
-#: How much longer a gzipped transcript is unpacked: for the progress bar only.
+#: How many times larger a gzipped transcript is when unpacked; a guess, for the progress bar only.
 _PACKED = 6
 _MOST_WARNINGS = 5
 
@@ -82,13 +82,13 @@ def import_(
     if app.output.json:
         app.output.value(answer)
     else:
-        _tell(app.output, answer)
+        _print(app.output, answer)
     if any(outcome.error for outcome in outcomes):
         ctx.exit(1)
 
 
 def _store(app: App) -> tuple[Store, bool]:
-    """The store that is meant, and whether it is new: in a project that has none, one is made."""
+    """The store, created if the project has none, and whether it is new."""
     try:
         path = app.store_path()
     except NotFound:
@@ -101,7 +101,7 @@ def _store(app: App) -> tuple[Store, bool]:
 
 
 def _of_project(app: App) -> tuple[list[Path], list[Path]]:
-    """The transcripts of sessions that agents ran in this project, and where they were looked for."""
+    """The transcripts of this project's sessions, and the folders that were searched for them."""
     files: list[Path] = []
     looked: list[Path] = []
     for project in app.projects():
@@ -118,7 +118,7 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
 
 
 def _length(path: Path) -> int:
-    """About how many bytes there are to read."""
+    """The approximate number of bytes to read."""
     if path.is_dir():
         return sum(map(_length, files_below(path)))
     try:
@@ -142,7 +142,7 @@ def _item(outcome: Outcome) -> ImportedFile:
     )
 
 
-def _tell(output: Output, answer: Imported) -> None:
+def _print(output: Output, answer: Imported) -> None:
     for folder in answer.looked:
         output.note(f"looked in {safe(folder)}")
     output.table(_table(answer.items))

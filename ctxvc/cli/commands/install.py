@@ -1,4 +1,4 @@
-"""`install`: puts hooks in place, so that sessions are recorded and code is linked without anybody's doing."""
+"""`install`: puts hooks in place, so that sessions are recorded and code is linked automatically."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
     after = before if desired == current else _edited(before, desired, path)
     changed = after != before
     backup = path.with_name(f"{path.name}.before-ctxvc")
-    # With hooks of ours in it, the file is not as it was: what is kept of before stays.
+    # With hooks of ours in it, the file is no longer the original: an earlier backup stays.
     keeps = changed and before != "" and not uninstall and settings.removed(current) == current
     if changed and not dry_run:
         _write(path, after, backup if keeps else None)
@@ -88,11 +88,11 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
         plugin=str(plugin_folder()),
         diff=list(_diff(before, after, path)) if changed else [],
     )
-    _tell(app, answer, dry_run=dry_run, uninstall=uninstall)
+    _print(app, answer, dry_run=dry_run, uninstall=uninstall)
 
 
 def plugin_folder() -> Path:
-    """Where the plugin for Claude Code lies: in the installed package, or in the source's `hooks`."""
+    """The folder of the plugin for Claude Code: in the installed package, or `hooks` in the source."""
     package = Path(__file__).parents[2]
     inside = package / "hooks" / "claude-code"
     return inside if inside.is_dir() else package.parent / "hooks" / "claude-code"
@@ -105,15 +105,15 @@ def _settings_file(app: App, where: str) -> Path:
 
 
 def _program() -> str:
-    """How a shell runs this program: hooks may have another search path than the person's terminal."""
+    """The shell command for this program: hooks may have another search path than the person's terminal."""
     on_path = shutil.which("ctxvc")
-    beside = Path(sys.executable).with_name("ctxvc")
-    return shlex.quote(str(beside if beside.is_file() else on_path or "ctxvc"))
+    sibling = Path(sys.executable).with_name("ctxvc")
+    return shlex.quote(str(sibling if sibling.is_file() else on_path or "ctxvc"))
 
 
 def _write(path: Path, text: str, backup: Path | None) -> None:
-    """The settings are `text`, with the mode they had; as they were they go to `backup`. Raises: Refused, OSError."""
-    path = path.resolve()  # a file that is a link stays one
+    """Replaces the settings with `text`, keeping their mode, and the old ones in `backup`. Raises: Refused, OSError."""
+    path = path.resolve()  # a symbolic link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
     if not mode & stat.S_IWUSR:
@@ -161,7 +161,7 @@ def _diff(before: str, after: str, path: Path) -> Iterator[str]:
     yield from difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="")
 
 
-def _tell(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> None:
+def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> None:
     if app.output.json:
         app.output.value(answer)
         return

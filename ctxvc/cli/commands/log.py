@@ -71,7 +71,7 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
 
 
 def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
-    """The calls of a model whose commits tell what they took."""
+    """The model's calls whose commits record their usage."""
     for entry in entries:
         if entry.usage:
             used = models.usage_of(entry.usage)
@@ -83,7 +83,7 @@ def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
 
 
 def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
-    """The calls, and their sums."""
+    """The usage of the calls, with its sums."""
     items = list(calls)
     names = models.Usage._fields
     return Usage(

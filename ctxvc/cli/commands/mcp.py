@@ -7,7 +7,7 @@ import click
 from ctxvc.cli.app import App, command
 from ctxvc.errors import Refused
 
-#: What the extra brings along.
+#: The library that the extra installs.
 _EXTRA = frozenset({"mcp", "pydantic"})
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ctxvc.store import pending_plans
 
 
-#: Actions that are listed, and blocks or ranges that each names, at most; `--json` has all.
+#: The most actions that are listed, and blocks or ranges that each names; `--json` has all.
 _MOST_ACTIONS = 60
 _MOST_NAMED = 8
 
@@ -115,7 +115,7 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
 
 
 def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
-    """What the policy says of the moment, with what it would save and cost also where the policy leaves that out."""
+    """The policy's decision whether to commit now, with benefit and cost, even if the policy leaves those out."""
     from ctxvc.core.plan.timing import reckon
     from ctxvc.policies.run import ask_timing
 
@@ -126,9 +126,9 @@ def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
 
 
 def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAction]:
-    """What is done, with what each action frees, and what the cache behind its first block costs to be written anew.
+    """The actions, each with the tokens it frees and the cost of rewriting the cache from its first block on.
 
-    A block that two actions take counts for the last of them, which leaves it as it then stands.
+    A block in two actions counts for the last of them, which decides its final state.
     """
     from ctxvc.core.ledger.ledger import blocks_of
     from ctxvc.core.plan.timing import committed
@@ -136,11 +136,11 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 
     before, after = costs(view.ledger, view.price), costs(rehearsal.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
-    behind: dict[str, float] = {}  # block → what it costs to write all of the new prompt from there on
-    rewriting = 0.0
+    rewrite_costs: dict[str, float] = {}  # block → the cost of writing the rest of the new prompt from there on
+    rewrite_cost = 0.0
     for block, cost in reversed(list(costs(committed(rehearsal), view.price).items())):
-        rewriting += cost.shown * dearer
-        behind[block] = rewriting
+        rewrite_cost += cost.shown * dearer
+        rewrite_costs[block] = rewrite_cost
     counted: set[str] = set()
     items: list[PlannedAction] = []
     for action in reversed(rehearsal.done):
@@ -154,7 +154,7 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
                 targets=list(action.targets),
                 index=action.index,
                 freed=sum(before[block].shown - after[block].shown for block in blocks - counted),
-                cache=round(max((behind[block] for block in blocks), default=0)),
+                cache=round(max((rewrite_costs[block] for block in blocks), default=0)),
             )
         )
         counted |= blocks

@@ -1,4 +1,4 @@
-"""`policies`: which there are."""
+"""`policies`: the policies and their knobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ctxvc.core.policy import Policy
 
 
-#: Characters of a knob with its value that are shown in a line of the listing.
+#: The most characters of a knob with its value in a line of the listing.
 _KNOB = 24
 
 

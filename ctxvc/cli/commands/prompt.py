@@ -1,4 +1,4 @@
-"""`prompt`: what the model is given, for people."""
+"""`prompt`: the model's prompt, formatted for people."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _section(output: Output, heading: str, text: str) -> Iterator[str]:
-    """A heading at the margin, and the text set in below it: no text can pass for a heading."""
+    """A heading at the margin with its text indented below, so that no text can pass for a heading."""
     yield ""
     yield output.style(safe(" ".join(heading.split())), bold=True)
     yield from (f"  {line}" for line in safe(text).split("\n"))

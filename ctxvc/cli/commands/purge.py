@@ -1,4 +1,4 @@
-"""`purge`: something is nowhere in the store any more."""
+"""`purge`: erases content from the whole store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ctxvc.store.purge.purge import purge as erase
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
 
-#: Blocks of a scope that are named, at most.
+#: The most blocks of a scope that are named.
 _MOST = 12
 
 
@@ -80,7 +80,7 @@ def purge(
 
 
 def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
-    """What becomes of a purge that waits is what the person says."""
+    """Finishes or discards a pending purge with `yes`, and prints it."""
     path = app.store_path()
     waiting = purge_apply.look(path)
     if discard and yes:
@@ -196,7 +196,7 @@ def _remaining(folders: list[str]) -> Iterator[str]:
 
 
 def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
-    """What is outside the store. Files that have nothing of it are only counted."""
+    """The lines on copies outside the store. Files without any of it are only counted."""
     files = [copy for copy in copies if copy.place]
     for copy in files:
         if copy.state == "has":

@@ -1,4 +1,4 @@
-"""`recover`: what left the prompt, read out."""
+"""`recover`: reads blocks that left the prompt."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def recover(
             )
             if add:
                 session.add(f"{read.heading(COMMAND_LINE)}\n{read.content}")
-            _tell(app, session, address, read)
+            _print_part(app, session, address, read)
         else:
-            _tell_bytes(app, session, address, session.recover_bytes(address))
+            _print_bytes(app, session, address, session.recover_bytes(address))
 
 
 def _as_file(app: App, session: Session, address: str) -> None:
-    """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
+    """Writes the exact bytes as files into the checkout of their scope, which is created or moved forward."""
     bodies = session.recover_bytes(address)
     session.stored.flush()
     resolved = addresses.named(session.stored, address)
@@ -101,11 +101,11 @@ def _as_file(app: App, session: Session, address: str) -> None:
         name = fmt.file_path(committed, beside) if beside else fmt.body_path(committed)
         try:
             os.close(contained.opened(folder, name, os.O_RDONLY))
-        except FileNotFoundError:  # that it was read is not committed yet, or not in the scope that it stands in
+        except FileNotFoundError:  # the reading is not committed yet, or not in the block's scope
             contained.make_folder(folder, name.rpartition("/")[0])
             contained.replace(folder, name, body)
         paths.append(str(folder / name))
-    _tell_bytes(app, session, address, bodies, paths)
+    _print_bytes(app, session, address, bodies, paths)
 
 
 def _uncommitted(what: str) -> Refused:
@@ -115,10 +115,10 @@ def _uncommitted(what: str) -> Refused:
     )
 
 
-def _tell_bytes(
+def _print_bytes(
     app: App, session: Session, address: str, bodies: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
 ) -> None:
-    """The exact bytes, or where they are. Only a terminal gets them as safe text."""
+    """Prints the exact bytes, or their paths. Only a terminal gets them as safe text."""
     if app.output.json:
         app.output.value(_bytes(session, address, bodies, paths))
     elif paths:
@@ -155,7 +155,7 @@ def _is_group(text: str) -> bool:
     return address is not None and address.id.startswith("G")
 
 
-def _tell(app: App, session: Session, address: str, read: recovery.Recovered) -> None:
+def _print_part(app: App, session: Session, address: str, read: recovery.Recovered) -> None:
     if app.output.json:
         app.output.value(
             RecoveredPart(

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ctxvc.session.session import Session
 
 
-#: Tokens of a reply, at most.
+#: The most tokens of a reply.
 _REPLY = 16_000
 
-#: How a run ended that is not done: what a person is told, and the exit code.
+#: The ends of a run that is not done: the message for a person, and the exit code.
 _UNDONE = {
     "full": ("the context was too full to go on", 1),
     "cut": ("its replies were cut short too often", 1),
@@ -161,7 +161,7 @@ def run(
             raise
         finally:
             watcher.end()
-        _tell(app.output, session, ended, scripted=chosen.scripted)
+        _print_end(app.output, session, ended, scripted=chosen.scripted)
     if ended.why in _UNDONE:
         click.get_current_context().exit(_UNDONE[ended.why][1])
 
@@ -170,9 +170,9 @@ def run(
 def _opened(
     app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, chosen: Model, limits: Limits
 ) -> Iterator[Session]:
-    """The session of the run, which is nobody else's meanwhile: the one to go on with, or a new one in the project.
+    """The session of the run, which no other run can use meanwhile: the one to resume, or a new one in the project.
 
-    Its budget is what the person gave, and none where nobody did: the model's window is the model's.
+    Its own budget is only set by a person: the model's window can change with the model.
     """
     from ctxvc.agent import start
     from ctxvc.cli.policy_option import parsed
@@ -211,19 +211,19 @@ def _opened(
 
 
 class _Previous(NamedTuple):
-    """What a session that is gone on with has already."""
+    """The settings of a session that is resumed."""
 
     model: str = ""
     budget: int = 0
     window: int = 0
 
     def window_of(self, model: str) -> int:
-        """What the model takes, where that was said before; else 0."""
+        """The window that was given for this model before; else 0."""
         return self.window if model == self.model else 0
 
 
 def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
-    """The place of the store and what `resume` holds. Raises: NotFound where that is not there, Refused."""
+    """The path of the store, and the settings of the session to resume. Raises: NotFound, Refused."""
     from ctxvc.agent import start
     from ctxvc.store.locate import FOLDER, project_root
     from ctxvc.store.log.stored_session import StoredSession
@@ -239,7 +239,7 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
         with Store(path) as store:
             if resume in store.sessions():
                 stored = StoredSession.open(store, resume)
-                app.tell_damage(stored)
+                app.report_damage(stored)
                 start.check_begun(stored)
                 meta = stored.ledger().meta
                 return path, _Previous(meta.model, meta.budget, meta.window)
@@ -247,7 +247,7 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
 
 
 def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
-    """Raises: BadInput, Refused for a variable that commands are not given."""
+    """Raises: BadInput, Refused for a variable that is withheld from commands."""
     from ctxvc.agent.sandbox import environment, left_out
     from ctxvc.agent.workspace import Workspace
 
@@ -260,7 +260,7 @@ def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox 
 
 
 def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
-    """Raises: Refused where there can be none, BadInput."""
+    """Raises: Refused if there can be no sandbox, BadInput."""
     from ctxvc.agent import sandbox
 
     path, _ = _previous(app, "")
@@ -270,13 +270,13 @@ def _sandbox(app: App, bound: tuple[Path, ...], *, network: bool) -> Sandbox:
 
 @contextmanager
 def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
-    """Inside, commands can be run; the person is told what keeps them from what. What they left ends behind it."""
+    """Within the block, commands can run, with their limits printed; at its end, leftover processes are killed."""
     from ctxvc.agent.sandbox import OPEN
     from ctxvc.agent.shell import end_orphans
 
     try:
         if hands.sandbox:
-            hands.begin()  # here, since it ends with the thread that began it
+            hands.begin()  # here, since it ends with the thread that started it
         output.note(safe(hands.sandbox.title if hands.sandbox else OPEN))
         yield
     finally:
@@ -287,11 +287,11 @@ def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
 
 
 class _Ask:
-    """Asks the person before a command runs. Without a terminal nobody can say yes."""
+    """Asks the person before a command runs. Without a terminal, the answer is no."""
 
     def __init__(self) -> None:
         self._always = False
-        self._told = False
+        self._warned = False
         self._lock = threading.Lock()
 
     def __call__(self, command: str) -> bool:
@@ -299,9 +299,9 @@ class _Ask:
             if self._always:
                 return True
             if not sys.stdin.isatty():
-                if not self._told:
+                if not self._warned:
                     click.echo("no terminal to ask on: commands are not run; --yes allows them", err=True)
-                    self._told = True
+                    self._warned = True
                 return False
             click.echo(f"\n  {safe(command)}", err=True)
             try:
@@ -315,7 +315,7 @@ class _Ask:
             return self._always or answer.strip().lower() in ("y", "yes")
 
 
-def _tell(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:
+def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:
     answer = Ran(
         session=session.name,
         scope=session.scope,

@@ -1,4 +1,4 @@
-"""`sessions`: what the store holds."""
+"""`sessions`: the sessions of the store."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _item(store: Store, name: str) -> SessionItem:
 
 
 def _bodies(stored: StoredSession) -> list[tuple[Row, Bodies]]:
-    """Every block of the session once, with how to read it."""
+    """Every block of the session once, with its reader."""
     blocks: dict[tuple[str, str], tuple[Row, Bodies]] = {}
     for scope in stored.scopes():
         bodies = revision.now(stored, scope).bodies

@@ -49,7 +49,7 @@ def show(app: App, what: str, raw: bool) -> None:
 
 
 def _target(stored: StoredSession, what: str) -> Resolved | Snapshot:
-    """What an address, a revision or a call's id leads to; who gives a call the name of a revision hides nothing.
+    """The target of an address, a revision or a call's id; a call with a revision's name cannot hide the revision.
 
     Raises: NotFound, BadInput.
     """

@@ -1,4 +1,4 @@
-"""`trust`: what a store sets beyond what every store may, and whether the person accepts it."""
+"""`trust`: settings of a store beyond those that every store may have, and whether the person accepts them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _revoke(app: App) -> None:
 
 
 def _accept(app: App, *, yes: bool) -> bool:
-    """Whether nothing is left to accept."""
+    """Accepts the settings if the person agrees. True if nothing is left to accept."""
     path = app.store_path()
     survey = decisions.look(path)
     was = not survey.settings or decisions.is_accepted(path, survey)
@@ -97,7 +97,7 @@ def _items(settings: Iterable[Setting]) -> list[answers.TrustSetting]:
 
 
 def _lines(settings: Iterable[Setting]) -> Iterator[str]:
-    """Each setting on a line, whole: what is accepted must have been seen."""
+    """Each setting on a line, uncut: a person must see everything that they accept."""
     for setting in settings:
         barred = "" if setting.acceptable else "  (cannot be accepted)"
         yield "\\n".join(safe(f"{setting.file}: {setting.key} = {setting.value}{barred}").split("\n"))

@@ -1,4 +1,4 @@
-"""`verify`: every block compared with what was recorded."""
+"""`verify`: compares every block with its recorded checksum."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
     failed = False
     with app.store() as store:
         if not chosen and (leftovers := list(_left_by_hooks(store.path))):
-            _tell(app.output, leftovers)
+            _print(app.output, leftovers)
             failed = True
         if chosen:
             watched = Watch(store, lambda: _growing(chosen, formats))
@@ -53,7 +53,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
             outcomes = watched.look()
             failed = failed or any(outcome.error for outcome in outcomes)
             if outcomes or (once and app.output.json):
-                _tell(app.output, outcomes)
+                _print(app.output, outcomes)
             if once:
                 break
             time.sleep(interval)
@@ -62,32 +62,32 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
 
 
 def _left_by_hooks(store: Path) -> Iterator[Outcome]:
-    """Does what hooks asked and nobody did, or could not do; gives what cannot be done still."""
+    """Carries out the requests of hooks that were not, or could not be, and returns those that still cannot."""
     for request in recorder.again(store, phrases.COMMAND_LINE):
         error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
         yield Outcome(path=Path(request.transcript), format=FORMAT, error=error)
 
 
 def _of_project(app: App) -> Iterator[Found]:
-    """The transcripts of sessions that agents run in this project."""
+    """The transcripts of this project's sessions."""
     for project in app.projects():
         yield from importers.find(project, Path.home(), app.env)[0]
 
 
 def _growing(paths: Sequence[Path], formats: dict[Path, str]) -> Iterator[Found]:
-    """The transcripts among the files that were named; `formats` keeps the format of each that has one."""
+    """The growing transcripts among the files of `paths`; `formats` caches the format of each that has one."""
     for path in paths:
         for file in files_below(path) if path.is_dir() else [path]:
             if file not in formats:
                 try:
                     formats[file] = importers.detect(Recording(file))
                 except BadInput:
-                    continue  # nothing is in it yet, or it is something else
+                    continue  # it is empty so far, or no transcript
             if importers.importer(formats[file]).GROWS:
                 yield formats[file], file
 
 
-def _tell(output: Output, outcomes: Sequence[Outcome]) -> None:
+def _print(output: Output, outcomes: Sequence[Outcome]) -> None:
     if output.json:
         output.value(Watched(items=list(map(_item, outcomes))))
         return

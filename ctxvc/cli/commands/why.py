@@ -29,15 +29,15 @@ from ctxvc.store.store import Store
 _FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _HUNK = re.compile(r"\+\+\+ (?:\"?b/)?(.+?)\"?\t?")
 
-#: Lines of a message that people are shown, and characters of one; `--json` has all.
+#: The most lines of a message that are printed, and characters of a line; `--json` has all.
 _SHOWN = 30
 _WIDE = 2_000
 
 
 class Code(NamedTuple):
-    """What is asked about: a commit of the project (none where a line is not committed) and the lines it added.
+    """The code in question: a commit of the project (none if a line is not committed) and the lines it added.
 
-    `time` is when it was written, in seconds since 1970. `line` is set where one line is meant, in `file`.
+    `time` is when it was written, in seconds since 1970. `line` is set for a single line, which is in `file`.
     """
 
     commit: str
@@ -93,7 +93,7 @@ def _answer(store: Store, code: Code, what: str) -> Why:
 
 
 def _link(store: Store, code: Code, what: str) -> Link | None:
-    """The commit's link. Raises: BadInput where a commit is meant that the project has not, and that can be several."""
+    """The commit's link. Raises: BadInput if an id that the project lacks is the beginning of several."""
     if not code.commit and code.line:
         return None
     matches = links.find(store, code.commit or what)
@@ -109,14 +109,14 @@ def _basis(link: Link) -> str:
 
 
 def _code(folder: Path, what: str) -> Code:
-    """What the project knows of it. Raises: NotFound."""
+    """The project's commit or line. Raises: NotFound."""
     match = _FILE_LINE.fullmatch(what)
     if match and (folder / match[1]).is_file():
         return _line(folder / match[1], int(match[2]))
     commit = git_says(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}").strip()
     if not commit:
         if re.fullmatch(r"[0-9a-fA-F]{4,64}", what):
-            return Code("")  # the project may have lost it: a link can still be there
+            return Code("")  # the project may have lost it: its link can still exist
         hint = "a commit of this project, as in HEAD, or a line of a file in it, as in src/app.py:42"
         raise NotFound(f"{display.one_line(what, 80)!r} is neither a commit nor FILE:LINE here", hint=hint)
     return _commit(folder, commit)
@@ -142,7 +142,7 @@ def _commit(folder: Path, commit: str) -> Code:
 
 
 def _line(path: Path, number: int) -> Code:
-    """A line of a file, and the commit that it is from. Raises: NotFound where git cannot say."""
+    """A line of a file, and the commit that it is from. Raises: NotFound if git does not know."""
     porcelain = git_says(
         path.parent, "blame", "--porcelain", "--no-textconv", "-L", f"{number},{number}", "--", path.name
     )
@@ -196,7 +196,7 @@ def _why(store: Store, code: Code, step: origins.Step, method: str, basis: str) 
 
 
 def _decoded(value: str) -> str:
-    """What git said, as text: a path or subject can have any bytes."""
+    """Output of git as text: a path or subject can have any bytes."""
     return os.fsencode(value).decode("utf-8", "replace")
 
 
