@@ -17,5 +17,5 @@ def undo(ctx: click.Context, actor: Actor) -> None:
     """
     app = ctx.ensure_object(App)
     with app.acting(actor) as session:
-        done, undone = session.undo()
-        answer_of(ctx, app, session, "undo", done, undone)
+        rehearsal, undone = session.undo()
+        answer_of(ctx, app, session, "undo", rehearsal, undone)
