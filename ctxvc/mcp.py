@@ -226,18 +226,18 @@ class _Recorded:
     def notes(self, name: str, scope: str) -> Notes:
         with self._session(name, ToolError, reads=True) as session:
             all_notes = session.notes(scope)
-            listed = [NoteItem(item.block, item.step, item.text) for item in all_notes[-LISTED:]]
-            return Notes(session.name, scope or session.scope, listed, len(all_notes) - len(listed))
+            newest = [NoteItem(item.block, item.step, item.text) for item in all_notes[-LISTED:]]
+            return Notes(session.name, scope or session.scope, newest, len(all_notes) - len(newest))
 
     def recover(self, address: str, lines: str, chars: str, grep: str, most: int, name: str) -> Recovered:
         with self._session(name, ToolError) as session:
             try:
-                read = session.recover(
+                part = session.recover(
                     address, lines=lines, chars=chars, grep=grep or None, most=min(most, MOST), bounded=False
                 )
             except NoRoom as error:  # the host's context is not ours: a number can only be too small
                 raise NoRoom(str(error), hint="ask for more max_tokens") from error
-            return Recovered(address, read.heading(MODEL), read.content, read.complete, render(read.call or "", MODEL))
+            return Recovered(address, part.heading(MODEL), part.content, part.complete, render(part.call or "", MODEL))
 
     def search(self, pattern: str, name: str, *, ignore_case: bool, everywhere: bool) -> Searched:
         with self._session(name, ToolError, reads=True) as session:

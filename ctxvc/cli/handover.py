@@ -70,10 +70,10 @@ class Environment(MutableMapping[str, str]):
 
 def runs_an_agent(arguments: Sequence[str]) -> bool:
     """Whether the command is `run`, as far as that can be known before the arguments are parsed."""
-    rest = iter(arguments)
-    for word in rest:
+    words = iter(arguments)
+    for word in words:
         if word in _VALUED:
-            next(rest, None)
+            next(words, None)
         elif not word.startswith("-"):
             return word == "run" and not {"-h", "--help"}.intersection(arguments)
     return False

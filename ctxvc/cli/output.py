@@ -215,9 +215,9 @@ def spread(value: object) -> bytes:
     return msgspec.json.format(wire.compact(value), indent=2)
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """`1 record`, `2 records`"""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(cell: Cell) -> str:

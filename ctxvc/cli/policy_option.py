@@ -139,8 +139,8 @@ def _loaded(path: Path, name: str) -> type[Policy]:
         ) from error
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
-        has = [key for key, value in vars(module).items() if _is_own(value, module_name, Policy)]
-        raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(has) or 'none'}")
+        own = [key for key, value in vars(module).items() if _is_own(value, module_name, Policy)]
+        raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(own) or 'none'}")
     if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
         raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
     if kind.name in {policy.name for policy in POLICIES}:

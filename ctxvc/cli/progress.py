@@ -17,8 +17,8 @@ _EVERY = 0.1
 class Progress:
     """A progress bar towards `total` while its `with` block runs; `format` writes an amount, by default of bytes."""
 
-    def __init__(self, what: str, total: int = 0, format: Callable[[int], str] = human_bytes) -> None:
-        self._what, self._total, self._format = what, total, format
+    def __init__(self, title: str, total: int = 0, format: Callable[[int], str] = human_bytes) -> None:
+        self._title, self._total, self._format = title, total, format
         self._done = 0
         self._shows = sys.stderr.isatty()
         self._began = time.monotonic()
@@ -52,6 +52,6 @@ class Progress:
         full = int(part * BAR)
         speed = self._format(int(self._done / (now - self._began)))
         bar = "█" * full + "░" * (BAR - full)
-        sys.stderr.write(f"\r{self._what} [{bar}] {self._format(self._done)}, {speed}/s\x1b[K")
+        sys.stderr.write(f"\r{self._title} [{bar}] {self._format(self._done)}, {speed}/s\x1b[K")
         sys.stderr.flush()
         self._drawn = True

@@ -47,8 +47,8 @@ class Screen:
                 self._line = not safe_text.endswith("\n") if safe_text else self._line
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> None:
-        what = next((value for value in arguments.values() if isinstance(value, str)), "")
-        self._note(f"▸ {name} {one_line(what, 120)}".rstrip())
+        argument = next((value for value in arguments.values() if isinstance(value, str)), "")
+        self._note(f"▸ {name} {one_line(argument, 120)}".rstrip())
 
     def answered(self, name: str, outcome: Outcome) -> None:
         lines = outcome.output.count(b"\n")

@@ -40,7 +40,7 @@ NO_JUDGEMENT = 126
 @command("bisect", "ctxvc bisect timeout")
 @click.argument("target", metavar="[TEXT|ID]", required=False)
 @click.option("--text", "as_text", is_flag=True, help="Take what is given for a text, though it looks like an ID.")
-@click.option("--tokens", "most", metavar="N", type=click.IntRange(min=0),
+@click.option("--tokens", "limit", metavar="N", type=click.IntRange(min=0),
               help="Find the first prompt of more than N tokens.")  # fmt: skip
 @click.option("--cmd", "judge", metavar="CMD", help="Find the first prompt for which this command fails.")
 @click.option("--linear", is_flag=True, help="With --cmd: judge every prompt, and list all changes.")
@@ -51,7 +51,7 @@ def bisect(
     ctx: click.Context,
     target: str | None,
     as_text: bool,
-    most: int | None,
+    limit: int | None,
     judge: str | None,
     linear: bool,
     scope: str | None,
@@ -64,7 +64,7 @@ def bisect(
     --linear takes nothing for granted.
     """
     app = ctx.ensure_object(App)
-    if sum(question is not None for question in (target, most, judge)) != 1:
+    if sum(question is not None for question in (target, limit, judge)) != 1:
         raise click.UsageError("say what to look for: TEXT, or an ID, or --tokens N, or --cmd CMD")
     if linear and judge is None:
         raise click.UsageError("--linear goes with --cmd")
@@ -75,8 +75,8 @@ def bisect(
         scope = scope or stored.scope
         if target is not None:
             answer = _of_target(stored, scope, target, as_text=as_text)
-        elif most is not None:
-            answer = _of_tokens(stored, scope, most)
+        elif limit is not None:
+            answer = _of_tokens(stored, scope, limit)
         else:
             answer = _of_command(stored, scope, judge or "", app.folder, linear=linear)
         waiting = stored.waiting()
@@ -99,17 +99,17 @@ def _of_target(stored: StoredSession, scope: str, target: str, *, as_text: bool)
     return _bisected(stored, scope, what, target, items, stands=any(present.values()))
 
 
-def _of_tokens(stored: StoredSession, scope: str, most: int) -> Bisected:
+def _of_tokens(stored: StoredSession, scope: str, limit: int) -> Bisected:
     store = stored.store
     commits = list(store.first_parents(stored.tip(scope)))[::-1]
     costs = _PromptCosts(store, stored.ledger(scope).meta.tokenizer)
-    place = bisecting.first_over(store, commits, costs.of, most)
+    place = bisecting.first_over(store, commits, costs.of, limit)
     items, stands = [], False
     if place is not None:
-        stands = bisecting.still_over(store, commits, costs.of, most, place)
+        stands = bisecting.still_over(store, commits, costs.of, limit, place)
         item = log_item(store, revision.entry(store, commits[place]))
         items = [Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
-    return _bisected(stored, scope, "tokens", f"{most}", items, stands=stands, judged=costs.measured)
+    return _bisected(stored, scope, "tokens", f"{limit}", items, stands=stands, judged=costs.measured)
 
 
 def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
@@ -269,12 +269,12 @@ class _PromptCosts:
 
     def _measured(self, snapshot: Snapshot) -> int:
         slots = outline(snapshot.ledger)
-        whole = [slot.row for slot in slots if slot.show == "body"]
-        new = [row for row in whole if (row.id, row.sha256) not in self._bodies]
+        full = [slot.row for slot in slots if slot.show == "body"]
+        new = [row for row in full if (row.id, row.sha256) not in self._bodies]
         counts = self._meter.bodies([(row, snapshot.bodies) for row in new], snapshot.ledger.meta.model) if new else {}
         self._bodies.update(((row.id, row.sha256), counts[row.id]) for row in new)
         others = pieces([slot for slot in slots if slot.show != "body"], snapshot.bodies)
-        total = sum(self._bodies[row.id, row.sha256] for row in whole)
+        total = sum(self._bodies[row.id, row.sha256] for row in full)
         return (
             total
             + sum(self._meter.count(display.decode(piece.body)) for piece in others)
@@ -314,8 +314,8 @@ def _block(stored: StoredSession, scope: str, target: str) -> Resolved | None:
     """The block or group at the address `target`; None if it is a text. Raises: NotFound."""
     if address := addresses.parse(target):
         return None if address.file else addresses.find(stored, _within(address, stored, scope))
-    here = addresses.of_call(stored, f"{scope}:{target}", elsewhere=False)
-    return here or addresses.of_call(stored, target, elsewhere=False)
+    local = addresses.of_call(stored, f"{scope}:{target}", elsewhere=False)
+    return local or addresses.of_call(stored, target, elsewhere=False)
 
 
 def _within(address: Address, stored: StoredSession, scope: str) -> Address:

@@ -104,10 +104,10 @@ def _under(view: View, window: int, present: int) -> View:
     """The view with the given window, else with one as small as the present prompt."""
     from ctxvc.core.view.budget import Budget, check
 
-    whole, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
+    window_size, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
     if not window:
-        whole, reserve = max(whole, present), max(whole, present) - present
-    return replace(view, budget=check(Budget(whole, reserve, view.budget.ladder)))
+        window_size, reserve = max(window_size, present), max(window_size, present) - present
+    return replace(view, budget=check(Budget(window_size, reserve, view.budget.ladder)))
 
 
 def _items(rehearsal: Rehearsal) -> list[CompactedPart]:

@@ -49,7 +49,7 @@ Say = Callable[[str], None]
 def play(say: Say, folder: Path | None = None) -> Path:
     """Plays the demo, reports each part to `say`, and returns the folder with the store."""
     folder = _place(folder)
-    began = time.monotonic()
+    start = time.monotonic()
     with create(folder / FOLDER) as store:
         name = _import(store, say)
         meter = Meter(store)
@@ -59,7 +59,7 @@ def play(say: Say, folder: Path | None = None) -> Path:
             _recover(stored, archived, say)
         _check(store, name, say)
     _further(folder, name, say)
-    say(f"\nDone in {time.monotonic() - began:.1f} s. Remove it with: rm -r {folder}")
+    say(f"\nDone in {time.monotonic() - start:.1f} s. Remove it with: rm -r {folder}")
     return folder
 
 

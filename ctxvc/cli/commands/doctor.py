@@ -233,8 +233,8 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
     """The unknown settings under our name in the store's config, mostly slips, and those that the person accepted."""
     for name in git.config(store.repository):
         if name.startswith("ctxvc.") and name not in _SETTINGS:
-            near = difflib.get_close_matches(name, _SETTINGS, 1)
-            finding = f"{name} is no setting" + (f": is {near[0]} meant?" if near else "")
+            close = difflib.get_close_matches(name, _SETTINGS, 1)
+            finding = f"{name} is no setting" + (f": is {close[0]} meant?" if close else "")
             yield _note("settings", finding, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
     for setting in trust.look(store.path).settings[:_MOST]:
         yield _note("settings", f"you accepted {setting.key} in {setting.file}", "ctxvc trust --revoke")
@@ -299,11 +299,11 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
         finding = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
         yield _problem("git hooks", finding, f"ctxvc install {git_hooks.STORE}")
-    if others := git_hooks.others(store.path):
+    if foreign := git_hooks.others(store.path):
         finding = (
-            f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in others[:_MOST])}"
+            f"git runs hooks of this store that are not ctxvc's: {', '.join(path.name for path in foreign[:_MOST])}"
         )
-        yield _note("git hooks", finding, f"rm {shlex.quote(str(others[0]))}, unless you put it there")
+        yield _note("git hooks", finding, f"rm {shlex.quote(str(foreign[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
     if remotes and not git_hooks.is_ours(store.path / "hooks" / "pre-push"):
         finding = "the store has a remote, and a plain `git push` would not be searched for secrets"
@@ -335,20 +335,20 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
 def _checkouts(store: Store) -> Iterator[DoctorItem]:
     """The checkouts whose folders are gone, or in which a person changed something."""
     registered = list(worktrees.listed(store.path))
-    here = [worktree.folder for worktree in registered if worktrees.is_made_here(store.path, worktree)]
-    if others := len(registered) - len(here):  # only a store claims these folders: no command for them
-        yield _note("checkouts", f"{counted(others, 'worktree')} that ctxvc did not make on this machine")
+    own = [worktree.folder for worktree in registered if worktrees.is_made_here(store.path, worktree)]
+    if foreign := len(registered) - len(own):  # only a store claims these folders: no command for them
+        yield _note("checkouts", f"{counted(foreign, 'worktree')} that ctxvc did not make on this machine")
     if missing := len(worktrees.missing(store.path)):
         mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
         yield _note("checkouts", f"{counted(missing, 'checkout')} of which the folder is gone, or says otherwise", mend)
-    for folder in here[:_MOST_CHECKOUTS]:
+    for folder in own[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):
-            what = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
-            taken = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
+            changed = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
+            take = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
             only_moves = changes.moves and not changes.others
-            yield _note("checkouts", f"{what} of a person's in {folder}", taken if only_moves else changes.back)
-    if here and not missing:
-        yield _ok("checkouts", ", ".join(map(str, here[:_MOST_CHECKOUTS])))
+            yield _note("checkouts", f"{changed} of a person's in {folder}", take if only_moves else changes.back)
+    if own and not missing:
+        yield _ok("checkouts", ", ".join(map(str, own[:_MOST_CHECKOUTS])))
 
 
 def _purged(store: Store) -> Iterator[DoctorItem]:
@@ -405,10 +405,10 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
     for file, program in installed.missing_programs(files):
         mend = file.install or f"take these hooks out of {file.path}"
         yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
-    off = installed.turned_off(files)
-    if off and hooked:
-        finding = f"nothing records by itself: {off} turns all hooks off"
-        yield _problem("recording", finding, f"take disableAllHooks out of {off}")
+    disabled_by = installed.turned_off(files)
+    if disabled_by and hooked:
+        finding = f"nothing records by itself: {disabled_by} turns all hooks off"
+        yield _problem("recording", finding, f"take disableAllHooks out of {disabled_by}")
     elif any(transcript.format == FORMAT for transcript in transcripts) and not hooked:
         yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")
 

@@ -66,7 +66,7 @@ def grep(
         with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
             search = searching.Search(_watched(read(stored.store, stored_bodies), progress), pattern)
             hits = iter(search)
-            listed = [_hit(hit) for hit in islice(hits, limit or None)]
+            hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
             more = sum(1 for _ in hits) if limit else 0
     answer = Grepped(
         pattern=source,
@@ -74,18 +74,18 @@ def grep(
         searched=search.searched,
         skipped=search.skipped,
         more=more,
-        items=listed,
+        items=hits_listed,
     )
     if app.output.json:
         app.output.value(answer)
-    elif listed:
+    elif hits_listed:
         app.output.table(_hits_table(answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)
     if search.slow:
         raise _unfinished(search, search.slow, len(stored_bodies))
-    if not listed:
+    if not hits_listed:
         app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(len(stored_bodies))}")
         ctx.exit(1)
 

@@ -47,10 +47,10 @@ def import_(
     name = name or app.session
     if name:
         names.check(name, "session")
-    looked: list[Path] = []
+    folders: list[Path] = []
     chosen = [app.path(path) for path in paths]
     if not paths:
-        chosen, looked = _of_project(app)
+        chosen, folders = _of_project(app)
     store, created = _store(app)
     with store:
         if name:
@@ -77,7 +77,7 @@ def import_(
             hint="name the file itself, with --format",
         )
     answer = Imported(
-        store=str(store.path), created=created, looked=list(map(str, looked)), items=list(map(_item, outcomes))
+        store=str(store.path), created=created, looked=list(map(str, folders)), items=list(map(_item, outcomes))
     )
     if app.output.json:
         app.output.value(answer)
@@ -103,18 +103,18 @@ def _store(app: App) -> tuple[Store, bool]:
 def _of_project(app: App) -> tuple[list[Path], list[Path]]:
     """The transcripts of this project's sessions, and the folders that were searched for them."""
     files: list[Path] = []
-    looked: list[Path] = []
+    searched: list[Path] = []
     for project in app.projects():
         transcripts, folders = importers.find(project, Path.home(), app.env)
         files += [path for _, path in transcripts if path not in files]
-        looked += [folder for folder in folders if folder not in looked]
+        searched += [folder for folder in folders if folder not in searched]
     if not files:
-        where = ", ".join(map(str, looked)) or "there is no folder of Claude Code, Codex or pi for it"
+        where = ", ".join(map(str, searched)) or "there is no folder of Claude Code, Codex or pi for it"
         raise NotFound(
             f"no recorded session of {app.folder} was found (looked in: {where})",
             hint="name the transcripts: ctxvc import FILE, or a folder of them",
         )
-    return files, looked
+    return files, searched
 
 
 def _length(path: Path) -> int:

@@ -26,7 +26,7 @@ CLAUDE_CODE = "claude-code"
 
 
 @command("install", "ctxvc install claude-code --user")
-@click.argument("what", metavar="WHAT", type=click.Choice(["claude-code", git_hooks.PROJECT, git_hooks.STORE]))
+@click.argument("target", metavar="WHAT", type=click.Choice(["claude-code", git_hooks.PROJECT, git_hooks.STORE]))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
               help="For this project, in .claude/settings.local.json, which is not shared (the default).")  # fmt: skip
@@ -34,7 +34,7 @@ CLAUDE_CODE = "claude-code"
 @click.option("--uninstall", is_flag=True, help="Take it out again.")
 @json_option
 @click.pass_obj
-def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> None:
+def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
     """WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
     settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
     folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this
@@ -43,12 +43,12 @@ def install(app: App, what: str, where: str, dry_run: bool, uninstall: bool) -> 
 
     What is there stays as it is, and doing it again changes nothing.
     """
-    if what != CLAUDE_CODE and where == "user":
+    if target != CLAUDE_CODE and where == "user":
         raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
-    if what == git_hooks.PROJECT:
+    if target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
         hooks = [git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
-    elif what == git_hooks.STORE:
+    elif target == git_hooks.STORE:
         hooks = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
     else:
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)

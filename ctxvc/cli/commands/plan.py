@@ -65,7 +65,7 @@ def plan(
 
     with app.store() as store, StoredSession.open(store, app.session) as stored:
         if drop or pending:
-            _waiting(app, Session(stored, actor="user"), drop)
+            _print_pending(app, Session(stored, actor="user"), drop)
             return
         policy = parsed(spec, app.folder) if spec else parse(stored.ledger().meta.policy or "default")
         session = Session(stored, actor="user", policy=policy)
@@ -199,7 +199,7 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
         yield "nothing was changed: --commit makes it true"
 
 
-def _waiting(app: App, session: Session, drop: tuple[str, ...]) -> None:
+def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
     dropped = session.drop(*drop) if drop else ()
     missing = [name for name in drop if name not in dropped]
     answer = PendingPlans(

@@ -33,7 +33,7 @@ def policies(app: App, name: str) -> None:
     from ctxvc.policies import POLICIES
 
     own = [type(parsed(name, app.folder))] if ".py:" in name else []
-    answer = Policies(items=[_listed(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
+    answer = Policies(items=[_item(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
     if name and not answer.items:
         names = ", ".join(kind.name for kind in POLICIES)
         raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {names}")
@@ -66,7 +66,7 @@ def _knobs(knobs: Mapping[str, str]) -> str:
     return ", ".join(pair if len(pair) <= _KNOB else f"{pair[:_KNOB]}…" for pair in pairs)
 
 
-def _listed(kind: type[Policy]) -> PolicyItem:
+def _item(kind: type[Policy]) -> PolicyItem:
     from ctxvc.policies import knobs
     from ctxvc.policies.knobs import knob_units, word
 

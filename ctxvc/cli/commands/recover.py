@@ -71,12 +71,12 @@ def recover(
         if as_file:
             _as_file(app, session, address)
         elif bounded or part or (_is_group(address) and not everything):
-            read = session.recover(
+            recovered = session.recover(
                 address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
             )
             if add:
-                session.add(f"{read.heading(COMMAND_LINE)}\n{read.content}")
-            _print_part(app, session, address, read)
+                session.add(f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}")
+            _print_part(app, session, address, recovered)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
 
@@ -94,11 +94,11 @@ def _as_file(app: App, session: Session, address: str) -> None:
     ledger = store.reader.ledger(checked_out.commit)
     paths = []
     for row, body in bodies:
-        block, _, beside = row.id.partition("-")
+        block, _, suffix = row.id.partition("-")
         committed = ledger.get(block)
         if committed is None:
             raise _uncommitted(block)
-        name = fmt.file_path(committed, beside) if beside else fmt.body_path(committed)
+        name = fmt.file_path(committed, suffix) if suffix else fmt.body_path(committed)
         try:
             os.close(contained.opened(folder, name, os.O_RDONLY))
         except FileNotFoundError:  # the reading is not committed yet, or not in the block's scope
@@ -155,27 +155,27 @@ def _is_group(text: str) -> bool:
     return address is not None and address.id.startswith("G")
 
 
-def _print_part(app: App, session: Session, address: str, read: recovery.Recovered) -> None:
+def _print_part(app: App, session: Session, address: str, recovered: recovery.Recovered) -> None:
     if app.output.json:
         app.output.value(
             RecoveredPart(
                 session=session.name,
                 scope=session.scope,
                 address=address,
-                header=read.heading(COMMAND_LINE),
-                content=read.content,
-                unit=read.unit,
-                first=read.first,
-                last=read.last,
-                total=read.total,
-                tokens=read.tokens,
-                complete=read.complete,
-                next=render(read.call or "", COMMAND_LINE),
+                header=recovered.heading(COMMAND_LINE),
+                content=recovered.content,
+                unit=recovered.unit,
+                first=recovered.first,
+                last=recovered.last,
+                total=recovered.total,
+                tokens=recovered.tokens,
+                complete=recovered.complete,
+                next=render(recovered.call or "", COMMAND_LINE),
             )
         )
         return
-    header = app.output.style(safe(read.heading(COMMAND_LINE)), bold=True)
-    app.output.lines(iter([header, *safe(read.content.removesuffix("\n")).split("\n")]))
+    header = app.output.style(safe(recovered.heading(COMMAND_LINE)), bold=True)
+    app.output.lines(iter([header, *safe(recovered.content.removesuffix("\n")).split("\n")]))
 
 
 class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):

@@ -186,21 +186,21 @@ def _opened(
         limits.check(model)
     provider_limit = provider_window(chosen, model)
     own_budget = budget or previous.budget
-    most = provider_limit or models.window(model)
-    if most and most < own_budget:
-        raise BadInput(f"{model} takes {most:,} tokens, not {own_budget:,}", hint=f"give --budget {most} or less")
+    limit = provider_limit or models.window(model)
+    if limit and limit < own_budget:
+        raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
-    whole = own_budget or takes or models.window(model) or DEFAULT_WINDOW
-    reserve = min(_REPLY, whole // 4)
+    window_size = own_budget or takes or models.window(model) or DEFAULT_WINDOW
+    reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec or "default", app.folder)
     is_new = not (path / "HEAD").exists()
     name = resume or name
-    with start.alone(path, name) if name else start.unnamed(path) as taken:
+    with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
-            session = Session.open(path, taken, model=model, policy=policy if spec else "")
+            session = Session.open(path, session_name, model=model, policy=policy if spec else "")
         else:
             session = start.begin(
-                path, taken, model=model, policy=policy, window=Budget(whole, reserve), folder=app.folder,
+                path, session_name, model=model, policy=policy, window=Budget(window_size, reserve), folder=app.folder,
                 note=lambda text: app.output.note(safe(text)),
             )  # fmt: skip
         if is_new:

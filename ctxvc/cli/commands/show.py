@@ -25,20 +25,22 @@ from ctxvc.tokens.meter import Meter
 
 
 @command("show", "ctxvc show B17")
-@click.argument("what", metavar="[REV|ID]", default="HEAD", shell_complete=complete_revisions)
+@click.argument("address", metavar="[REV|ID]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--raw", is_flag=True, help="Write a block's exact bytes, and nothing else.")
 @json_option
 @click.pass_obj
-def show(app: App, what: str, raw: bool) -> None:
+def show(app: App, address: str, raw: bool) -> None:
     """ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
     `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
     shown whatever its state: what left the prompt is not lost.
     """
     with app.reading() as stored:
-        target = _target(stored, what)
+        target = _target(stored, address)
         if isinstance(target, Snapshot):
             if raw:
-                raise Refused(f"{what} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt")
+                raise Refused(
+                    f"{address} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt"
+                )
             _show_commit(app.output, stored.store, target)
         elif raw:
             app.output.raw(_bytes(target))
@@ -48,17 +50,17 @@ def show(app: App, what: str, raw: bool) -> None:
             _show_block(app.output, stored, target)
 
 
-def _target(stored: StoredSession, what: str) -> Resolved | Snapshot:
+def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
     """The target of an address, a revision or a call's id; a call with a revision's name cannot hide the revision.
 
     Raises: NotFound, BadInput.
     """
-    if address := addresses.parse(what):
+    if address := addresses.parse(name):
         return addresses.find(stored, address)
     try:
-        return revision.resolve(stored.store, stored, what)
+        return revision.resolve(stored.store, stored, name)
     except (NotFound, BadInput):
-        if resolved := addresses.of_call(stored, what):
+        if resolved := addresses.of_call(stored, name):
             return resolved
         raise
 

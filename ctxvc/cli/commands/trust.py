@@ -65,22 +65,22 @@ def _accept(app: App, *, yes: bool) -> bool:
     """Accepts the settings if the person agrees. True if nothing is left to accept."""
     path = app.store_path()
     survey = decisions.look(path)
-    was = not survey.settings or decisions.is_accepted(path, survey)
+    accepted = not survey.settings or decisions.is_accepted(path, survey)
     if not app.output.json:
-        summary = "accepted" if was and survey.settings else "sets what could run a program or lead git elsewhere"
+        summary = "accepted" if accepted and survey.settings else "sets what could run a program or lead git elsewhere"
         summary = summary if survey.settings else "sets nothing but what every store may"
         app.output.say(f"{safe(str(path))} {summary}")
         app.output.lines(_lines(survey.settings))
     now = False
-    if not was and (yes or _agreed(app)):
+    if not accepted and (yes or _agreed(app)):
         decisions.accept(path, survey)
         now = True
     if app.output.json:
         items = _items(survey.settings)
-        app.output.value(answers.Trust(store=str(path), accepted=was or now, changed=now, items=items))
+        app.output.value(answers.Trust(store=str(path), accepted=accepted or now, changed=now, items=items))
     elif now:
         app.output.say("accepted, until one of these files changes")
-    return was or now
+    return accepted or now
 
 
 def _agreed(app: App) -> bool:

@@ -76,13 +76,13 @@ def _verified(report: check.Report, prompts: int | None) -> Verified:
 def _verified_lines(output: Output, answer: Verified) -> Iterator[str]:
     damage = sum(item.level == "damage" for item in answer.items)
     verdict = Styled(f"{damage} damaged", "red") if damage else Styled("intact", "green")
-    looked = f"{counted(answer.blocks, 'block')} in {counted(answer.commits, 'commit')} of " + counted(
+    checked = f"{counted(answer.blocks, 'block')} in {counted(answer.commits, 'commit')} of " + counted(
         answer.sessions, "session"
     )
     yield from output.facts(
         [
             ("store", verdict),
-            ("checked", looked),
+            ("checked", checked),
             ("compared", f"{human_bytes(answer.bytes)} in {answer.seconds:.1f} s"),
             *([("rendered", counted(answer.prompts, "prompt"))] if answer.prompts is not None else []),
         ]

@@ -49,26 +49,26 @@ class Code(NamedTuple):
 
 
 @command("why", "ctxvc why src/app.py:42")
-@click.argument("what", metavar="COMMIT|FILE:LINE")
+@click.argument("target", metavar="COMMIT|FILE:LINE")
 @json_option
 @click.pass_obj
-def why(app: App, what: str) -> None:
+def why(app: App, target: str) -> None:
     """The session and the step, what the person asked, what the model said, the calls that wrote the files, and the
     notes. A commit made while `ctxvc install post-commit` is in force is linked to its step. Else the calls of all
     sessions are searched for the lines themselves, and the answer says that it was found by text.
     """
-    code = _code(app.folder, what)
+    code = _code(app.folder, target)
     with app.store() as store:
         links.take(store)
-        answer = _answer(store, code, what)
+        answer = _answer(store, code, target)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(_lines(app.output, answer))
 
 
-def _answer(store: Store, code: Code, what: str) -> Why:
-    link = _link(store, code, what)
+def _answer(store: Store, code: Code, target: str) -> Why:
+    link = _link(store, code, target)
     sought = origins.sought_lines(code.lines, code.time)
     if link:
         chosen = dict.fromkeys([code.file] if code.file else link.files, frozenset[str]())
@@ -80,7 +80,7 @@ def _answer(store: Store, code: Code, what: str) -> Why:
     if match:
         subject = "the line was" if code.line else f"{match.found} of {sought.count} added lines were"
         return _why(store, code, match.step, "text", f"{subject} written by calls of this session")
-    name = display.one_line(what, 80)
+    name = display.one_line(target, 80)
     if link:
         raise NotFound(
             f"{name} was made in a session of {link.host}, {link.recording}, which is not in the store",
@@ -92,13 +92,13 @@ def _answer(store: Store, code: Code, what: str) -> Why:
     )
 
 
-def _link(store: Store, code: Code, what: str) -> Link | None:
+def _link(store: Store, code: Code, target: str) -> Link | None:
     """The commit's link. Raises: BadInput if an id that the project lacks is the beginning of several."""
     if not code.commit and code.line:
         return None
-    matches = links.find(store, code.commit or what)
+    matches = links.find(store, code.commit or target)
     if len(matches) > 1:
-        raise BadInput(f"{what[:64]} is the beginning of several commits' ids", hint="give more digits")
+        raise BadInput(f"{target[:64]} is the beginning of several commits' ids", hint="give more digits")
     return matches[0] if matches else None
 
 
@@ -108,17 +108,17 @@ def _basis(link: Link) -> str:
     return "this was the current session when the commit was made"
 
 
-def _code(folder: Path, what: str) -> Code:
+def _code(folder: Path, target: str) -> Code:
     """The project's commit or line. Raises: NotFound."""
-    match = _FILE_LINE.fullmatch(what)
+    match = _FILE_LINE.fullmatch(target)
     if match and (folder / match[1]).is_file():
         return _line(folder / match[1], int(match[2]))
-    commit = git_says(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}").strip()
+    commit = git_says(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{target}^{{commit}}").strip()
     if not commit:
-        if re.fullmatch(r"[0-9a-fA-F]{4,64}", what):
+        if re.fullmatch(r"[0-9a-fA-F]{4,64}", target):
             return Code("")  # the project may have lost it: its link can still exist
         hint = "a commit of this project, as in HEAD, or a line of a file in it, as in src/app.py:42"
-        raise NotFound(f"{display.one_line(what, 80)!r} is neither a commit nor FILE:LINE here", hint=hint)
+        raise NotFound(f"{display.one_line(target, 80)!r} is neither a commit nor FILE:LINE here", hint=hint)
     return _commit(folder, commit)
 
 
