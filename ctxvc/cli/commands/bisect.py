@@ -96,7 +96,15 @@ def _of_target(stored: StoredSession, scope: str, target: str, *, as_text: bool)
         for move in moves
     ]
     present = {move.id: move.move == "entered" for move in moves}
-    return _bisected(stored, scope, what, target, items, stands=any(present.values()))
+    return Bisected(
+        session=stored.name,
+        scope=scope,
+        what=what,
+        asked=target,
+        stands=any(present.values()),
+        judged=0,
+        items=items,
+    )
 
 
 def _of_tokens(stored: StoredSession, scope: str, limit: int) -> Bisected:
@@ -109,7 +117,15 @@ def _of_tokens(stored: StoredSession, scope: str, limit: int) -> Bisected:
         stands = bisecting.still_over(store, commits, costs.of, limit, place)
         item = log_item(store, revision.entry(store, commits[place]))
         items = [Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
-    return _bisected(stored, scope, "tokens", f"{limit}", items, stands=stands, judged=costs.measured)
+    return Bisected(
+        session=stored.name,
+        scope=scope,
+        what="tokens",
+        asked=str(limit),
+        stands=stands,
+        judged=costs.measured,
+        items=items,
+    )
 
 
 def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
@@ -143,8 +159,15 @@ def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, 
         )
         for place, now in turns
     ]
-    what = "command, every prompt" if linear else "command"
-    return _bisected(stored, scope, what, judge, items, stands=not judged[newest], judged=len(judged))
+    return Bisected(
+        session=stored.name,
+        scope=scope,
+        what="command, every prompt" if linear else "command",
+        asked=judge,
+        stands=not judged[newest],
+        judged=len(judged),
+        items=items,
+    )
 
 
 def _with_prompt(store: Store, tip: str) -> list[str]:
@@ -152,21 +175,6 @@ def _with_prompt(store: Store, tip: str) -> list[str]:
     commits = list(store.first_parents(tip))[::-1]
     begin = next((at for at, commit in enumerate(commits) if store.reader.meta(commit).counters.step), len(commits) - 1)
     return commits[begin:]
-
-
-def _bisected(
-    stored: StoredSession,
-    scope: str,
-    what: str,
-    target: str,
-    items: list[Turned],
-    *,
-    stands: bool,
-    judged: int = 0,
-) -> Bisected:
-    return Bisected(
-        session=stored.name, scope=scope, what=what, asked=target, stands=stands, judged=judged, items=items
-    )
 
 
 def _print(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -> None:

@@ -77,7 +77,9 @@ def doctor(ctx: click.Context, repair: bool) -> None:
     """
     app = ctx.ensure_object(App)
     items = [
-        *_surroundings(),
+        _ok("python", sys.version.split()[0]),
+        *_guarded("git", "install git", _git),
+        *_guarded("tokenizer", "install ctxvc anew", _tokenizer),
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
@@ -120,12 +122,6 @@ def _note(check: str, finding: str, mend: str = "") -> DoctorItem:
 
 def _problem(check: str, finding: str, mend: str) -> DoctorItem:
     return DoctorItem(check=check, level="problem", found=finding, mend=mend)
-
-
-def _surroundings() -> Iterator[DoctorItem]:
-    yield _ok("python", sys.version.split()[0])
-    yield from _guarded("git", "install git", _git)
-    yield from _guarded("tokenizer", "install ctxvc anew", _tokenizer)
 
 
 def _git() -> Iterator[DoctorItem]:

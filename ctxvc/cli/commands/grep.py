@@ -18,7 +18,7 @@ from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged
 from ctxvc.inspection import grep as searching
-from ctxvc.inspection.bodies import Place, StoredBody, bodies, read
+from ctxvc.inspection.bodies import StoredBody, bodies, read
 from ctxvc.store.log.stored_session import StoredSession
 
 #: The most lines that `grep` lists by default.
@@ -64,7 +64,7 @@ def grep(
     with app.reading() as stored:
         stored_bodies = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), matches, whole=True)
         with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-            search = searching.Search(_watched(read(stored.store, stored_bodies), progress), pattern)
+            search = searching.Search(_with_progress(read(stored.store, stored_bodies), progress), pattern)
             hits = iter(search)
             hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
             more = sum(1 for _ in hits) if limit else 0
@@ -122,7 +122,9 @@ def _sessions(
         yield other, other.scopes()
 
 
-def _watched(stream: Iterator[tuple[StoredBody, bytes]], progress: Progress) -> Iterator[tuple[StoredBody, bytes]]:
+def _with_progress(
+    stream: Iterator[tuple[StoredBody, bytes]], progress: Progress
+) -> Iterator[tuple[StoredBody, bytes]]:
     for stored_body, body in stream:
         yield stored_body, body
         progress.add(len(body))
@@ -140,12 +142,8 @@ def _hit(hit: searching.Hit) -> Hit:
         step=first.row.step,
         line=hit.line,
         text=hit.text,
-        also=[_standing(place) for place in others],
+        also=[Standing(address=place.address, state=place.row.state) for place in others],
     )
-
-
-def _standing(place: Place) -> Standing:
-    return Standing(address=place.address, state=place.row.state)
 
 
 def _hits_table(items: Sequence[Hit]) -> Table:

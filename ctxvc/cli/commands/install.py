@@ -81,12 +81,13 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
         _write(path, after, backup if keeps else None)
         if uninstall and _bytes(backup) == after.encode():
             backup.unlink()
+    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="")
     answer = Installed(
         path=str(path),
         changed=changed,
         backup=str(backup) if keeps and not dry_run else "",
         plugin=str(plugin_folder()),
-        diff=list(_diff(before, after, path)) if changed else [],
+        diff=list(diff) if changed else [],
     )
     _print(app, answer, dry_run=dry_run, uninstall=uninstall)
 
@@ -155,10 +156,6 @@ def _edited(before: str, desired: dict[str, Any], path: Path) -> str:
 
 def _unreadable(path: Path, why: str) -> BadInput:
     return BadInput(f"{path} is not JSON: {why}", hint="mend it by hand; nothing was changed")
-
-
-def _diff(before: str, after: str, path: Path) -> Iterator[str]:
-    yield from difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="")
 
 
 def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> None:
