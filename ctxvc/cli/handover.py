@@ -70,10 +70,10 @@ class Environment(MutableMapping[str, str]):
 
 def runs_an_agent(arguments: Sequence[str]) -> bool:
     """Whether the command is `run`, as far as that can be known before the arguments are parsed."""
-    words = iter(arguments)
-    for word in words:
+    remaining = iter(arguments)
+    for word in remaining:
         if word in _VALUED:
-            next(words, None)
+            next(remaining, None)
         elif not word.startswith("-"):
             return word == "run" and not {"-h", "--help"}.intersection(arguments)
     return False
