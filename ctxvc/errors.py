@@ -130,7 +130,6 @@ PYTHON: dict[str, str] = {
     "list-blocks": "`dashboard` lists them",
     "list-scope-blocks": "`dashboard` lists this scope's",
     "newest-blocks": "`dashboard` lists them; the session's newest are B{block} and G{group}",
-    "show-block": "`ledger` tells more",
     "give-text": "give it as text",
     "other-scopes": "`scopes` lists the others",
     "goto-scope": "`goto` switches to it",

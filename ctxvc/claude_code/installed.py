@@ -10,7 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ctxvc import importers
 from ctxvc.claude_code import settings
@@ -26,14 +26,15 @@ from ctxvc.store.store import Store
 #: Days after which Claude Code deletes a transcript that nobody wrote to, unless its settings say otherwise.
 _KEPT_DAYS = 30.0
 _DAY = 86_400
+Owner = Literal["user", "team", "project"]
 
 
 class SettingsFile(NamedTuple):
-    """A file of settings. `install` is the command that puts our hooks into it; empty where none does."""
+    """A file of settings, and whose it is. The hooks go into the user's, and into the project's that nobody shares."""
 
     path: Path
     values: dict[str, Any]
-    install: str
+    owner: Owner
 
 
 class Transcript(NamedTuple):
@@ -53,16 +54,17 @@ def settings_files(env: Mapping[str, str], folder: Path) -> list[SettingsFile]:
     user = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     project = project_root(folder)
     files = []
-    for path, install in (
-        (user / "settings.json", "ctxvc install claude-code --user"),
-        (project / ".claude" / "settings.json", ""),
-        (project / settings.LOCAL, "ctxvc install claude-code"),
-    ):
+    owners: tuple[tuple[Path, Owner], ...] = (
+        (user / "settings.json", "user"),
+        (project / ".claude" / "settings.json", "team"),
+        (project / settings.LOCAL, "project"),
+    )
+    for path, owner in owners:
         try:
             values = wire.parsed(path.read_bytes(), dict)
         except OSError:
             continue
-        files += [SettingsFile(path, values, install)] if values else []
+        files += [SettingsFile(path, values, owner)] if values else []
     return files
 
 

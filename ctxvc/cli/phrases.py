@@ -51,7 +51,6 @@ COMMAND_LINE: dict[str, str] = {
     "list-blocks": "`ctxvc status --all` lists them",
     "list-scope-blocks": "`ctxvc status --all` lists this scope's",
     "newest-blocks": "`ctxvc status --all` lists them; the session's newest are B{block} and G{group}",
-    "show-block": "`ctxvc show {block}` tells more",
     "give-text": "give it with -m",
     "other-scopes": "`ctxvc scopes` lists the others",
     "goto-scope": "`ctxvc goto {scope}` switches to it",

@@ -59,7 +59,6 @@ MODEL: dict[str, str] = {
     "list-blocks": "the dashboard lists them",
     "list-scope-blocks": "the dashboard lists this scope's",
     "newest-blocks": "the dashboard lists them; the session's newest are B{block} and G{group}",
-    "show-block": "",
     "give-text": "say it in the call",
     "other-scopes": "scopes lists the others",
     "goto-scope": "goto {scope} switches to it",

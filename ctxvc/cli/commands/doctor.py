@@ -60,6 +60,8 @@ _LITTLE = 500_000_000
 _CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
 _SETTINGS = ("ctxvc.format", redaction.SETTING, secret_scanner.SETTING)
+#: The command that puts the hooks into a file of settings, by whose it is.
+_INSTALL = {"user": "ctxvc install claude-code --user", "project": "ctxvc install claude-code"}
 _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
@@ -399,7 +401,7 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
     files = installed.settings_files(app.env, app.folder)
     hooked = installed.has_hooks(files) or installed.recorded_by_hooks(transcripts, store)
     for file, program in installed.missing_programs(files):
-        mend = file.install or f"take these hooks out of {file.path}"
+        mend = _INSTALL.get(file.owner, f"take these hooks out of {file.path}")
         yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
     disabled_by = installed.turned_off(files)
     if disabled_by and hooked:
