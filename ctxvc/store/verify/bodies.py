@@ -1,4 +1,4 @@
-"""Does every body lie where its row says, and are its bytes those that were recorded?"""
+"""Checks that every body is where its row says, with the bytes that were recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
 
 
 def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
-    """The files that must go and come by what the rows say: path → block."""
+    """The files that must be removed and added according to the rows: path → block."""
     removed: dict[str, str] = {}
     added: dict[str, str] = {}
     for block, (old, new) in rows.items():
@@ -56,7 +56,7 @@ def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mapping[str, str]) -> Iterator[Finding]:
-    """A file that came, went or changed, against what the rows say."""
+    """A file that was added, removed or changed, compared with the rows."""
     path, old, new = change
     if (new.mode == FILE and old is None and path in added) if new else path in removed:
         return
@@ -74,7 +74,7 @@ def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mappi
 
 
 def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
-    """The bytes of a new body, and of the files that it names, are those that were recorded."""
+    """Compares the bytes of a new body, and of the files that it names, with the recorded checksums."""
     path = fmt.body_path(row)
     if path not in blobs:
         return
