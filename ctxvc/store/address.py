@@ -65,7 +65,7 @@ def parse(text: str) -> Address | None:
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(stored: StoredSession, text: str) -> Resolved | None:
+def target(stored: StoredSession, text: str) -> Resolved | None:
     """The target of `text`, an address or a call's id; None if it is neither. Raises: NotFound as `find`."""
     address = parse(text)
     return find(stored, address) if address else of_call(stored, text)
@@ -88,7 +88,7 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
             candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), call)
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
-        listed = ", ".join(_first(map(_named, candidates)))
+        listed = ", ".join(_first(map(_full, candidates)))
         raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"there is {listed}")
     return candidates[0] if candidates else _placed(stored, call)
 
@@ -163,7 +163,7 @@ def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSessio
         why = (
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
-        listed = ", ".join(_first(_named(resolved) for resolved in matching or others))
+        listed = ", ".join(_first(_full(resolved) for resolved in matching or others))
         raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {listed}")
     raise NotFound(f"no {_what(address)} {address} in session {stored.name}", hint=Phrase("list-scope-blocks"))
 
@@ -195,7 +195,7 @@ def _identity(resolved: Resolved) -> object:
     return resolved.row.sha256 if resolved.row else resolved.group
 
 
-def _named(resolved: Resolved) -> str:
+def _full(resolved: Resolved) -> str:
     """The full address of a target, including the suffix of a file."""
     checksum = _checksum(resolved)[:6]
     block = resolved.row or resolved.group

@@ -103,7 +103,7 @@ def checkout(
     folder = (folder or place(store, session, scope)).absolute()
     if _is_checkout(store, folder):
         if changes := person_changes(store, folder):
-            raise Refused(f"{folder} was changed: {_told(changes)}", hint=_advice(changes))
+            raise Refused(f"{folder} was changed: {_brief(changes)}", hint=_advice(changes))
     else:
         _add(store, folder, tip)
     return _show(store, folder, session, scope, tip, dashboard)
@@ -143,7 +143,7 @@ def take(store: Store, folder: Path) -> Changes:
     """
     changes = person_changes(store, folder)
     if changes.others or (changes.commits and not changes.moves):
-        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
+        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_brief(changes)}", hint=_advice(changes))
     if changes.moves:
         before = store.reader.ledger(changes.base)
         with StoredSession.open(store, changes.session, changes.scope) as stored:
@@ -334,7 +334,7 @@ def _swapped(path: str) -> str:
     return f"{_SWAPPED[top]}/{rest}"
 
 
-def _told(changes: Changes) -> str:
+def _brief(changes: Changes) -> str:
     """The changes in a few words."""
     phrases = [
         *changes.others,

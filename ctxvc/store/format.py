@@ -98,7 +98,7 @@ def plain(value: S) -> S:
     other = {
         name: default
         for name, default in _defaults(type(value))
-        if (held := getattr(value, name)) is not default and isinstance(held, type(default)) and held == default
+        if (own := getattr(value, name)) is not default and isinstance(own, type(default)) and own == default
     }
     return msgspec.structs.replace(value, **other) if other else value
 
@@ -132,7 +132,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
         raise Damaged(f"{where}: not a ledger: {error}", hint=Phrase("verify")) from error
     if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
         raise Damaged(f"{where}: not a ledger: an id is no block's", hint=Phrase("verify"))
-    if any(left >= right for left, right in pairwise(numbers)):
+    if any(first >= second for first, second in pairwise(numbers)):
         raise Damaged(f"{where}: the rows are out of order", hint=Phrase("verify"))
     return rows
 

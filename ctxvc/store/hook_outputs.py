@@ -31,7 +31,7 @@ def whole(store: Path, cut: Truncation) -> bytes | None:
     return data if same else None
 
 
-def named(store: Path, address: str) -> bytes | None:
+def by_address(store: Path, address: str) -> bytes | None:
     """The text that a truncation notice calls `address`, for an output in no block yet; None if there is none."""
     for name in (address, f"{address}-1.txt"):
         if (

@@ -112,7 +112,7 @@ def start_ingest(
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
     if redact:
-        opened = _named(store, opened)
+        opened = _with_clean_name(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     if redact and (names_only := store.redaction.of(into or opened.name)):
         identity = names_only.name(identity)  # a sub-agent's has its file's name in it
@@ -198,7 +198,7 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
     for event in stream:
         match event:
             case Opened():
-                opened = event if opened is None else _known(opened, event)
+                opened = event if opened is None else _merged(opened, event)
             case Warned():
                 warnings.append(event)
             case _:
@@ -213,13 +213,13 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
     raise BadInput("there is no message in it", hint=Phrase("check-format"))
 
 
-def _named(store: Store, opened: Opened) -> Opened:
+def _with_clean_name(store: Store, opened: Opened) -> Opened:
     """`opened` without secrets in the session's proposed name, which may be the first words that a person typed."""
     redactor = store.redaction.of(opened.name)
     return msgspec.structs.replace(opened, name=redactor.name(opened.name)) if redactor else opened
 
 
-def _known(old: Opened, new: Opened) -> Opened:
+def _merged(old: Opened, new: Opened) -> Opened:
     """`old` with the fields that only `new` has, and the newest title, model and list of missing parts."""
     newest = {name: getattr(new, name) or getattr(old, name) for name in ("model", "title", "missing")}
     first = {
@@ -271,14 +271,14 @@ class _Ingest:
     name: str
     pack: PackWriter
     counters: Counters  # the session's newest block and group
-    done: Source  # the progress of earlier imports
+    earlier: Source  # the progress of earlier imports
     stored: StoredSession | None = None  # the session as it was before; None if it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
     began: tuple[str, Ledger] | None = None  # the first commit of a new session, and its ledger
     # unit → its commit, the scope's counters at it, and the number of compactions that the scope had had
-    made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
+    commits: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     units: int = 0  # new ones
     model: str = ""
     blocks: int = 0
@@ -286,7 +286,7 @@ class _Ingest:
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that came late
 
     def __post_init__(self) -> None:
-        self.source = self.done
+        self.source = self.earlier
 
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
@@ -297,7 +297,7 @@ class _Ingest:
                 case Opened():
                     if event.system and not opened.system:
                         self.files = request_files(event.system, None)
-                    opened = _known(opened, event)
+                    opened = _merged(opened, event)
                     self._knows(opened)
                 case Warned():
                     warnings.append(event)
@@ -315,8 +315,8 @@ class _Ingest:
             self.source = msgspec.structs.replace(self.source, finals=(*self.source.finals, end))
             self._commit_all(self.gatherer.finish())
             waiting = 0
-        if self.gatherer.number < self.done.units:
-            progress = f"{self.gatherer.number} steps of {self.done.units}"
+        if self.gatherer.number < self.earlier.units:
+            progress = f"{self.gatherer.number} steps of {self.earlier.units}"
             warnings.append(Warned(text=f"the file holds less than was imported before: {progress}"))
         return IngestResult(
             session=self.name,
@@ -352,14 +352,14 @@ class _Ingest:
         for gathered in units:
             number = self.gatherer.number
             unit = _placed(gathered, self.redactor) if self.redactor else gathered
-            if number == self.done.units and unit.end != self.done.offset:
+            if number == self.earlier.units and unit.end != self.earlier.offset:
                 raise Refused(
-                    f"the file is not the one that was imported: what ended at byte {self.done.offset} "
+                    f"the file is not the one that was imported: what ended at byte {self.earlier.offset} "
                     f"ends at byte {unit.end} now",
                     hint=Phrase("import-edited"),
                 )
-            if number <= self._done(unit.scope):
-                model = _told_model(unit)
+            if number <= self._newest_unit(unit.scope):
+                model = _reply_model(unit)
                 self.model = (self.redactor.name(model) if self.redactor else model) or self.model
                 continue
             self.units += 1
@@ -373,7 +373,7 @@ class _Ingest:
                 case Fork() as fork:
                     self._fork(fork, number)
 
-    def _done(self, scope: str) -> int:
+    def _newest_unit(self, scope: str) -> int:
         """The newest unit of this recording that the stored scope has."""
         if self.stored is None or scope not in self.stored.scopes():
             return 0
@@ -388,7 +388,7 @@ class _Ingest:
         bodies = tuple(body for entry in entries for body in entry.bodies)
         usage = [entry.usage for entry in entries if entry.usage]
         times = [entry.time for entry in entries if entry.time]
-        model = _told_model(unit)
+        model = _reply_model(unit)
         self.model = model or self.model
         trailers = {
             "Ctxvc-Op": "step",
@@ -485,7 +485,7 @@ class _Ingest:
         self.files = ()
         scope.ledger = scope.before = ledger
         self.blocks += sum(not suffix for _, suffix, _ in bodies)
-        self.made[number] = (scope.parent, meta.counters, len(scope.epochs))
+        self.commits[number] = (scope.parent, meta.counters, len(scope.epochs))
 
     def _numbered(self, scope: _Scope) -> Numbering:
         scope.numbering.block = self.counters.block
@@ -546,8 +546,8 @@ class _Ingest:
         with."""
         if unit == 0:
             return self._beginning()
-        if unit in self.made:
-            commit, counters, epoch_number = self.made[unit]
+        if unit in self.commits:
+            commit, counters, epoch_number = self.commits[unit]
             forked = self.scopes[scope]
             ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
             return commit, _as_of(ledger, counters)
@@ -621,7 +621,7 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
     return unit
 
 
-def _told_model(unit: Unit) -> str:
+def _reply_model(unit: Unit) -> str:
     """The model of a step's reply; empty for any other unit."""
     messages = unit.messages if isinstance(unit, Step) else ()
     return next((message.model for message in reversed(messages) if message.model), "")

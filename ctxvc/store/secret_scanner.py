@@ -29,7 +29,7 @@ _WHOSE = re.compile(r"^(?:.*/|[^.]*\.)")
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-class _Found(Protocol):
+class _Match(Protocol):
     rule_id: str
     secret: str
     visible: bool
@@ -38,7 +38,7 @@ class _Found(Protocol):
 
 
 class _Kingfisher(Protocol):
-    def scan(self, data: bytes, /) -> Sequence[_Found]: ...
+    def scan(self, data: bytes, /) -> Sequence[_Match]: ...
 
 
 # Loading it takes half a second, and several seconds the first time. Its rules are the same for every store.
@@ -66,7 +66,7 @@ class Scanner:
             raise self._failed(str(error)) from error
         return [self._finding(match, seen) for match in matches]
 
-    def _finding(self, match: _Found, seen: bytes) -> Finding:
+    def _finding(self, match: _Match, seen: bytes) -> Finding:
         start, end = match.location["start_offset"], match.location["end_offset"]
         stands = seen[start:end].decode("utf-8", "replace")
         if not 0 <= start < end <= len(seen) or not (match.is_base64_encoded or stands == match.secret):

@@ -219,7 +219,7 @@ def is_accepted(path: Path, survey: Survey) -> bool:
 def accepted() -> list[Remembered]:
     """All stores with accepted settings, by path. Raises: Refused without a data folder."""
     folder = data_folder() / STORES
-    remembered = [_known(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    remembered = [_memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
 
 
@@ -229,7 +229,7 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
     try:
         file = data_folder() / STORES / f"{name}.json"
-        remembered = _known(file)
+        remembered = _memory(file)
         if remembered is None or not remembered.accepted:
             return False
         here = _real(path)
@@ -329,12 +329,12 @@ def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
         (folder / STORES).mkdir(mode=0o700, exist_ok=True)
         with locked(folder / _LOCK):
             file = folder / STORES / f"{name}.json"
-            yield file, _known(file)
+            yield file, _memory(file)
     except OSError as error:
         raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
 
 
-def _known(file: Path) -> Remembered | None:
+def _memory(file: Path) -> Remembered | None:
     try:
         remembered = msgspec.json.decode(_read(file) or b"", type=Remembered)
     except (CtxvcError, msgspec.MsgspecError, ValueError):

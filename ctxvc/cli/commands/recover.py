@@ -85,7 +85,7 @@ def _as_file(app: App, session: Session, address: str) -> None:
     """The exact bytes as files of the checkout of the scope that they stand in, which is made or moved forward."""
     held = session.recover_bytes(address)
     session.stored.flush()
-    found = addresses.named(session.stored, address)
+    found = addresses.target(session.stored, address)
     if found is None:
         raise _uncommitted(address)
     store, snapshot = session.store, found.snapshot

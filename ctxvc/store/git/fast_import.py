@@ -274,7 +274,7 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     yield from (f"D {path}\n" for path in commit.without)
     for path, data in commit.files:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
-    for key in _gone(before, after):
+    for key in _removed(before, after):
         yield f"D {fmt.segment_path(key)}\n"
     for key in _changed(before, after):
         path = fmt.segment_path(key)
@@ -291,7 +291,7 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     """The lines for bodies that are removed, moved between `blocks/` and `archive/`, or added."""
     old_segments = commit.before.segments if commit.before else NO_SEGMENTS
-    old_rows = {row.id: row for key in _gone(commit.before, commit.after) for row in old_segments[key]}
+    old_rows = {row.id: row for key in _removed(commit.before, commit.after) for row in old_segments[key]}
     rows: dict[str, Row] = {}
     for key in _changed(commit.before, commit.after):
         old, new = old_segments.get(key), commit.after.segments[key]
@@ -315,7 +315,7 @@ def _changed(before: Ledger | None, after: Ledger) -> list[int]:
     return after.segments.changed_since(before.segments if before else NO_SEGMENTS)
 
 
-def _gone(before: Ledger | None, after: Ledger) -> list[int]:
+def _removed(before: Ledger | None, after: Ledger) -> list[int]:
     if before is None:
         return []
     return [key for key in before.segments.changed_since(after.segments) if key not in after.segments]
@@ -324,8 +324,8 @@ def _gone(before: Ledger | None, after: Ledger) -> list[int]:
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
     """The length of the common beginning: mostly all of `old`, since rows are added at the end."""
     count = 0
-    for left, right in zip(old, new, strict=False):
-        if left is not right:
+    for earlier, later in zip(old, new, strict=False):
+        if earlier is not later:
             break
         count += 1
     return count

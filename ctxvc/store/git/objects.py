@@ -116,13 +116,13 @@ class Objects:
         while stack:
             before, after, at, levels = stack.pop()
             try:
-                left = self.tree(before) if before is not None else {}
-                right = self.tree(after) if after is not None else {}
+                old_tree = self.tree(before) if before is not None else {}
+                new_tree = self.tree(after) if after is not None else {}
             except Unreadable as error:
                 yield Unbrowsed(at, error)
                 continue
-            for name, was, now in differing(left, right):
-                where = f"{at}/{shown(name)}"
+            for name, was, now in differing(old_tree, new_tree):
+                where = f"{at}/{printable(name)}"
                 old_folder, new_folder = (folder(was), folder(now)) if levels else (None, None)
                 if old_folder or new_folder:
                     stack.append((old_folder, new_folder, where, levels - 1))
@@ -190,7 +190,7 @@ def folder(entry: Entry | None) -> bytes | None:
     return entry.id if entry is not None and entry.mode == TREE else None
 
 
-def shown(name: bytes) -> str:
+def printable(name: bytes) -> str:
     """A file name for people; the format itself has only ASCII names."""
     return name.decode("utf-8", "backslashreplace")
 
@@ -218,5 +218,5 @@ def find(
                 tree = objects.tree(child)
             except Unreadable:
                 continue
-            stack += [(mode, below, f"{path}/{shown(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
+            stack += [(mode, below, f"{path}/{printable(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
     return places

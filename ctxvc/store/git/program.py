@@ -81,12 +81,12 @@ _LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2
 _settings_lock = threading.Lock()
 
 
-def advice(*words: str | Path) -> str:
+def advice(*arguments: str | Path) -> str:
     """A git command line for a person to run on a store, which starts no hook and no monitor of the store's.
 
     `trust` finds settings that run a program in any other way, such as filters.
     """
-    quoted = (shlex.quote(str(word)) for word in words)
+    quoted = (shlex.quote(str(word)) for word in arguments)
     return " ".join(("git", "-c core.hooksPath=/dev/null", "-c core.fsmonitor=false", *quoted))
 
 
@@ -226,7 +226,7 @@ def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (),
     try:
         if verb not in _WITHOUT_FILTERS:
             env |= _without_filters(folder, before, env)
-        return _asked([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
+        return _output([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
@@ -270,9 +270,9 @@ def _work_tree(git_dir: Path) -> Path | None:
     return Path(git_dir, values[-1]).resolve() if values and values[-1] else None
 
 
-def _asked(words: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:
+def _output(arguments: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:
     answer = subprocess.run(
-        words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE
+        arguments, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE
     )
     return None if answer.returncode else answer.stdout
 
@@ -282,7 +282,7 @@ def _without_filters(folder: Path, before: Sequence[str], env: Mapping[str, str]
 
     Raises: OSError if there are too many; then git is not started.
     """
-    listed = _asked([*before, "config", "--includes", "--list", "--name-only", "-z"], folder, env) or b""
+    listed = _output([*before, "config", "--includes", "--list", "--name-only", "-z"], folder, env) or b""
     filters = {name[1] for key in os.fsdecode(listed).split("\0") if (name := _FILTER.fullmatch(key))}
     if len(filters) > _MOST_FILTERS:
         raise OSError(errno.E2BIG, "too many filters", str(folder))
@@ -388,22 +388,22 @@ def config(repository: pygit2.Repository) -> Mapping[str, str]:
     path = Path(repository.path) / "config"
     local = pygit2.Config(str(path)) if path.exists() else pygit2.Config()
     try:
-        return {entry.raw_name.decode("utf-8").lower(): _shown(entry.raw_value) for entry in local}
+        return {entry.raw_name.decode("utf-8").lower(): _text(entry.raw_value) for entry in local}
     except UnicodeDecodeError as error:  # newer versions of pygit2 raise it for any name
         name = error.object.decode("utf-8", "backslashreplace")
         raise Damaged(f"{path}: the name of a setting is no text: {name}", hint="remove that line") from error
 
 
-def _shown(raw: bytes | None) -> str:
+def _text(raw: bytes | None) -> str:
     """The text of a configuration value, with invalid UTF-8 as byte numbers."""
     return (raw or b"").decode("utf-8", "backslashreplace")
 
 
-def git_says(folder: Path, verb: str, *words: str) -> str:
+def git_says(folder: Path, verb: str, *arguments: str) -> str:
     """git's output, decoded by `os.fsdecode`; empty if it fails.
 
     The person's own settings count here, since they list trusted owners; no program that settings name is run
     (`of_project`). The environment that git gives a hook does not count: it names the repository, and perhaps an index,
     of the process that runs the hook.
     """
-    return os.fsdecode(of_project(folder, verb, *words) or b"")
+    return os.fsdecode(of_project(folder, verb, *arguments) or b"")

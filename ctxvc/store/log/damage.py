@@ -54,7 +54,7 @@ def numbers_after(damage: Damage, before: Numbers) -> Numbers:
     # A flipped bit can make any of these another number, but not all of them, and none that the record has no room for.
     blocks = [change.counters.block for change in record.changes]
     blocks += [_number(row.id) for row in _rows(record)]
-    blocks += [int(found[1]) for found in _BLOCK.finditer(damage.data)]
+    blocks += [int(match[1]) for match in _BLOCK.finditer(damage.data)]
     groups = [change.counters.group for change in record.changes]
     groups += [_number(group.id) for change in record.changes for group in change.groups]
     return Numbers(

@@ -156,7 +156,9 @@ def _plain(record: Record) -> Record:
             change,
             rows=tuple(fmt.plain_rows(change.rows)),
             groups=tuple(map(fmt.plain, change.groups)),
-            meta={name: fmt.plain(held) if isinstance(held, Source) else held for name, held in change.meta.items()},
+            meta={
+                name: fmt.plain(value) if isinstance(value, Source) else value for name, value in change.meta.items()
+            },
         )
         for change in record.changes
     ]
@@ -222,10 +224,10 @@ def _resumption(data: bytes, at: int, seq: int) -> int:
     places = [place for place in _places(data, at + 1) if _fields(data, place)[1] > seq]  # type: ignore[index]
     if len(data) - at > FRAME_SIZE:
         _, length, _, checksum = _FRAME.unpack_from(data, at)
-        done, sum_so_far = at + FRAME_SIZE, 0
+        end, sum_so_far = at + FRAME_SIZE, 0
         for place in (*places, len(data)):
-            if place > done:
-                done, sum_so_far = place, zlib.crc32(data[done:place], sum_so_far)
+            if place > end:
+                end, sum_so_far = place, zlib.crc32(data[end:place], sum_so_far)
                 if checksum == sum_so_far or length == place - at - FRAME_SIZE:
                     return place
     return _unbroken(data, places)
@@ -314,10 +316,10 @@ class Journal:
     def moved(self) -> bool:
         """Whether the file is no longer the one that was read: another in its place, or a shorter one."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return self._inode != 0
-        return found.st_ino != self._inode or found.st_size < self.size
+        return status.st_ino != self._inode or status.st_size < self.size
 
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
         """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
@@ -346,7 +348,7 @@ class Journal:
         else:
             frames, tail = parse(data, start)
         self.size = tail.start
-        return head, [(found.seq, _decode(found, where)) for found in frames], frames, tail
+        return head, [(item.seq, _decode(item, where)) for item in frames], frames, tail
 
     def append(self, frames: Sequence[bytes]) -> None:
         """The frames are on the disk when this returns; after an error the file is as it was. Raises: OSError."""
@@ -399,9 +401,9 @@ class Journal:
         return contained.opened(self.path.parent, self.path.name, flags)
 
 
-def raw(found: Frame) -> bytes:
+def raw(item: Frame) -> bytes:
     """The frame as it stood in the file."""
-    return frame(found.seq, found.payload)
+    return frame(item.seq, item.payload)
 
 
 def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Frame], Tail]:
@@ -418,9 +420,9 @@ def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Fram
     return head, frames[1:], msgspec.structs.replace(tail, damage=spoilt + tail.damage)
 
 
-def _decode_head(found: Frame, where: str) -> Head:
+def _decode_head(item: Frame, where: str) -> Head:
     try:
-        head = _head_decoder.decode(found.payload)
+        head = _head_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
         raise Damaged(f"{where}: the head makes no sense: {error}") from error
     if head.format > FORMAT:
@@ -428,8 +430,8 @@ def _decode_head(found: Frame, where: str) -> Head:
     return head
 
 
-def _decode(found: Frame, where: str) -> Record:
+def _decode(item: Frame, where: str) -> Record:
     try:
-        return _record_decoder.decode(found.payload)
+        return _record_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"{where}: record {found.seq} makes no sense: {error}") from error
+        raise Damaged(f"{where}: record {item.seq} makes no sense: {error}") from error

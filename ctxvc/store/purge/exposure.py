@@ -109,10 +109,10 @@ def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]
         match = re.fullmatch(r"remote\.(.+)\.url", name)
         if match:
             tips = remembered.pop(match[1], [])
-            had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
+            had = any(commit in rewriter.commits for commit in (commits_of(store.path, tips) if tips else []))
             yield match[1], re.sub(r"//[^/@]*@", "//", value), had
     for name, tips in sorted(remembered.items()):
-        yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
+        yield name, "", any(commit in rewriter.commits for commit in commits_of(store.path, tips))
 
 
 def checkouts(store: Store) -> Iterator[str]:

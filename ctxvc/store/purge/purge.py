@@ -51,7 +51,7 @@ _HANDED = b"[ctxvc] "
 TELLING = 16
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules know them."""
 
     session: str = ""
@@ -69,7 +69,7 @@ class _Prepared(msgspec.Struct):
     tips: dict[str, str]
 
 
-def survey(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+def survey(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
     """What a purge would do. Changes nothing, except that complete steps are flushed.
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
@@ -83,7 +83,7 @@ def survey(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> R
     return _with_copies(report, prepared, transcripts)
 
 
-def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
+def purge(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
     """Erases the content and proves it by searching every object and file. The store must be opened anew afterwards.
 
     Raises: as `survey`; Refused, before any change, if some of the content could not be removed; CtxvcError if some of
@@ -97,7 +97,7 @@ def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Re
         report = _report(store, prepared, rewriter, done=True)
         searched = _stage(store, prepared, rewriter, report, lock)
         report = msgspec.structs.replace(report, remaining=purge_apply.apply(store.path, lock))
-        remaining = list(search.left(store.path, prepared.scrub, searched))
+        remaining = list(search.remaining(store.path, prepared.scrub, searched))
     if remaining:
         raise CtxvcError(f"something of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
     return _with_copies(report, prepared, transcripts)
@@ -126,7 +126,7 @@ def _alone(store: Store) -> Iterator[int]:
         yield lock
 
 
-def _prepare(store: Store, request: Wanted) -> _Prepared:
+def _prepare(store: Store, request: PurgeRequest) -> _Prepared:
     raw = Raw(store.repository)
     tips = _tips(store)
     roots = _roots(raw, tips.values())
@@ -167,14 +167,14 @@ def _prepare(store: Store, request: Wanted) -> _Prepared:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
     search.check_files(store.path, emptied)
     redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
-    scrub = Scrub(words=emptied, redactor=redactor, whole=frozenset(whole))
+    scrub = Scrub(marks=emptied, redactor=redactor, whole=frozenset(whole))
     rows = _rows(raw, bodies)
     scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole), rows)
     hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
     return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
 
 
-def _blocks(store: Store, request: Wanted) -> Iterator[tuple[Row, bytes]]:
+def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
     for text in request.blocks:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
@@ -226,7 +226,7 @@ def _with_bodies(
         new = secrets.renamed(bodies.get(name, data), sums)
         if new != data:
             bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
-    return Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+    return Scrub(marks=scrub.marks, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
 
 
 def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
@@ -236,7 +236,7 @@ def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
         if row.sha256 in scrub.sums:
             labels.update(_labels(row, scrub.row(row)))
     return Scrub(
-        words=scrub.words,
+        marks=scrub.marks,
         bodies=scrub.bodies,
         sums=scrub.sums,
         labels=labels,
@@ -432,10 +432,10 @@ def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
     """Files to delete if they have some of the content: unreadable records, and requests and outputs left by hooks."""
     sessions = store.sessions()
     for pattern in ("journal/*", *(f"hooks/{name}/*" for name in purge_apply.WAITING)):
-        for found in (store.path / "ctxvc").glob(pattern):
-            journal = pattern == "journal/*" and not (aside.MARK in found.name or aside.piece(found.name, sessions))
-            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
-                yield str(found.relative_to(store.path))
+        for entry in (store.path / "ctxvc").glob(pattern):
+            journal = pattern == "journal/*" and not (aside.MARK in entry.name or aside.piece(entry.name, sessions))
+            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(entry)):
+                yield str(entry.relative_to(store.path))
 
 
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
@@ -470,7 +470,7 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
 
 def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
     scrub = prepared.scrub
-    if not rewriter.commits and not scrub.bodies and not any(search.left(store.path, scrub)):
+    if not rewriter.commits and not scrub.bodies and not any(search.remaining(store.path, scrub)):
         raise NotFound("nothing of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
@@ -481,7 +481,7 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         checkouts=tuple(exposure.checkouts(store)),
         remaining=tuple(worktrees.lost(store.path)),
         forms=encodings.FORMS,
-        short=sum(len(word) < encodings.SHORTEST for word in scrub.words),
+        short=sum(len(word) < encodings.SHORTEST for word in scrub.marks),
         done=done,
     )
 

@@ -170,7 +170,7 @@ class Rewriter:
 
     def _plan(self, data: bytes) -> bytes:
         """A waiting plan; it names the commit that it was made from, and prefixes of checksums."""
-        data = self._named(self._scrub.written_json(data))
+        data = self._with_new_ids(self._scrub.written_json(data))
         value = wire.parsed(data, dict) or {}
         for action in value.get("plan", {}).get("actions", ()):
             for block, checksum in action.get("checksums", {}).items():
@@ -185,7 +185,7 @@ class Rewriter:
         new = [b"tree %s" % self.roots.get(id, tree).hex().encode()]
         new += [b"parent %s" % self.commits.get(parent, parent).hex().encode() for parent in parents]
         head = b"\n".join([*new, *head.split(b"\n")[len(new) :]])
-        message = self._named(self._scrub.written(message))
+        message = self._with_new_ids(self._scrub.written(message))
         prompt = _PROMPT.search(message)
         if prompt and self._changed(id, int(prompt[1] or 0), children):
             # The prompt that was sent no longer exists, so its hash cannot be compared with anything.
@@ -198,7 +198,7 @@ class Rewriter:
             return True
         return later > 0 and any(self._changed(child, later - 1, children) for child in children.get(id, ()))
 
-    def _named(self, data: bytes) -> bytes:
+    def _with_new_ids(self, data: bytes) -> bytes:
         """A text with the new ids of the commits that it names."""
         return _ID.sub(
             lambda match: self.commits.get(bytes.fromhex(match[0].decode()), b"").hex().encode() or match[0], data

@@ -52,13 +52,13 @@ _SMALLEST = {
 
 @dataclass(frozen=True)
 class Scrub:
-    """`words` are the texts to erase, each with its mark. `bodies` are blobs, by id, with their replacements.
+    """`marks` are the texts to erase, each with its mark. `bodies` are blobs, by id, with their replacements.
 
     `sums` are the same by the SHA-256 of the old body. `labels` are words of old labels, replaced in labels and stubs
     only. `redactor` also replaces secrets, if that was requested.
     """
 
-    words: Mapping[bytes, bytes] = field(default_factory=dict)
+    marks: Mapping[bytes, bytes] = field(default_factory=dict)
     bodies: Mapping[bytes, bytes] = field(default_factory=dict)
     sums: Mapping[str, bytes] = field(default_factory=dict)
     labels: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -72,11 +72,11 @@ class Scrub:
     _in_labels: re.Pattern[bytes] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        forms = {form: mark for word, mark in self.words.items() for form in forms_of(word)}
+        forms = {form: mark for word, mark in self.marks.items() for form in forms_of(word)}
         object.__setattr__(self, "_forms", forms)
         object.__setattr__(self, "_pattern", redact.any_of(forms) if forms else None)
         object.__setattr__(self, "_encoded", encodings.Search(forms))
-        encoded = {form: mark for word, mark in self.words.items() for form in encodings.beginnings(word[:_LONG])}
+        encoded = {form: mark for word, mark in self.marks.items() for form in encodings.beginnings(word[:_LONG])}
         cut = {**encoded, **forms}
         object.__setattr__(self, "_cut", cut)
         heads = {form[:_TELLING] for form in cut if len(form) > _TELLING}
@@ -93,7 +93,7 @@ class Scrub:
     def data(self, data: bytes) -> bytes:
         """A recorded text without the content; the same object if it has none of it."""
         if self.has(data):
-            data = self._words(data)
+            data = self._marked(data)
         if self._begins(data):
             data = self._without_beginnings(data, _LEFT_OUT)
         return self.redactor.data(data) if self.redactor else data
@@ -165,7 +165,7 @@ class Scrub:
             return False
         return self._heads.search(data) is not None
 
-    def _words(self, data: bytes) -> bytes:
+    def _marked(self, data: bytes) -> bytes:
         assert self._pattern is not None
         return self._encoded.without(self._pattern.sub(lambda match: self._forms[match[0]], data))
 
@@ -180,7 +180,7 @@ class Scrub:
     def _scalar(self, match: re.Match[bytes]) -> bytes:
         if match[1] or not self.has(match[0]):
             return match[0]
-        return wire.compact(display.decode(self._words(match[0])))
+        return wire.compact(display.decode(self._marked(match[0])))
 
     def _without_beginnings(self, data: bytes, cut: re.Pattern[bytes]) -> bytes:
         """The text without words of which only the beginning is left, before the sign of a truncation."""

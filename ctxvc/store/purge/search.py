@@ -19,7 +19,7 @@ _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD"
 _REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
 
 
-def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
+def remaining(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
     """The places that still have some of the content, in all files and in all objects but those already `searched`."""
     there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
     for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
@@ -63,9 +63,9 @@ def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
                 yield name, kind, process.stdout.read(int(size) + 1)[:-1]
 
 
-def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
+def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
     """Raises: Refused if something that is not ours to change has some of the content: a name, the configuration, …"""
-    scrub = Scrub(words=words)
+    scrub = Scrub(marks=marks)
     for file in files(path):
         where = file.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED

@@ -29,10 +29,10 @@ def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
         if change.new is not None:
             blobs[change.path] = change.new.id
     for path in added.keys() - blobs.keys():
-        if trees.known(added[path]):
+        if trees.is_checkable(added[path]):
             yield damage(f"{added[path]} has no file where its state says it lies", trees.at(path, added[path]))
     for path in removed.keys() - moved_away.keys():
-        if trees.known(removed[path]):
+        if trees.is_checkable(removed[path]):
             yield damage(f"{removed[path]} lies where its state says it does not", trees.at(path, removed[path]))
     for old, new in rows.values():
         if new is not None and (old is None or altered(old, new)):
@@ -61,7 +61,7 @@ def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mappi
     if (new.mode == FILE and old is None and path in added) if new else path in removed:
         return
     block = fmt.block_of_path(path)
-    if block and not trees.known(block):
+    if block and not trees.is_checkable(block):
         return
     if new is None:
         yield damage(f"{block or path} is gone from where its state says it lies", trees.at(path))

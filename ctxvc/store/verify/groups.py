@@ -37,7 +37,7 @@ def disagreements(
         if after is not None:
             yield from look.group(before, after)
         elif before is not None:
-            yield from look.left(name, before.members)
+            yield from look.removed(name, before.members)
 
 
 class _Look:
@@ -57,7 +57,7 @@ class _Look:
         elif now and member not in self._members(now):
             yield member, f"{member} is in {now}, which does not have it"
         if before in self._groups and member in self._members(before):
-            yield before, _told(before, member, now)
+            yield before, _complaint(before, member, now)
 
     def group(self, before: Group | None, group: Group) -> Iterator[Disagreement]:
         """A group that is new or changed."""
@@ -67,8 +67,8 @@ class _Look:
             yield group.id, f"{group.id} has no members, or one twice"
         for member in sorted(members - members_before):
             if (pointer := self._group_of(member)) != group.id:
-                yield group.id, _told(group.id, member, pointer)
-        yield from self.left(group.id, members_before - members)
+                yield group.id, _complaint(group.id, member, pointer)
+        yield from self.removed(group.id, members_before - members)
         if before is None or before.level != group.level or members != members_before:
             for member in group.members:
                 yield from self._levels(group, self._groups.get(member))
@@ -76,7 +76,7 @@ class _Look:
             yield from self._levels(self._groups[group.group], group)
         yield from self._itself(before, group)
 
-    def left(self, name: str, members: Collection[str]) -> Iterator[Disagreement]:
+    def removed(self, name: str, members: Collection[str]) -> Iterator[Disagreement]:
         """Members that left a group must not point to it any more."""
         for member in sorted(members):
             if self._group_of(member) == name:
@@ -109,5 +109,5 @@ class _Look:
         return frozenset(self._groups[name].members)
 
 
-def _told(group: str, member: str, pointer: str | None) -> str:
+def _complaint(group: str, member: str, pointer: str | None) -> str:
     return f"{group} has {member}, which is " + ("not there" if pointer is None else f"in {pointer or 'no group'}")

@@ -27,7 +27,7 @@ from ctxvc.store.git.objects import (
     differing,
     entry,
     folder,
-    shown,
+    printable,
 )
 from ctxvc.store.verify import bodies
 from ctxvc.store.verify.decoded import Contents
@@ -158,7 +158,7 @@ def _counters(trees: Trees, old: Counters, new: Counters) -> Iterator[Finding]:
 def _top(trees: Trees) -> Iterator[Finding]:
     """Entries besides the ledger and the bodies."""
     for name, _, now in differing(trees.before, trees.root):
-        path = shown(name)
+        path = printable(name)
         if now is not None and _TOP.get(path) != now.mode:
             yield trees.foreign(path)
         elif now is not None and path == fmt.ATTRIBUTES:

@@ -66,7 +66,7 @@ class Trees:
         """Suppresses further findings for the blocks of the ledger file or folder at `path`."""
         self.unknown.add(path.removesuffix(".jsonl").partition("/")[2])
 
-    def known(self, block: str) -> bool:
+    def is_checkable(self, block: str) -> bool:
         if not self.unknown:
             return True
         place = fmt.folder(block_number(block))

@@ -212,12 +212,14 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
-            hint = f"`{program.advice('replace', '-d', _shown(ref.removeprefix('refs/replace/')))}` takes it away"
-            findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
+            hint = f"`{program.advice('replace', '-d', _printable(ref.removeprefix('refs/replace/')))}` takes it away"
+            findings.append(
+                damage("git shows another object in the place of this one", Where(path=_printable(ref)), hint)
+            )
         elif not ref.isascii():
             hint = "`git for-each-ref` shows it; rename or delete it"
             findings.append(
-                warning("its name is none that a scope can have: it is left alone", Where(path=_shown(ref)), hint)
+                warning("its name is none that a scope can have: it is left alone", Where(path=_printable(ref)), hint)
             )
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
     closed: list[OSError] = []
@@ -227,8 +229,8 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
         except KeyError:
             continue  # deleted or packed meanwhile
         except (pygit2.GitError, OSError, ValueError):
-            session, scope = scope_of(_shown(ref)) or ("", "")
-            where = Where(session=session, scope=scope, path=_shown(ref))
+            session, scope = scope_of(_printable(ref)) or ("", "")
+            where = Where(session=session, scope=scope, path=_printable(ref))
             findings.append(damage("the branch cannot be read", where, hint))
     for problem in closed:
         where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
@@ -236,7 +238,7 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     return tips, findings
 
 
-def _shown(ref: str) -> str:
+def _printable(ref: str) -> str:
     """A ref's name, safe to print."""
     return os.fsencode(ref).decode("utf-8", "backslashreplace")
 
