@@ -268,7 +268,7 @@ def _is_checkout(store: Store, folder: Path) -> bool:
     return worktree is not None and worktrees.is_made_here(store.path, worktree)
 
 
-# --- what a person did
+# --- changes of a person
 
 
 def _base(store: Store, folder: Path) -> tuple[str, list[str]]:

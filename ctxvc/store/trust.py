@@ -83,7 +83,7 @@ class Survey(msgspec.Struct, frozen=True):
     sum: str
 
 
-# --- what a store may set
+# --- settings
 
 
 def check(path: Path) -> None:
@@ -180,7 +180,7 @@ def _refusal(path: Path, first: Setting, others: int) -> Refused:
     return Refused(why, hint=Phrase("trust-setting", remove=remove))
 
 
-# --- what the person accepted
+# --- acceptance
 
 
 def accept(path: Path, survey: Survey) -> None:
@@ -247,7 +247,7 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
 
 
-# --- what it made
+# --- stores made here
 
 
 def remember_made(path: Path) -> None:
@@ -318,7 +318,7 @@ def _own_key(folder: Path) -> bytes:
     return key
 
 
-# --- what is remembered
+# --- memory
 
 
 @contextmanager

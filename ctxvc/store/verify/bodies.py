@@ -18,7 +18,7 @@ Rows = Mapping[str, tuple[Row | None, Row | None]]
 
 
 def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
-    """What is wrong with the files under `blocks/` and `archive/`; `rows` are those that differ."""
+    """The faults of the files under `blocks/` and `archive/`; `rows` are those that differ."""
     removed, added = _expected(rows)
     moved_away: dict[str, bytes] = {}
     blobs: dict[str, bytes] = {}

@@ -19,8 +19,8 @@ EDITED = "something other than ctxvc wrote this commit; " + FROM_A_COPY
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is hit. `block` is `B17` or `G3`, or `B64-B127` for a file or folder of so many; `path` is in the commit's
-    tree, or where there is no commit, in the store's folder."""
+    """The place of a finding. `block` is `B17` or `G3`, or `B64-B127` for a ledger file or folder; `path` is in the
+    commit's tree or, without a commit, in the store's folder."""
 
     session: str = ""
     scope: str = ""

@@ -56,7 +56,7 @@ class History:
         return self._contents.bytes
 
     def findings(self, commit: Commit, parent: Commit | None, age: int, where: Where) -> Iterator[Finding]:
-        """What is wrong with a commit: in its changes since `parent`, or in all of it without one.
+        """The faults of a commit: in its changes since `parent`, or in all of it without one.
 
         `age` is its distance from the first commit.
         """
@@ -106,7 +106,7 @@ class History:
         self.note(error, age, where)
 
     def _tree(self, trees: Trees) -> Iterator[Finding]:
-        """What is wrong with a tree compared with the one before it."""
+        """The faults of a tree compared with the one before it."""
         old = _held_meta(trees, trees.before)
         new = None
         try:

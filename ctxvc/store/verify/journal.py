@@ -23,7 +23,7 @@ _TORN = "the next write removes them; nothing that was acknowledged is in them"
 
 
 def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Finding]:
-    """What is wrong with a journal, and after which record."""
+    """The faults of a journal, each after its last sound record."""
     frames, tail = parse(data)
     waiting = list(tail.damage)
     last = "its beginning"

@@ -39,7 +39,7 @@ class LedgerChanges:
     groups: Regrouped | None = None
 
     def findings(self, same_scope: bool) -> Iterator[Finding]:
-        """What is wrong. `same_scope`: the commit before is of the same scope, so its rows must still be there."""
+        """The faults. `same_scope`: the commit before is of the same scope, so its rows must still be there."""
         for change in self.trees.diff("ledger", 1):
             if change.new is not None and change.new.mode != FILE:
                 yield self.trees.foreign(change.path)

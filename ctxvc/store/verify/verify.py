@@ -309,7 +309,7 @@ def _journals(
 def _journal(
     store: Store, history: History, walk: _Walk, tips: Mapping[str, bytes], where: Where
 ) -> tuple[list[Finding], bool]:
-    """What is wrong with a journal, and whether it has any records."""
+    """The faults of a journal, and whether it has any records."""
 
     def committed(change: Change) -> set[str]:
         try:
