@@ -59,7 +59,7 @@ CORE = (
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
-    *("timestamp", "files", "format", "contained", "identity"),
+    *("timestamp", "files", "format", "timestamp", "contained", "identity"),
     *("git.config", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("commit_reader", "log.journal"),
@@ -565,6 +565,15 @@ def test_the_picture_names_every_part() -> None:
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 
     assert not [part for part in LAYERS if not re.search(rf"\b{part}\b", page)]
+
+
+def test_the_table_of_layers_is_the_one_in_the_documents() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]*\|([^|]*)\|", page.partition("## Layers")[2].partition("\n## ")[0], re.M))
+    table = {part: frozenset(re.findall(r"`(\w+)`", cell)) for part, cell in rows.items()}
+
+    assert table == {part: allowed for part, allowed in LAYERS.items() if part in table}
+    assert LAYERS.keys() - table.keys() == {"__main__", "ctxvc"}, "these two have a sentence below the table"
 
 
 def test_every_name_that_a_module_offers_is_there() -> None:

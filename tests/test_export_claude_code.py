@@ -23,7 +23,7 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.purge.purge import Wanted, purge
+from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
 from tests.cli.building import build
@@ -248,7 +248,7 @@ def test_of_a_session_that_a_purge_rewrote_no_line_of_the_host_is_used(store: St
     other = write(tmp_path / "t.jsonl", *({**each, "sessionId": OTHER} for each in CONVERSATION))
     session, spared = take(store, path, final=True).session, take(store, other, final=True).session
     assert b"swordfish" in resumable(store, moment(store, session), FOLDER, recorded=path).data
-    purge(store, Wanted(texts=("swordfish",)))
+    purge(store, PurgeRequest(texts=("swordfish",)))
 
     with Store(store.path) as after:
         made = resumable(after, moment(after, session), FOLDER, recorded=path)

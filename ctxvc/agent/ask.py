@@ -140,7 +140,7 @@ class Recording:
 
     def _read(self, arguments: ReadBlock) -> Outcome:
         name = self._recorded.name
-        resolved = address.named(self._recorded.stored, arguments.block)
+        resolved = address.target(self._recorded.stored, arguments.block)
         if resolved is None:
             raise BadInput(f"{arguments.block[:80]!r} is no block", hint="as in B17, SCOPE:B17, or the id of a call")
         if resolved.snapshot.session != name:

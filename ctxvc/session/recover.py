@@ -36,7 +36,7 @@ def part(
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`."""
     context.stored.refresh()
-    resolved = addresses.named(context.stored, address)
+    resolved = addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
     if resolved and resolved.group:
@@ -72,7 +72,7 @@ def part(
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     """The exact bytes of a block, or of all the blocks of a group; see `Session.recover_bytes`."""
     context.stored.refresh()
-    resolved = addresses.named(context.stored, address)
+    resolved = addresses.target(context.stored, address)
     pieces = _pieces(context, resolved, address)
     if resolved:
         for row in _blocks(resolved):
@@ -111,7 +111,7 @@ def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
-    data = files_of_hooks.named(context.stored.store.path, address)
+    data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
         raise NotFound(
             f"{address[:80]!r} is no address, and no recorded call has this id",

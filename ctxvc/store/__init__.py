@@ -1,1 +1,1 @@
-"""The only code that touches git and the disk. The bytes are specified in docs/format.md."""
+"""The only code that runs git and writes a store to disk. docs/format.md specifies the bytes."""

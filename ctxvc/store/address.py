@@ -1,6 +1,7 @@
 """Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
 
-And `toolu_01AbC`: the id of a call, for what the call gave. Whatever ids a recording has, none of these means one.
+`toolu_01AbC`, the id of a call, is the address of its result. An address never means a call, whatever ids a recording
+uses.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _ADDRESS = re.compile(
 _PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^/:]+):(?P<call>.+)", re.DOTALL)
 _MOST = 8  # candidates that an error lists
 
-#: Characters of a call's id above which no two sessions have the same for different calls: a provider gives it once.
+#: Ids of calls at least this long are unique across sessions, because providers never repeat them.
 _UNIQUE = 16
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a block or group stands. Empty fields say nothing: any checksum, the scope one is in."""
+    """An address of a block or group. An empty field is unspecified: any checksum, the current scope."""
 
     id: str
     session: str = ""
@@ -45,9 +46,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What an address leads to: a block's row or a group, and the snapshot of the scope that it stands in.
+    """The target of an address: a block's row or a group, and the snapshot of its scope.
 
-    `file` is the one beside the block's body that is meant, empty for the body itself.
+    `file` is the file beside the block's body that the address names, empty for the body itself.
     """
 
     snapshot: Snapshot
@@ -57,26 +58,26 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Address | None:
-    """The address that `text` is; None where it is none, but perhaps a revision."""
+    """`text` as an address; None if it is not one, though it may be a revision."""
     match = _ADDRESS.fullmatch(text)
     if not match or (match["file"] and match["id"].startswith("G")):
         return None
     return Address(**{name: value or "" for name, value in match.groupdict().items()})
 
 
-def named(stored: StoredSession, text: str) -> Resolved | None:
-    """What `text` is the address of, a call's id included; None where it is none. Raises: NotFound as `find`."""
+def target(stored: StoredSession, text: str) -> Resolved | None:
+    """The target of `text`, an address or a call's id; None if it is neither. Raises: NotFound as `find`."""
     address = parse(text)
     return find(stored, address) if address else of_call(stored, text)
 
 
 def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Resolved | None:
-    """What a call gave: the block of its newest result, of the call itself where none was recorded.
+    """The target of a call's id: the block of its newest result, or of the call itself if no result was recorded.
 
-    `call` is the call's id as it was recorded, `SCOPE:ID` or `SESSION/SCOPE:ID`; behind it `-2.txt` is a file beside
-    the body. Where the model saw an output cut and the whole is kept, that is what the id alone leads to. It is looked
-    for as a block is; with `elsewhere`, a long id in other sessions too. None where there is no such call.
-    Raises: NotFound, with the candidates where there are several.
+    `call` is the recorded id, `SCOPE:ID` or `SESSION/SCOPE:ID`; a suffix such as `-2.txt` names a file beside the body.
+    If the model saw the output truncated and the whole is stored, the id alone leads to the whole. Scopes are searched
+    as for a block; with `elsewhere`, other sessions too if the id is long. None if there is no such call. Raises:
+    NotFound, listing the candidates if there are several.
     """
     if here := _of_call(stored, stored.scope, call):
         return here
@@ -87,13 +88,13 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
             candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), call)
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
-        listed = ", ".join(_first(map(_named, candidates)))
+        listed = ", ".join(_first(map(_full, candidates)))
         raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"there is {listed}")
     return candidates[0] if candidates else _placed(stored, call)
 
 
 def _placed(stored: StoredSession, text: str) -> Resolved | None:
-    """What a call gave whose scope is named too."""
+    """The target of a call's id that names its scope."""
     match = _PLACED.fullmatch(text)
     if match is None:
         return None
@@ -106,7 +107,7 @@ def _placed(stored: StoredSession, text: str) -> Resolved | None:
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
-    stored.leave()  # whoever only looks writes nothing
+    stored.leave()  # a reader writes nothing
     return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, call))]
 
 
@@ -116,7 +117,7 @@ def _of_call(stored: StoredSession, scope: str, call: str) -> Resolved | None:
 
 
 def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
-    """The block of a call, and the file beside its body that is meant."""
+    """The block of a call, and the file beside its body that `name` means."""
     calls = selection.of_calls(ledger)
     if row := calls.get(name):
         return row, truncation.whole(row)
@@ -126,13 +127,13 @@ def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
 
 
 def find(stored: StoredSession, address: Address) -> Resolved:
-    """What stands at the address, for reading.
+    """The target of `address`, for reading.
 
-    An address without a scope is that of the scope one is in; where that has no such block, of the session's only
-    one. Raises: NotFound, with the candidates where there are several.
+    Without a scope, the current scope is searched, then the session's others if exactly one has such a block. Raises:
+    NotFound, listing the candidates if there are several.
     """
     if address.session and address.session != stored.name:
-        # Not closed: a reader does not flush what others wrote.
+        # Not closed: a reader does not flush other processes' records.
         stored = StoredSession.open(stored.store, address.session, address.scope)
     if address.scope:
         return _in_scope(stored, address, address.scope)
@@ -155,14 +156,14 @@ def _in_scope(stored: StoredSession, address: Address, scope: str) -> Resolved:
 
 
 def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSession, address: Address) -> Resolved:
-    """The one of `matching`, where all are the same block."""
+    """The only one of `matching`, provided that all are the same block."""
     if len({_identity(resolved) for resolved in matching}) == 1:
         return matching[0]
     if matching or others:
         why = (
             "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
         )
-        listed = ", ".join(_first(_named(resolved) for resolved in matching or others))
+        listed = ", ".join(_first(_full(resolved) for resolved in matching or others))
         raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {listed}")
     raise NotFound(f"no {_what(address)} {address} in session {stored.name}", hint=Phrase("list-scope-blocks"))
 
@@ -182,7 +183,7 @@ def _matches(resolved: Resolved, address: Address) -> bool:
 
 
 def _checksum(resolved: Resolved) -> str:
-    """A block's checksum; of a group, what its stub says of its members'."""
+    """A block's checksum; for a group, the checksums of its members that its stub lists."""
     if resolved.row:
         return resolved.row.sha256
     assert resolved.group is not None
@@ -194,8 +195,8 @@ def _identity(resolved: Resolved) -> object:
     return resolved.row.sha256 if resolved.row else resolved.group
 
 
-def _named(resolved: Resolved) -> str:
-    """The whole address of what was found, with its files."""
+def _full(resolved: Resolved) -> str:
+    """The full address of a target, including the suffix of a file."""
     checksum = _checksum(resolved)[:6]
     block = resolved.row or resolved.group
     assert block is not None

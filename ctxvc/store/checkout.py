@@ -1,7 +1,7 @@
 """A scope as files in a folder: a detached, sparse linked worktree of the store.
 
-Detached, because a worktree that has a scope's branch checked out would show every new block as deleted, and commit it
-so. Sparse, because of 50,000 blocks only some hundred are in the prompt. What a person does in it moves no scope.
+Detached, because a worktree with a scope's branch checked out would show every new block as deleted, and would commit
+it so. Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no scope.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.history import COMMITTER
 
 DASHBOARD = worktrees.DASHBOARD
-#: Bytes of a body that is compared.
+#: The most bytes of a body that are compared.
 _LARGEST = 1 << 30
 FOLDER = "checkout"
 
 _ALWAYS = ("/ctxvc.json", "/.gitattributes", "/ledger/", "/request/", "/blocks/")
-#: What lies further inside is not looked into: it could be a repository with settings of its own.
+#: Folders further inside are ignored: they could be repositories with settings of their own.
 _CHANGED = ("diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all", "--abbrev=40")
-#: What a sparse pattern may hold without meaning something else.
+#: The characters of a sparse pattern that have no special meaning.
 _PLAIN = re.compile(r"[A-Za-z0-9/.-]+")
 _SWAPPED = {"blocks": "archive", "archive": "blocks"}
 
 
 class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What a folder holds now; `files` counts them, the dashboard not."""
+    """The contents of a checkout; `files` counts them without the dashboard."""
 
     path: str
     session: str
@@ -51,17 +51,17 @@ class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A block whose files all moved to the other side, untouched."""
+    """A block whose files all moved to the other side, unchanged."""
 
     block: str
     verb: Literal["archive", "restore"]
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person did in a checkout since `base`, the newest commit of ours that it stands on.
+    """A person's changes in a checkout since `base`, the newest of our commits that it is based on.
 
-    `commits` are the person's own, newest first; `others` says of each path that is no part of a move what happened to
-    it. `back` is the command that undoes it all.
+    `commits` are the person's own, newest first; `others` describes the change of each path that is not part of a move.
+    `back` is the command that undoes all of it.
     """
 
     session: str
@@ -77,9 +77,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(store: Store, session: str, scope: str) -> Path:
-    """Where a checkout goes if nobody says where: in the store, which is private and which no project's git sees.
+    """The default folder of a checkout: inside the store, which is private and which no project's git sees.
 
-    Raises: Refused where the names, which a store may say itself, would lead out of it.
+    Raises: Refused if the names, which a foreign store chooses, would lead out of it.
     """
     if not all(map(contained.plain, (session, scope))):
         raise Refused(f"{f'{session}/{scope}'[:100]!r} cannot be the name of a folder", hint="name one: checkout … DIR")
@@ -89,11 +89,11 @@ def place(store: Store, session: str, scope: str) -> Path:
 def checkout(
     store: Store, session: str = "", scope: str = "", folder: Path | None = None, *, dashboard: str = ""
 ) -> CheckedOut:
-    """The scope's newest commit as files in the folder, which is made, or moved forward where it is a checkout already.
+    """Writes the scope's newest commit into the folder, which is created, or updated if it is already a checkout.
 
-    There are the bodies in the prompt and those that were recovered, the ledger, the request; beside them, if given,
-    the dashboard, which git ignores. Bytes are exact whatever the user's git settings say.
-    Raises: NotFound; Refused where the folder holds something else or a person changed something.
+    The files are the bodies in the prompt, recovered bodies, the ledger, the request and, if given, the dashboard,
+    which git ignores. Bytes are exact, whatever the user's git settings. Raises: NotFound; Refused if the folder holds
+    anything else or a person changed something.
     """
     session = session or store.current_session()
     scope = scope or store.current_scope(session)
@@ -103,14 +103,15 @@ def checkout(
     folder = (folder or place(store, session, scope)).absolute()
     if _is_checkout(store, folder):
         if changes := person_changes(store, folder):
-            raise Refused(f"{folder} was changed: {_told(changes)}", hint=_advice(changes))
+            raise Refused(f"{folder} was changed: {_brief(changes)}", hint=_advice(changes))
     else:
         _add(store, folder, tip)
     return _show(store, folder, session, scope, tip, dashboard)
 
 
 def person_changes(store: Store, folder: Path) -> Changes:
-    """What a person did in a checkout, committed or not. Raises: NotFound where the folder is none of this store."""
+    """A person's changes in a checkout, committed or not. Raises: NotFound if the folder is not a checkout of this
+    store."""
     folder = folder.absolute()
     if not _is_checkout(store, folder):
         raise NotFound(f"{folder} is no checkout of {store.path}", hint=Phrase("make-checkout"))
@@ -134,15 +135,15 @@ def person_changes(store: Store, folder: Path) -> Changes:
 
 
 def take(store: Store, folder: Path) -> Changes:
-    """Makes a person's moves between `blocks/` and `archive/` true in the scope, as that person's archive and restore.
+    """Archives and restores in the scope, as that person, the blocks moved between `blocks/` and `archive/`.
 
-    Afterwards the folder stands on the scope's newest commit. In the middle of an open step that is not yet the one of
-    the moves: they are acknowledged, and the next checkout after the step shows them. Raises: Refused where something
-    else was changed too, or where the scope or a block's state does not allow it; then nothing has happened.
+    Afterwards the folder is at the scope's newest commit. If a step is open, that is not yet the commit of the moves:
+    they are acknowledged, and the next checkout after the step shows them. Raises: Refused, before any change, if
+    anything else was changed or the scope or a block's state forbids a move.
     """
     changes = person_changes(store, folder)
     if changes.others or (changes.commits and not changes.moves):
-        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_told(changes)}", hint=_advice(changes))
+        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_brief(changes)}", hint=_advice(changes))
     if changes.moves:
         before = store.reader.ledger(changes.base)
         with StoredSession.open(store, changes.session, changes.scope) as stored:
@@ -168,7 +169,7 @@ def _change(stored: StoredSession, verb: str, rows: list[Row]) -> None:
 
 
 def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
-    """The row after the move. Raises: Refused where its state forbids it, or is no longer the one that was moved."""
+    """The row after the move. Raises: Refused if its state forbids the move, or has changed since."""
     old, row = before[move.block], now.get(move.block)
     if row is None or (old.state, old.group) != (row.state, row.group):
         now_is = row.state if row else "not here"
@@ -183,15 +184,15 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
     if move.verb == "restore":
         return msgspec.structs.replace(row, state=state, stub="", level=0, removed_by="")
     stub = stubs.stub(row)
-    # A stub that is longer than its block would cost more than it saves.
+    # A stub longer than its block would cost more than it saves.
     preview = stub if len(stub) < row.bytes else ""
     return msgspec.structs.replace(row, state=state, level=1, stub=preview, removed_by="user")
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
-    """Takes the files that a person moved out of the folder: to git they are unknown ones, which it would leave.
+    """Deletes the moved files from the folder: git does not know them and would leave them there.
 
-    Where the newest commit has them in that place, they come back with it.
+    Those that the newest commit has in that place come back with it.
     """
     tree = store.reader.tree(base)
     for path in fmt.paths(row):
@@ -203,12 +204,12 @@ def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
 
 
 def _add(store: Store, folder: Path, commit: str) -> None:
-    """A new worktree, empty as yet."""
+    """Creates a worktree, still empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is not empty and no checkout of this store", hint="name another folder, or delete it")
     try:
         if folder.is_relative_to(store.path / FOLDER):
-            # `contained.examine` leaves out the insides of checkouts: here a link may lead out of the store.
+            # `contained.examine` skips the insides of checkouts: a link in them may lead out of the store.
             contained.make_folder(store.path, folder.relative_to(store.path).as_posix(), private=True)
         else:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -216,16 +217,16 @@ def _add(store: Store, folder: Path, commit: str) -> None:
             folder.chmod(0o700)
     except OSError as error:
         raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
-    # Forced, since a folder that somebody deleted is still on git's list.
+    # Forced, because git still lists a folder that was deleted by hand.
     program.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
     program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
-    # A scope that somebody else wrote could have links to anywhere in it.
+    # A scope written by somebody else could contain links to anywhere.
     program.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
     worktrees.remember(store.path, folder)
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
-    """The folder shows the commit. What is in it has been looked at: nothing of a person's is lost."""
+    """Updates the folder to the commit. The caller has checked it: no change of a person is lost."""
     program.in_checkout(folder, "checkout", "--quiet", "--force", "--detach", commit)
     patterns = "\n".join((*_ALWAYS, *_recovered(store.reader.ledger(commit)))) + "\n"
     program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
@@ -243,7 +244,7 @@ def _show(store: Store, folder: Path, session: str, scope: str, commit: str, das
 
 
 def _recovered(ledger: Ledger) -> Iterator[str]:
-    """Patterns for the bodies that are out of the prompt and were read again."""
+    """Patterns for the bodies that are out of the prompt and were recovered."""
     for row in ledger.rows():
         if row.reads and not row.present:
             yield from (f"/{path}" for path in fmt.paths(row) if _PLAIN.fullmatch(path))
@@ -261,16 +262,17 @@ def _ignore_dashboard(store: Store) -> None:
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:
-    """Whether the folder is a linked worktree of this store that ctxvc made here: files in no other are touched."""
+    """Whether the folder is a linked worktree of this store, made here by ctxvc. No other folder's files are
+    touched."""
     worktree = worktrees.at(store.path, folder)
     return worktree is not None and worktrees.is_made_here(store.path, worktree)
 
 
-# --- what a person did
+# --- changes of a person
 
 
 def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
-    """The newest commit of ours under the folder's HEAD, and those on top of it."""
+    """The newest of our commits below the folder's HEAD, and the commits on top of it."""
     head = program.in_checkout(folder, "rev-parse", "HEAD").decode().strip()
     foreign: list[str] = []
     for commit in store.first_parents(head):
@@ -284,7 +286,7 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Files that are gone and that came since `base`, as path → blob; and words for what was changed in place."""
+    """Removed and added files since `base`, as path → blob; and a description of each change in place."""
     output = program.in_checkout(folder, *_CHANGED, base)
     fields = [os.fsdecode(field) for field in output.split(b"\0")]
     removed: dict[str, str] = {}
@@ -292,7 +294,7 @@ def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str
     others: list[str] = []
     for about, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, kind = about.removeprefix(":").split(" ")
-        blob = new if new.strip("0") else _blob(folder, path)  # zeros: not what the index has
+        blob = new if new.strip("0") else _blob(folder, path)  # zeros: differs from the index
         if kind == "D":
             removed[path] = old
         elif kind == "A":
@@ -309,7 +311,7 @@ def _untracked(folder: Path) -> list[str]:
 
 
 def _blob(folder: Path, path: str) -> str:
-    """The id that git would give the file; empty where it is no plain file, or is reached through a link."""
+    """The id that git would give the file; empty if it is not a plain file or is reached through a link."""
     try:
         return str(pygit2.hash(contained.read(folder, path, _LARGEST)))
     except (OSError, Refused):
@@ -317,7 +319,7 @@ def _blob(folder: Path, path: str) -> str:
 
 
 def _moves(ledger: Ledger, removed: dict[str, str], added: dict[str, str]) -> Iterator[Move]:
-    """The blocks that moved whole; takes their files out of `removed` and `added`."""
+    """The blocks that moved as a whole; their files are taken out of `removed` and `added`."""
     for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(removed)))):
         row = ledger.get(block)
         files = {path: _swapped(path) for path in fmt.paths(row)} if row else {}
@@ -332,8 +334,8 @@ def _swapped(path: str) -> str:
     return f"{_SWAPPED[top]}/{rest}"
 
 
-def _told(changes: Changes) -> str:
-    """What was changed, in a few words."""
+def _brief(changes: Changes) -> str:
+    """The changes in a few words."""
     phrases = [
         *changes.others,
         *(f"{move.block}: moved" for move in changes.moves),

@@ -1,4 +1,4 @@
-"""What a commit holds: ledgers, bodies, messages. Reading only; objects through libgit2."""
+"""Reading commits: ledgers, bodies, messages, with objects through libgit2."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctxvc.store import format as fmt
 
 
 class Outline(NamedTuple):
-    """A scope at some commit in numbers: its blocks, and how many of them are notes."""
+    """The size of a scope at a commit: its blocks, and how many of them are notes."""
 
     meta: Meta
     blocks: int
@@ -31,7 +31,7 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 
 
 class Reader:
-    """Reads scopes' trees. Segments that did not change between two trees are decoded once."""
+    """Reads the trees of scopes. Segments that two trees share are decoded once."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._repository = repository
@@ -39,7 +39,7 @@ class Reader:
         self._counted: dict[str, tuple[int, int]] = {}
 
     def ledger(self, commit: str) -> Ledger:
-        """The ledger of the commit with that full id. Raises: Damaged, Refused for a newer format."""
+        """The ledger of the commit with that full id. Raises: Damaged; Refused for a newer format."""
         tree = self.tree(commit)
         where = f"commit {commit[:12]}"
         meta = self.meta(commit)
@@ -53,7 +53,7 @@ class Reader:
         return Ledger(meta=meta, segments=Segments(segments), groups=groups)
 
     def outline(self, commit: str) -> Outline:
-        """The scope at the commit, in numbers. Of what several commits have in common, each part is read once.
+        """The size of the scope at the commit. Parts that several commits share are read once.
 
         Raises: Damaged, Refused.
         """
@@ -62,7 +62,7 @@ class Reader:
         return Outline(self.meta(commit), blocks, notes)
 
     def _count(self, object_id: str, *, tree: bool, where: str) -> tuple[int, int]:
-        """How many rows, and rows of notes, are below a folder or in a file of a ledger."""
+        """The number of rows, and of rows of notes, in a ledger file or below a ledger folder."""
         if object_id in self._counted:
             return self._counted[object_id]
         blocks = notes = 0
@@ -84,7 +84,7 @@ class Reader:
         return blocks, notes
 
     def meta(self, commit: str) -> Meta:
-        """What the commit's `ctxvc.json` says. Raises: NotFound where it has none, Damaged, Refused."""
+        """The commit's `ctxvc.json`. Raises: NotFound if it has none, Damaged, Refused."""
         where = f"commit {commit[:12]}: {fmt.META}"
         data = self.optional(commit, fmt.META)
         if data is None:
@@ -92,9 +92,9 @@ class Reader:
         return fmt.decode_meta(data, where)
 
     def body(self, commit: str, row: Row) -> bytes:
-        """The body of `row` as the tree of `commit` holds it, its checksum compared.
+        """The body of `row` in the tree of `commit`, its checksum verified.
 
-        Raises: Damaged where it is missing or not what the ledger says.
+        Raises: Damaged if it is missing or differs from the ledger.
         """
         data = self.path(commit, fmt.body_path(row), row.id)
         if len(data) != row.bytes or hashlib.sha256(data).hexdigest() != row.sha256:
@@ -105,19 +105,19 @@ class Reader:
         return data
 
     def path(self, commit: str, path: str, what: str) -> bytes:
-        """The bytes at `path` in the tree of `commit`. Raises: Damaged where there are none."""
+        """The bytes at `path` in the tree of `commit`. Raises: Damaged if there is no such file."""
         blob = self._entry(self.tree(commit), path)
         if blob is None:
             raise Damaged(f"{what} in commit {commit[:12]}: no file {path}", hint=Phrase("verify"))
         return self.blob(blob, f"{what} in commit {commit[:12]}")
 
     def optional(self, commit: str, path: str) -> bytes | None:
-        """The bytes at `path`, or None where the tree has no such file."""
+        """The bytes at `path`, or None if the tree has no such file."""
         blob = self._entry(self.tree(commit), path)
         return None if blob is None else self.blob(blob, path)
 
     def blob(self, blob_id: str, what: str) -> bytes:
-        """The bytes of a blob. Raises: Damaged where the object is missing or unreadable."""
+        """The bytes of a blob. Raises: Damaged if the object is missing or unreadable."""
         try:
             _, data = self._repository.odb.read(blob_id)
         except (KeyError, pygit2.GitError) as error:

@@ -1,11 +1,11 @@
-"""The files of a store, opened so that nothing in it leads out of it.
+"""Opening a store's files so that no name or link in it leads out of it.
 
-A store may come from a clone, an archive or a shared folder: every name and link in it is then somebody else's word. A
-name here is a plain relative one (`ctxvc/journal/demo`); no part of it is followed if it is a link, what is opened is a
-regular file, and nothing waits for a pipe. The store's own path is the person's, and may go through links.
+A store may come from a clone, an archive or a shared folder, so none of its names and links can be trusted. A name here
+is plain and relative (`ctxvc/journal/demo`), no part of it is followed if it is a link, only regular files are opened,
+and no call blocks on a pipe. The store's own path is the person's, and may go through links.
 
-`examine` looks at the whole store once, when it is opened; the other functions hold by themselves, for those that read
-or write before that (hooks) and for whatever removes or replaces.
+`examine` checks the whole store once, when it is opened. The other functions are safe without it, for hooks, which read
+and write before that, and for all code that removes or replaces.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 from ctxvc.errors import Refused
 from ctxvc.store import files as durable
 
-#: Folders below each other in a store, and in a folder that is removed: more is an attack on the stack.
+#: The deepest nesting of folders in a store, and in a folder to be removed: deeper is an attack on the stack.
 DEEPEST = 64
-#: Bytes of a file that is read whole, where the caller names no other limit.
+#: The most bytes of a file that is read whole, unless the caller gives a limit.
 LARGEST = 64 * 1024 * 1024
-#: Bytes of a ref, a lock or HEAD; of git's configuration; of a journal or anything else that may be read whole.
+#: The most bytes of a ref, lock or HEAD; of git's configuration; of a journal and any other file read whole.
 _SMALL, _CONFIGURATION, _WHOLE = 8192, 1 << 20, 1 << 30
-#: Files by which git would take objects, refs or settings from another repository.
+#: Files that make git take objects, refs or settings from another repository.
 _ELSEWHERE = {
     "commondir": "another repository's refs and objects",
     "gitdir": "another repository's place",
@@ -37,12 +37,11 @@ _LINKED = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 
 
 def examine(store: Path) -> None:
-    """Nothing in the store leads out of it, blocks who opens it, or is too large to be read.
+    """Raises: Refused if anything in the store leads out of it, blocks on opening, or is too large to read.
 
-    Left out are the insides of checkouts, which are a person's to change, and links in `hooks/`, where git looks for
-    programs that ctxvc never runs.
-    Raises: Refused with the first that is no plain file or folder, or names another repository, and for a folder that
-    may not be listed: what is in it could be reached by its name all the same.
+    Skipped are the insides of checkouts, which a person may change, and links in `hooks/`, where git looks for programs
+    that ctxvc never runs. The error names the first entry that is not a plain file or folder or that names another
+    repository, or a folder that cannot be listed: its contents could be reached by name all the same.
     """
     waiting = [("", 0)]
     while waiting:
@@ -57,7 +56,7 @@ def examine(store: Path) -> None:
                         if not (folder.startswith("checkout/") and folder.count("/") == 1):
                             waiting.append((name, depth + 1))
                     elif folder != "hooks":
-                        with suppress(FileNotFoundError):  # gone meanwhile; the others are there still
+                        with suppress(FileNotFoundError):  # removed meanwhile; the others are still there
                             _check(store, name, entry)
         except PermissionError as error:
             raise Refused(
@@ -65,16 +64,16 @@ def examine(store: Path) -> None:
                 hint="check who owns the store, and its permissions",
             ) from error
         except (FileNotFoundError, NotADirectoryError):
-            continue  # gone meanwhile, or no store at all
+            continue  # removed meanwhile, or not a store at all
 
 
 def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
-    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, and a file that is longer than its kind is."""
+    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, or a file too long for its kind."""
     if not entry.is_file(follow_symlinks=False):
         raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
         raise Refused(f"{store} takes {_ELSEWHERE[name]} for its own ({name})", hint=_remedy(store, name))
-    if _is_log(name) and entry.stat(follow_symlinks=False).st_nlink > 1:  # git adds to one that is there
+    if _is_log(name) and entry.stat(follow_symlinks=False).st_nlink > 1:  # git appends to an existing one
         raise _shared(store, name)
     most = _limit(name)
     if most and (size := entry.stat(follow_symlinks=False).st_size) > most:
@@ -97,12 +96,13 @@ def _limit(name: str) -> int:
 
 
 def plain(name: str) -> bool:
-    """Whether `name` is the name of one file or folder, and of no way to another."""
+    """Whether `name` is the plain name of one file or folder, not a path."""
     return name not in ("", ".", "..") and not any(char in name for char in "/\0\n\\") and len(name) <= 255
 
 
 def read(store: Path, name: str, most: int = LARGEST) -> bytes:
-    """The bytes of a file. Raises: FileNotFoundError; Refused where it is no plain file or has more than `most`."""
+    """The bytes of a file. Raises: FileNotFoundError; Refused if it is not a plain file or is longer than `most`
+    bytes."""
     handle = opened(store, name, os.O_RDONLY)
     with os.fdopen(handle, "rb") as file:
         if os.fstat(handle).st_size > most:
@@ -111,10 +111,10 @@ def read(store: Path, name: str, most: int = LARGEST) -> bytes:
 
 
 def opened(store: Path, name: str, flags: int) -> int:
-    """A descriptor of a plain file; with `O_CREAT` one is made, private to this user.
+    """A descriptor of a plain file; `O_CREAT` makes one, private to this user.
 
-    Raises: OSError; Refused where it is a link, a pipe or a device, is reached through a link, or is to be written and
-    has another name too, which may lie outside the store.
+    Raises: OSError; Refused if it is a link, pipe or device, if it is reached through a link, or if it would be written
+    to and has a second name, which may lie outside the store.
     """
     with _folder(store, name) as (folder, last):
         try:
@@ -133,9 +133,10 @@ def opened(store: Path, name: str, flags: int) -> int:
 
 
 def detach(store: Path, name: str) -> bool:
-    """The file is one of its own, where it had a second name, as in a copy by hard links; tells whether it had.
+    """Gives the file an inode of its own if it had a second name, as in a copy by hard links; returns whether it had
+    one.
 
-    Nobody else writes to it meanwhile: the lock is the caller's. Raises: OSError, Refused.
+    The caller holds the lock under which the file is written. Raises: OSError, Refused.
     """
     with _folder(store, name) as (folder, last):
         try:
@@ -149,9 +150,9 @@ def detach(store: Path, name: str) -> bool:
 
 
 def replace(store: Path, name: str, data: bytes, mode: int = 0o600, *, durably: bool = True) -> None:
-    """The file holds `data`, whole; before that it holds what it held. Raises: OSError, Refused.
+    """Replaces the file with `data` in one step. Raises: OSError, Refused.
 
-    `durably`: on the disk when this returns.
+    With `durably`, the data is on the disk on return.
     """
     with _folder(store, name) as (folder, last):
         temporary = f".{last}.{secrets.token_hex(4)}.new"
@@ -175,14 +176,14 @@ def replace(store: Path, name: str, data: bytes, mode: int = 0o600, *, durably: 
 
 
 def move(store: Path, name: str, target: str) -> None:
-    """The file has another name in the store; what had it is gone. Raises: OSError, Refused."""
+    """Renames a file inside the store, replacing any `target`. Raises: OSError, Refused."""
     with _folder(store, name) as (source, last), _folder(store, target) as (folder, new):
         os.replace(last, new, src_dir_fd=source, dst_dir_fd=folder)
         os.fsync(folder)
 
 
 def remove(store: Path, name: str) -> bool:
-    """The file, or the link in its place, is gone; tells whether there was one. Raises: OSError, Refused."""
+    """Removes the file, or a link in its place; returns whether there was one. Raises: OSError, Refused."""
     try:
         with _folder(store, name) as (folder, last):
             os.unlink(last, dir_fd=folder)
@@ -192,15 +193,15 @@ def remove(store: Path, name: str) -> bool:
 
 
 def remove_folder(store: Path, name: str) -> None:
-    """The folder, which is empty, is gone. Raises: OSError where it is not empty or not there, Refused."""
+    """Removes an empty folder. Raises: OSError if it is missing or not empty, Refused."""
     with _folder(store, name) as (folder, last):
         os.rmdir(last, dir_fd=folder)
 
 
 def remove_tree(store: Path, name: str) -> None:
-    """The folder is gone with all that is in it, links as links. A file or link in its place is, too.
+    """Removes a folder and everything in it, or a file or link in its place. Links in it are removed, not followed.
 
-    Raises: OSError; Refused where a folder above it is a link.
+    Raises: OSError; Refused if a folder above it is a link.
     """
     try:
         with _folder(store, name) as (folder, last):
@@ -233,9 +234,9 @@ def _remove_tree(folder: int, name: str, depth: int) -> None:
 
 
 def make_folder(store: Path, name: str, *, private: bool = False) -> None:
-    """The folder is there with those above it, private to this user where it is new. Raises: OSError, Refused.
+    """Creates the folder and those above it, new ones private to this user. Raises: OSError, Refused.
 
-    With `private` it is that too where it was there before; those above it stay as they are.
+    With `private`, an existing folder is made private too; existing ones above it stay as they are.
     """
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
@@ -259,7 +260,7 @@ def _close_to_others(folder: int, name: str) -> None:
 
 
 def names(store: Path, folder: str) -> list[str]:
-    """The names in a folder, sorted; none where it is not there. Raises: OSError, Refused where it is no folder."""
+    """The names in a folder, sorted; none if it is missing. Raises: OSError, Refused if it is not a folder."""
     try:
         with _folder(store, f"{folder}/.") as (handle, _):
             return sorted(os.listdir(handle))
@@ -268,7 +269,7 @@ def names(store: Path, folder: str) -> list[str]:
 
 
 def files(top: Path) -> Iterator[Path]:
-    """Every plain file below a folder, or the one file that it is; links and all else are passed over."""
+    """Every plain file below a folder, or `top` itself if it is one; links and everything else are skipped."""
     below = (Path(folder, name) for folder, _, names in os.walk(top) for name in names)
     for path in chain((top,), below):
         with suppress(FileNotFoundError):
@@ -277,9 +278,9 @@ def files(top: Path) -> Iterator[Path]:
 
 
 def glance(file: Path, most: int = LARGEST, *, flags: int = 0) -> bytes:
-    """The first `most` bytes of a plain file, wherever it lies; none of anything else.
+    """The first `most` bytes of a plain file anywhere; empty for anything else.
 
-    Links are followed, unless `flags` has `O_NOFOLLOW`.
+    Links are followed unless `flags` has `O_NOFOLLOW`.
     """
     try:
         handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
@@ -293,7 +294,7 @@ def glance(file: Path, most: int = LARGEST, *, flags: int = 0) -> bytes:
 def _folder(store: Path, name: str) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder that `name` lies in, reached through no link, and the last part of the name.
 
-    Raises: OSError; Refused where a part of it is a link or the name is no plain one.
+    Raises: OSError; Refused if a part of the name is a link or is not plain.
     """
     *above, last = name.split("/")
     if not all(map(plain, (*above, last))) and not (last == "." and all(map(plain, above))):
@@ -313,7 +314,7 @@ def _folder(store: Path, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _reason(store: Path, name: str, folder: int, last: str, error: OSError) -> Exception:
-    """Why something could not be opened: what stands there, where that is what is wrong."""
+    """The reason why a file could not be opened: the kind of what is in its place, if that is the cause."""
     try:
         status = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -347,9 +348,9 @@ def _remedy(store: Path, name: str) -> str:
 
 
 def main_worktree(start: Path) -> Path | None:
-    """The root of the main worktree, where `start` lies in a linked one; None where it does not.
+    """The root of the main worktree if `start` lies in a linked one, else None.
 
-    Both sides must say so, as git writes them: a folder that only claims to be another project's worktree is none.
+    Both sides must agree, as git writes them: a folder that merely claims to be another project's worktree is not one.
     """
     for folder in (start, *start.parents):
         dot_git = folder / ".git"
@@ -365,31 +366,29 @@ def main_worktree(start: Path) -> Path | None:
 
 
 def pointer(file: Path, base: Path) -> Path | None:
-    """The path that a small file of git's names, as seen from `base`, without links; None where it names none.
+    """The path that one of git's pointer files names, relative to `base`, with links resolved; None if it names none.
 
-    The file is read as git reads it, which takes spaces for a part of the path, and what stands before it only in
-    `.git`: otherwise git could be led where nobody has looked.
+    Read exactly as git reads it, which keeps spaces as part of the path and expects a prefix only in `.git`. Otherwise
+    git could be led to a place that was never checked.
     """
     try:
         data = glance(file, _SMALL + 1, flags=os.O_NOFOLLOW)
         before = b"gitdir: " if file.name == ".git" else b""
         path = os.fsdecode(data.removeprefix(before)).rstrip("\r\n") if data.startswith(before) else ""
         return Path(base, path).resolve() if path and len(data) <= _SMALL else None
-    except (OSError, ValueError, RuntimeError):  # not there, a NUL in it, links that go round in a circle
+    except (OSError, ValueError, RuntimeError):  # missing, a NUL in it, a circle of links
         return None
 
 
 def is_worktree(linked: Path, dot_git: Path) -> bool:
-    """Whether what git keeps of a worktree, in `linked`, names the `.git` file that names it."""
+    """Whether git's folder of a worktree, `linked`, names the `.git` file that names it."""
     back = pointer(linked / "gitdir", linked)
     return back is not None and back.parent == dot_git.parent.resolve() and back.name == dot_git.name
 
 
 def refuse_link(path: Path) -> None:
-    """A store that was found, and not named, is a folder: a project from elsewhere may carry a link to another store.
-
-    Raises: Refused.
-    """
+    """Raises: Refused if the store is a link. Called for a store that was found, not named by the person: a foreign
+    project may contain a link to another store."""
     if path.is_symlink():
         target = str(path.readlink())
         raise Refused(f"{path} is a link to {target[:300]!r}, which a project may bring with it",

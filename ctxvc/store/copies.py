@@ -1,4 +1,5 @@
-"""Copies outside a store of what a purge erases: files of other programs, which are searched and never changed."""
+"""Copies outside a store of the content that a purge erases: other programs' files, which are searched, never
+changed."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ import msgspec
 
 from ctxvc.store.purge.scrub import Scrub
 
-#: Seconds that all files together may take.
+#: The time for all files together, in seconds.
 SECONDS = 10.0
 _PIECE = 1 << 22
-#: What of a piece is looked at again with the next, so that nothing is missed between them.
+#: Each piece is searched together with the end of the one before it, so that nothing is missed between them.
 _OVERLAP = 1 << 16
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
-    """A place outside the store, and whether it has something of it; `why` says why that is unknown."""
+    """A place outside the store and whether it has some of the content; `why` explains an unknown state."""
 
     kind: Literal["transcript", "exports"]
     place: str = ""
@@ -31,14 +32,14 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-#: An export is an ordinary file, wherever somebody had it written.
+#: An export is an ordinary file, written to wherever a person chose.
 EXPORTS = Copy(kind="exports", state="unknown", why="where exports were written is not recorded")
 
 
 def copies(
     scrub: Scrub, transcripts: Iterable[Path], *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Copy]:
-    """What each of the files has, then the places that cannot be searched."""
+    """The state of each file, then the places that cannot be searched."""
     until = clock() + seconds
     for path in transcripts:
         state, why = _state(scrub, path, lambda: clock() > until)

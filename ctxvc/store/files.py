@@ -17,15 +17,15 @@ from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 
 
 def sync(handle: int) -> None:
-    """The file's data is on the disk when this returns."""
-    if sys.platform == "darwin":  # fsync on macOS leaves it in the drive's cache
+    """Writes the file's data to the disk before returning."""
+    if sys.platform == "darwin":  # on macOS, fsync leaves it in the drive's cache
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(handle)
 
 
 def sync_folder(path: Path) -> None:
-    """The folder's entries are on the disk when this returns."""
+    """Writes the folder's entries to the disk before returning."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -34,15 +34,15 @@ def sync_folder(path: Path) -> None:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """All of `data` is written, however often the system takes only a part. Raises: OSError."""
+    """Writes all of `data`, however little the system takes at a time. Raises: OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
 
 
 def replace(path: Path, data: bytes) -> None:
-    """The file at `path` holds `data`, whole and on the disk; before that it holds what it held. Raises: OSError."""
-    # A name of its own: two processes may replace one file at the same moment, under different locks.
+    """Replaces the file at `path` with `data`, in one step and on the disk. Raises: OSError."""
+    # A random name: two processes may replace one file at the same moment, under different locks.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -60,10 +60,10 @@ def replace(path: Path, data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterator[int]:
-    """The lock on `path` is held inside; gives its file descriptor, for a child that must hold it too.
+    """Holds the lock on `path`; yields its file descriptor, for a child that must hold it too.
 
-    It is a file, made where it is not there, or a folder; a link is not followed, and a pipe not waited for.
-    Raises: Conflict after `timeout` seconds; Refused on a file system without locks, and where something else is there.
+    `path` is a folder, or a file, created if missing; a link is not followed, and a pipe does not block.
+    Raises: Conflict after `timeout` seconds; Refused if the file system has no locks or the path is anything else.
     """
     try:
         opened = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT

@@ -1,4 +1,4 @@
-"""Ledger ⇄ bytes and paths: format 1 of a scope's tree. Pure functions; the specification is docs/format.md."""
+"""Ledger ⇄ bytes and paths: format 1 of a scope's tree. Pure functions; docs/format.md is the specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ META = "ctxvc.json"
 GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"
 
-#: No conversion of any kind; calls through a textconv where one is configured (`hooks/git`).
+#: Turns off every conversion; a textconv runs if one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
 S = TypeVar("S", bound=msgspec.Struct)
 _row_encoder = msgspec.json.Encoder()
@@ -29,7 +29,7 @@ _meta_decoder = msgspec.json.Decoder(Meta)
 _ROW_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Row)}
 _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "state"))
 
-#: What a decoder raises for bytes that are not what they should be: no JSON, no text, nested without end.
+#: Errors of a decoder given invalid bytes: not JSON, not text, nested too deeply.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -48,7 +48,7 @@ def segment_path(segment: int) -> str:
 
 
 def segment_number(path: str) -> int:
-    """The segment that a ledger file holds. Raises: ValueError if `path` is none."""
+    """The number of the segment in a ledger file. Raises: ValueError if `path` is not one."""
     top, high, low = path.removesuffix(".jsonl").split("/")
     if top != "ledger":
         raise ValueError(path)
@@ -56,24 +56,24 @@ def segment_number(path: str) -> int:
 
 
 def body_path(row: Row) -> str:
-    """Where the body lies: under `blocks/` while it stands in the prompt, under `archive/` while not."""
+    """The path of the body: under `blocks/` while the block is in the prompt, else under `archive/`."""
     return f"{_top(row)}/{folder(row.number)}/{row.id}.{row.ext}"
 
 
 def paths(row: Row) -> Iterator[str]:
-    """Where the body and its siblings lie."""
+    """The paths of the body and its siblings."""
     yield body_path(row)
     for suffix in row.files:
         yield file_path(row, suffix)
 
 
 def file_path(row: Row, suffix: str) -> str:
-    """Where a sibling lies: `B18-1.png` for suffix `1.png`."""
+    """The path of a sibling: `B18-1.png` for suffix `1.png`."""
     return f"{_top(row)}/{folder(row.number)}/{row.id}-{suffix}"
 
 
 def block_of_path(path: str) -> str:
-    """The block whose body (or sibling) lies at `path`; empty if none does."""
+    """The block whose body or sibling is at `path`; empty if it is neither."""
     if not path.startswith(("blocks/", "archive/")):
         return ""
     name = path.rsplit("/", 1)[-1].split(".", 1)[0].split("-", 1)[0]
@@ -90,21 +90,21 @@ def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
 
 
 def plain(value: S) -> S:
-    """The value with the very objects that are its fields' defaults, wherever it equals them.
+    """The value, with each field that equals its default replaced by the default object itself.
 
-    Only those are left out where it is written, and which of two equal values is the same object differs between
-    versions of Python: what stands on the disk must not.
+    The encoder leaves out only that very object, and which of two equal values is the same object differs between
+    versions of Python. The bytes on the disk must not.
     """
     other = {
         name: default
         for name, default in _defaults(type(value))
-        if (held := getattr(value, name)) is not default and isinstance(held, type(default)) and held == default
+        if (own := getattr(value, name)) is not default and isinstance(own, type(default)) and own == default
     }
     return msgspec.structs.replace(value, **other) if other else value
 
 
 def plain_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows as they are written, as by `plain`: only these of their fields can equal a default and be another."""
+    """The rows as `plain` would give them; only these fields can equal a default without being it."""
     return [
         row
         if (row.files or row.files is _NO_FILES) and (row.ext is _TEXT or row.ext != _TEXT)
@@ -119,12 +119,12 @@ def _top(row: Row) -> str:
 
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
-    """One JSON object a line, keys in the order of `Row`'s fields, fields at their default left out."""
+    """One JSON object per line, keys in the order of `Row`'s fields, defaults left out."""
     return _row_encoder.encode_lines(plain_rows(rows))
 
 
 def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
-    """The rows of a segment. Raises: Damaged where a line is no row or the numbers are not in order."""
+    """The rows of a segment. Raises: Damaged if a line is not a row or the numbers are not in order."""
     try:
         rows = tuple(_row_decoder.decode_lines(data))
         numbers = [row.number for row in rows]
@@ -132,7 +132,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
         raise Damaged(f"{where}: not a ledger: {error}", hint=Phrase("verify")) from error
     if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
         raise Damaged(f"{where}: not a ledger: an id is no block's", hint=Phrase("verify"))
-    if any(left >= right for left, right in pairwise(numbers)):
+    if any(first >= second for first, second in pairwise(numbers)):
         raise Damaged(f"{where}: the rows are out of order", hint=Phrase("verify"))
     return rows
 
@@ -156,7 +156,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(data: bytes, where: str) -> Meta:
-    """What `ctxvc.json` says. Raises: Refused for a newer format, Damaged where it cannot be read."""
+    """The parsed `ctxvc.json`. Raises: Refused for a newer format, Damaged if it is unreadable."""
     try:
         version = msgspec.json.decode(data, type=_Version).format
     except _UNREADABLE as error:
@@ -173,9 +173,9 @@ _LONGEST_MESSAGE = 2000  # characters of a subject or a trailer
 
 
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
-    """A commit message whose last paragraph is git trailers; without a character that moves a cursor.
+    """A commit message whose last paragraph is git trailers, without characters that move a cursor.
 
-    Names and words in it may be recorded ones: git refuses a NUL, and `git log` prints escapes as they are.
+    Its names and words may be recorded: git refuses a NUL, and `git log` prints escapes as they are.
     """
     lines = [
         f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))
@@ -199,7 +199,7 @@ def ref_of(session: str, scope: str) -> str:
 
 
 def scope_of(ref: str) -> tuple[str, str] | None:
-    """(session, scope), or None where `ref` is no scope's."""
+    """(session, scope), or None if `ref` is not a scope's."""
     if not ref.startswith(HEADS):
         return None
     session, _, scope = ref.removeprefix(HEADS).partition("/")

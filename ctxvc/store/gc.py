@@ -1,4 +1,4 @@
-"""Keeping a store small and quick: what it takes on the disk, and one well-packed pack out of many."""
+"""Keeping a store small and fast: its sizes on the disk, and one well-packed pack out of many."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
-#: Objects that no ref reaches stay so long: someone may be about to point a ref at them (a push, a person's git).
+#: Unreachable objects are kept this long: a push or a person's git may be about to point a ref at them.
 GRACE = timedelta(days=14)
 
-# The deltas that fast-import made are kept: it was given the versions of each file one after another, and git's own
-# search, which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). What
-# has no delta yet gets one from another pack; a window above 10 finds no more. Its memory is bounded, for stores with
-# bodies of many megabytes.
+# The deltas that fast-import made are kept: it was given the versions of each file in sequence, and git's own search,
+# which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). Objects
+# without a delta yet get one from another pack; a window above 10 finds no more. The window's memory is bounded, for
+# stores with bodies of many megabytes.
 _COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
 _REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
 
@@ -31,7 +31,7 @@ _MARKER = "ctxvc/cache/compact"
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store takes on the disk, in bytes; `total` is all of it, `packs` how many packs there are."""
+    """The sizes of a store on the disk, in bytes; `total` is all of it, `packs` the number of packs."""
 
     packs: int
     packed: int
@@ -42,9 +42,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gc did. `removed` are the leftovers of killed writers, as paths in the store.
+    """The result of a gc. `removed` are leftovers of killed writers, as paths in the store.
 
-    `unreadable` has an error for each session whose journal stays as it is, since it cannot be read.
+    `unreadable` has an error for each session whose journal cannot be read and was left as it is.
     """
 
     before_bytes: int
@@ -57,7 +57,7 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sizes(store: Store) -> Sizes:
-    """What the store takes on the disk."""
+    """The sizes of the store on the disk."""
     packed = loose = journal = cache = total = 0
     for folder, _, files in os.walk(store.path):
         size = sum(_size(Path(folder, name)) for name in files)
@@ -75,24 +75,24 @@ def sizes(store: Store) -> Sizes:
 
 
 def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
-    """Everything is in one pack; what no ref reaches, and is older than `grace`, is gone.
+    """Packs everything into one pack; unreachable objects older than `grace` are deleted.
 
-    Complete steps are flushed first. Writers may go on while it compresses and wait only while packs are exchanged.
-    Killed at any moment, it leaves a whole store, which the next gc makes small.
-    Raises: CtxvcError; Conflict where a writer holds the store too long.
+    Flushes complete steps first. Writers go on while it compresses, and wait only while packs are exchanged. Killed at
+    any moment, it leaves an intact store, and the next gc finishes the work. Raises: CtxvcError; Conflict if a writer
+    holds the store too long.
     """
     start = time.perf_counter()
     before = sizes(store)
     unreadable = flush(store)
     if _packs(store) != _marked(store):
-        # Under the shared lock nobody takes our temporary files for a killed writer's.
+        # Under the shared lock no other process mistakes our temporary files for a killed writer's.
         with locked(store._store_lock, shared=True) as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
         removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
-        # Counts what refs reach now, copies it from the pack above, and only then lets go of the others.
+        # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
         _git(store, lock, *_REPACK, *repack_options, "-d")
         _git(store, lock, "prune", f"--expire={expiry}")
         _git(store, lock, "pack-refs", "--all")
@@ -113,7 +113,7 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
 def flush(store: Store) -> list[Damaged]:
     """Commits the complete steps of all journals and sets damaged records aside.
 
-    Returns an error for each session whose journal cannot be read at all, which stays as it is. Raises: CtxvcError.
+    Returns an error for each session whose journal cannot be read at all; it is left as it is. Raises: CtxvcError.
     """
     unreadable = []
     for name in store.sessions():
@@ -138,7 +138,7 @@ def _git(store: Store, lock: int, *arguments: str) -> None:
 
 
 def _stale_packed_refs(path: Path) -> list[str]:
-    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and no later one gets past."""
+    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and that blocks every later one."""
     return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
 
 
@@ -147,7 +147,7 @@ def _packs(store: Store) -> list[str]:
 
 
 def _marked(store: Store) -> list[str]:
-    """The packs that the last gc left; while they are the only ones there is nothing to compress."""
+    """The packs that the last gc left; while there are no others, there is nothing to compress."""
     try:
         return contained.read(store.path, _MARKER).decode("utf-8", "replace").split("\n")
     except (OSError, Refused):

@@ -1,6 +1,6 @@
-"""The files of a store in which a hook keeps whole what it cut, for those who read them and until it is recorded.
+"""Whole outputs that a hook truncated, kept in files of the store until they are recorded.
 
-What is asked for may come from a recording: no other file is ever read, whatever stands there.
+The file names may come from a recording: no other file is ever read, whatever they say.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from ctxvc.store import contained
 
 FOLDER = Path("ctxvc", "hooks", "outputs")
 
-#: Longer files are not read: no host hands a hook so much.
+#: Longer files are not read: no host hands a hook that much.
 _LONGEST = 256 * 1024 * 1024
 
 
 def folder(store: Path) -> Path:
-    """Where the files are."""
+    """The folder of these files."""
     return store / FOLDER
 
 
 def whole(store: Path, cut: Truncation) -> bytes | None:
-    """The text that was cut; None where the store has no file of this name, size and checksum."""
+    """The text before truncation; None if the store has no file of this name, size and checksum."""
     data = _read(store, cut.file)
     same = data is not None and len(data) == cut.bytes and hashlib.sha256(data).hexdigest().startswith(cut.sha256)
     return data if same else None
 
 
-def named(store: Path, address: str) -> bytes | None:
-    """The text that the words about a cut call `address`, for one that is in no block yet; None where there is none."""
+def by_address(store: Path, address: str) -> bytes | None:
+    """The text that a truncation notice calls `address`, for an output in no block yet; None if there is none."""
     for name in (address, f"{address}-1.txt"):
         if (
             re.fullmatch(r"[A-Za-z0-9_-]{1,100}-[1-9][0-9]{0,5}\.txt", name)
@@ -43,7 +43,7 @@ def named(store: Path, address: str) -> bytes | None:
 
 
 def _read(store: Path, name: str) -> bytes | None:
-    """The bytes of a plain file directly in the folder; None where there is none, nor where a link stands there."""
+    """The bytes of a plain file directly in the folder; None if there is none, or a link in its place."""
     if "/" in name:
         return None
     try:

@@ -1,6 +1,6 @@
-"""The two sides of what a machine remembers: the person's data folder, and the id by which it knows a store.
+"""The person's data folder, and the id by which a machine recognises a store.
 
-Hooks ask for both several times a second, so next to nothing is loaded.
+Hooks ask for both several times a second, so next to nothing is imported.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files
 
-#: In the store: what it is called on the machines that know it. Not secret, and nothing follows from it alone.
+#: In the store: its id on the machines that know it. Not secret, and no right follows from it alone.
 ID = Path("ctxvc", "id")
-#: An id has 32 characters and a line end; a file with more is none.
+#: An id has 32 characters and a line end; a longer file is not one.
 _LONGEST = 4096
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
 def is_id(name: str) -> bool:
-    """Whether that can be a store's id."""
+    """Whether `name` can be a store's id."""
     return _ID.fullmatch(name) is not None
 
 
@@ -31,7 +31,7 @@ def is_id(name: str) -> bool:
 
 
 def store_id(path: Path) -> str:
-    """What the store is called; empty where it has no name yet, or none that can be one."""
+    """The store's id; empty if it has none, or an invalid one."""
     try:
         data = read_plain(path / ID, _LONGEST) or b""
     except CtxvcError:
@@ -41,9 +41,9 @@ def store_id(path: Path) -> str:
 
 
 def make_id(path: Path) -> str:
-    """The store's id, made where it has none; of two processes that make one at once, both use the first.
+    """The store's id, created if missing; of two processes that create one at once, both use the first.
 
-    Raises: CtxvcError where it cannot be written.
+    Raises: CtxvcError if it cannot be written.
     """
     if own_id := store_id(path):
         return own_id
@@ -64,9 +64,9 @@ def make_id(path: Path) -> str:
 
 
 def data_folder(*, make: bool = False) -> Path:
-    """The folder in which this person's machine remembers; with `make` it is there afterwards.
+    """The folder of this person's data on this machine; created if missing, with `make`.
 
-    Raises: Refused where there is none, with the reason: without it all works but `trust` and finishing a purge.
+    Raises: Refused if there is none, with the reason: without it everything works except `trust` and finishing a purge.
     """
     if not any(os.environ.get(name, "").startswith("/") for name in ("HOME", "XDG_DATA_HOME")):
         raise no_folder("HOME is not set")
@@ -84,7 +84,7 @@ def data_folder(*, make: bool = False) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
         about = folder.stat()
     except FileNotFoundError:
-        return folder  # nothing is remembered yet
+        return folder  # empty as yet
     except OSError as error:
         raise no_folder(f"{folder} cannot be used: {error.strerror}") from error
     if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
@@ -105,9 +105,9 @@ def no_folder(why: str) -> Refused:
 
 
 def read_plain(path: Path, most: int) -> bytes | None:
-    """What a plain file holds; None where it is not there. No link is followed and no pipe is waited for.
+    """The bytes of a plain file; None if it is missing. Links are not followed, pipes do not block.
 
-    Raises: Refused where it is a link, no file, or has more than `most` bytes; CtxvcError where it cannot be read.
+    Raises: Refused if it is a link, not a file, or longer than `most`; CtxvcError if it cannot be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -136,13 +136,13 @@ def read_plain(path: Path, most: int) -> bytes | None:
 
 
 def make_file(path: Path, data: bytes) -> None:
-    """The file at `path` is there, whole; one that is there already stays. Raises: OSError."""
+    """Creates the file at `path` in one step; an existing one stays. Raises: OSError."""
     own = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     files.replace(own, data)
     try:
         os.link(own, path, follow_symlinks=False)
     except FileExistsError:
-        pass  # theirs counts
+        pass  # theirs wins
     finally:
         own.unlink()
     files.sync_folder(path.parent)

@@ -1,4 +1,4 @@
-"""A recording becomes commits: events in, one commit a step out, in one pack."""
+"""Turns a recording into commits: events in, one commit per step out, all in one pack."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ctxvc.store.log.commits import step_subject, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, request_files
 
-#: An import is bound by git's compression: the quickest level takes 4 % more room and a quarter less of its time.
+#: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
 _QUICK = ("core.compression=1",)
 
 
 class IngestResult(msgspec.Struct, kw_only=True):
-    """What an import did. `units` counts new commits, `waiting` messages of a step that may still grow."""
+    """The result of an import. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
     session: str
     created: bool
@@ -42,9 +42,9 @@ class IngestResult(msgspec.Struct, kw_only=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """An import whose commits are made and given to git. `finish` makes them true: refs move, locks are let go.
+    """An import whose commits git has, but which no ref reaches yet. `finish` moves the refs and releases the locks.
 
-    `scope` is where the recording ended. Who wants to record something else meanwhile says so with `after`.
+    `scope` is the recording's last. To start another import before `finish`, pass this one in `after`.
     """
 
     result: IngestResult
@@ -66,14 +66,14 @@ def ingest(
     as_new: bool = False,
     redact: bool = True,
 ) -> IngestResult:
-    """Imports a recording, or what is new in it since the last time; gives what was done.
+    """Imports a recording, or whatever is new in it since the last import.
 
-    `name` is for a session that does not exist yet; `suffix` tells one conversation of a file from another. `into` is
-    the session that a sub-agent's own recording belongs to, with `source` to tell it from the others. `final` takes the
-    open step at the end as it is; without it, it waits for a later import where the recording says that it grows.
-    Secrets become marks; without `redact` a new session keeps all bytes as they are, now and later.
-    Raises: BadInput where there is no message in it, Refused where the file is not the one that was imported, or where
-    its secrets became marks the last time and should not now.
+    `name` is for a session that does not exist yet; `suffix` distinguishes the conversations of one file. `into` is the
+    session that a sub-agent's own recording belongs to, and `source` distinguishes it from the session's others.
+    `final` commits the open step at the end as it is; otherwise that step is left for a later import if the recording
+    says that it grows. Secrets become marks; without `redact`, a new session keeps all bytes exactly, now and later.
+    Raises: BadInput if the recording has no message; Refused if the file is not the one imported before, or if its
+    secrets became marks the last time and should not now.
     """
     unfinished = start_ingest(
         store,
@@ -105,17 +105,17 @@ def start_ingest(
     redact: bool = True,
     after: Sequence[Unfinished] = (),
 ) -> Unfinished:
-    """As `ingest`, up to where git has everything; HEAD stays. What is left takes no more of this process than waiting.
+    """As `ingest`, up to the point where git has everything; HEAD does not move. The rest is only waiting for git.
 
-    `after` are imports that are not finished yet: their names are taken; one of the same recording is waited for.
+    `after` are imports not finished yet: their names count as taken, and one of the same recording is finished first.
     """
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
     if redact:
-        opened = _named(store, opened)
+        opened = _with_clean_name(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     if redact and (names_only := store.redaction.of(into or opened.name)):
-        identity = names_only.name(identity)  # of a sub-agent, its file's name is in it
+        identity = names_only.name(identity)  # a sub-agent's has its file's name in it
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
@@ -149,13 +149,13 @@ def start_ingest(
             format=opened.format,
             source=opened.source,
             scope=running.gatherer.current,
-            # A writer's lock belongs to this thread: an import into a session that exists ends here.
+            # A writer's lock belongs to this thread, so an import into an existing session finishes here.
             finish=_Ending(locks.pop_all()) if created else _Ending(ExitStack()),
         )
 
 
 class _Ending:
-    """Leaves the `with` blocks of an import, once, in whatever thread; a second call waits for the first."""
+    """Leaves the `with` blocks of an import, once, in any thread; a second call waits for the first."""
 
     def __init__(self, locks: ExitStack) -> None:
         self._locks = locks
@@ -168,7 +168,8 @@ class _Ending:
 
 @contextmanager
 def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Ingest]:
-    """What makes the commits: on a session as it stands, or on a new one, whose first commit moves with the others."""
+    """The import that makes the commits: in an existing session, or in a new one, whose first commit moves with the
+    rest."""
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             imported = store.source_of(name, opened.source) or _source(opened)
@@ -192,12 +193,12 @@ def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bo
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
-    """The first `Opened` and the events behind it, once it is certain that there is something to record."""
+    """The first `Opened` and the events after it, once it is certain that there is a message to record."""
     opened: Opened | None = None
     for event in stream:
         match event:
             case Opened():
-                opened = event if opened is None else _known(opened, event)
+                opened = event if opened is None else _merged(opened, event)
             case Warned():
                 warnings.append(event)
             case _:
@@ -212,14 +213,14 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
     raise BadInput("there is no message in it", hint=Phrase("check-format"))
 
 
-def _named(store: Store, opened: Opened) -> Opened:
-    """The name proposed for a session may be what a person typed first."""
+def _with_clean_name(store: Store, opened: Opened) -> Opened:
+    """`opened` without secrets in the session's proposed name, which may be the first words that a person typed."""
     redactor = store.redaction.of(opened.name)
     return msgspec.structs.replace(opened, name=redactor.name(opened.name)) if redactor else opened
 
 
-def _known(old: Opened, new: Opened) -> Opened:
-    """`old` with what `new` knows and it does not, and the newest title, model and list of what is missing."""
+def _merged(old: Opened, new: Opened) -> Opened:
+    """`old` with the fields that only `new` has, and the newest title, model and list of missing parts."""
     newest = {name: getattr(new, name) or getattr(old, name) for name in ("model", "title", "missing")}
     first = {
         name: getattr(old, name) or getattr(new, name)
@@ -242,7 +243,7 @@ def _source(opened: Opened) -> Source:
 
 
 def _free(wish: str, taken: set[str]) -> str:
-    """`wish` as a valid name, with a number behind it where it is taken."""
+    """`wish` as a valid name, with a number appended if it is taken."""
     name = names.slug(wish)
     lower = {other.lower() for other in taken}
     number = 2
@@ -254,14 +255,14 @@ def _free(wish: str, taken: set[str]) -> str:
 
 @dataclass(slots=True)
 class _Scope:
-    """A scope while commits are made on it. `parent` is what its next commit builds on."""
+    """A scope while commits are made on it. `parent` is the parent of its next commit."""
 
     ledger: Ledger
     numbering: Numbering
     parent: str
     before: Ledger | None
-    covers: str = ""  # of the journal, as the tip in the store says
-    epochs: list[Ledger] = field(default_factory=list)  # as it stood before each compaction
+    covers: str = ""  # changes of the journal covered, as the stored tip says
+    epochs: list[Ledger] = field(default_factory=list)  # the ledger before each compaction
 
 
 @dataclass(slots=True)
@@ -270,22 +271,22 @@ class _Ingest:
     name: str
     pack: PackWriter
     counters: Counters  # the session's newest block and group
-    done: Source  # how far earlier imports came
-    stored: StoredSession | None = None  # as it stood before; None where it is new
+    earlier: Source  # the progress of earlier imports
+    stored: StoredSession | None = None  # the session as it was before; None if it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: dict[str, _Scope] = field(default_factory=dict)
-    began: tuple[str, Ledger] | None = None  # the commit that a new session begins with, and its ledger
-    # unit → its commit, the scope's counters there, and how many compactions the scope had had
-    made: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
+    began: tuple[str, Ledger] | None = None  # the first commit of a new session, and its ledger
+    # unit → its commit, the scope's counters at it, and the number of compactions that the scope had had
+    commits: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     units: int = 0  # new ones
     model: str = ""
     blocks: int = 0
-    redactor: Redactor | None = None  # None where all bytes are kept as they come
-    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that was told late
+    redactor: Redactor | None = None  # None if all bytes are kept exactly
+    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that came late
 
     def __post_init__(self) -> None:
-        self.source = self.done
+        self.source = self.earlier
 
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
@@ -296,7 +297,7 @@ class _Ingest:
                 case Opened():
                     if event.system and not opened.system:
                         self.files = request_files(event.system, None)
-                    opened = _known(opened, event)
+                    opened = _merged(opened, event)
                     self._knows(opened)
                 case Warned():
                     warnings.append(event)
@@ -306,7 +307,7 @@ class _Ingest:
                         self._commit_all(self.gatherer.finish())
                     self._commit_all(self.gatherer.feed(event))
                     end = event.end
-        # The past finals at the very end of a file that has not grown since.
+        # Those of the past finals at the very end of a file that has not grown since.
         if finals and end >= finals[-1]:
             self._commit_all(self.gatherer.finish())
         waiting = self.gatherer.rest()
@@ -314,8 +315,8 @@ class _Ingest:
             self.source = msgspec.structs.replace(self.source, finals=(*self.source.finals, end))
             self._commit_all(self.gatherer.finish())
             waiting = 0
-        if self.gatherer.number < self.done.units:
-            progress = f"{self.gatherer.number} steps of {self.done.units}"
+        if self.gatherer.number < self.earlier.units:
+            progress = f"{self.gatherer.number} steps of {self.earlier.units}"
             warnings.append(Warned(text=f"the file holds less than was imported before: {progress}"))
         return IngestResult(
             session=self.name,
@@ -328,7 +329,7 @@ class _Ingest:
         )
 
     def _beside(self, event: Event) -> Event:
-        """The event, redacted where it is no part of a unit: those are once they are known to be new."""
+        """The event, redacted if it is not part of a unit. Units are redacted once they are known to be new."""
         return self.redactor.event(event) if self.redactor and isinstance(event, (Opened, Warned)) else event
 
     def _knows(self, opened: Opened) -> None:
@@ -345,25 +346,25 @@ class _Ingest:
     def _commit_all(self, units: Iterable[Unit]) -> None:
         """Commits the units that are new.
 
-        Which those are is asked of each scope: refs move one after another, so that a crash can leave a scope behind
-        the others.
+        Each scope decides that for itself: refs move one after another, so a crash can leave one scope's ref older than
+        the others'.
         """
         for gathered in units:
             number = self.gatherer.number
             unit = _placed(gathered, self.redactor) if self.redactor else gathered
-            if number == self.done.units and unit.end != self.done.offset:
+            if number == self.earlier.units and unit.end != self.earlier.offset:
                 raise Refused(
-                    f"the file is not the one that was imported: what ended at byte {self.done.offset} "
+                    f"the file is not the one that was imported: what ended at byte {self.earlier.offset} "
                     f"ends at byte {unit.end} now",
                     hint=Phrase("import-edited"),
                 )
-            if number <= self._done(unit.scope):
-                model = _told_model(unit)
+            if number <= self._newest_unit(unit.scope):
+                model = _reply_model(unit)
                 self.model = (self.redactor.name(model) if self.redactor else model) or self.model
                 continue
             self.units += 1
             self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
-            # Here, before anything has a number or is given to git: what is secret never comes further.
+            # Redacted here, before anything gets a number or reaches git: a secret never comes further.
             match _redacted(unit, self.redactor) if self.redactor else unit:
                 case Step() as step:
                     self._step(step, number)
@@ -372,8 +373,8 @@ class _Ingest:
                 case Fork() as fork:
                     self._fork(fork, number)
 
-    def _done(self, scope: str) -> int:
-        """The newest unit of this recording that the scope in the store has."""
+    def _newest_unit(self, scope: str) -> int:
+        """The newest unit of this recording that the stored scope has."""
         if self.stored is None or scope not in self.stored.scopes():
             return 0
         source = self.stored.ledger(scope).meta.source
@@ -387,7 +388,7 @@ class _Ingest:
         bodies = tuple(body for entry in entries for body in entry.bodies)
         usage = [entry.usage for entry in entries if entry.usage]
         times = [entry.time for entry in entries if entry.time]
-        model = _told_model(unit)
+        model = _reply_model(unit)
         self.model = model or self.model
         trailers = {
             "Ctxvc-Op": "step",
@@ -408,7 +409,8 @@ class _Ingest:
         )
 
     def _compaction(self, unit: Compaction, number: int) -> None:
-        """What left becomes a group whose stub is the recorded summary, where the host put it; nothing of ours."""
+        """Makes a group of the blocks that left, with the recorded summary as its stub, where the host put it; no text
+        of ours."""
         scope, event = self._scope(unit.scope), unit.event
         scope.epochs.append(scope.ledger)
         leaving, before = _leaving(scope.ledger, event.kept, event.before)
@@ -483,14 +485,14 @@ class _Ingest:
         self.files = ()
         scope.ledger = scope.before = ledger
         self.blocks += sum(not suffix for _, suffix, _ in bodies)
-        self.made[number] = (scope.parent, meta.counters, len(scope.epochs))
+        self.commits[number] = (scope.parent, meta.counters, len(scope.epochs))
 
     def _numbered(self, scope: _Scope) -> Numbering:
         scope.numbering.block = self.counters.block
         return scope.numbering
 
     def _scope(self, name: str, parent: str = "", task: str = "") -> _Scope:
-        """The scope, as it stands in the store where this import has not touched it; a sub-agent's is made."""
+        """The scope, as stored if this import has not touched it yet; a sub-agent's is created."""
         if name not in self.scopes:
             if self.stored and name in self.stored.scopes():
                 ledger, tip = self.stored.ledger(name), self.stored.tip(name)
@@ -502,7 +504,7 @@ class _Ingest:
         return self.scopes[name]
 
     def _main_again(self) -> _Scope:
-        """Scope `main` as the session began, where a killed import has moved the ref of another scope only."""
+        """Scope `main` as the session began, if a killed import moved only the ref of another scope."""
         first, ledger = self._beginning()
         return _Scope(ledger, Numbering.of(ledger, 0), first, ledger)
 
@@ -515,7 +517,7 @@ class _Ingest:
         return self.began
 
     def _sub_agent(self, name: str, parent: str, task: str) -> _Scope:
-        """A scope that begins empty, on top of what its parent had reached."""
+        """A scope that begins empty, on top of its parent's newest commit."""
         origin = self._scope(parent)
         empty = Ledger(
             meta=Meta(
@@ -540,15 +542,16 @@ class _Ingest:
         return _Scope(empty, Numbering(block=0), commit, empty)
 
     def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
-        """The commit of a unit, and its ledger. Before the first unit, of whatever scope, there is the session's."""
+        """The commit of a unit, and its ledger. Before the first unit of any scope, those that the session begins
+        with."""
         if unit == 0:
             return self._beginning()
-        if unit in self.made:
-            commit, counters, epoch_number = self.made[unit]
+        if unit in self.commits:
+            commit, counters, epoch_number = self.commits[unit]
             forked = self.scopes[scope]
             ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
             return commit, _as_of(ledger, counters)
-        # Made by an earlier import: the commit whose ctxvc.json counts as many units.
+        # Made by an earlier import: the commit whose ctxvc.json counts this many units.
         for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
             source = self.store.reader.meta(commit).source
             if source is None or source.units <= unit:
@@ -557,7 +560,7 @@ class _Ingest:
 
 
 def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
-    """`ledger` without the rows that came later; between two compactions rows are only ever added."""
+    """`ledger` without its later rows; between two compactions rows are only ever added."""
     segments = {
         key: rows
         for key, segment in ledger.segments.items()
@@ -568,7 +571,7 @@ def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
 
 
 def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[list[Row], str]:
-    """The rows in the prompt that are not of a kept message, and the first row of the message `before`."""
+    """The rows in the prompt that no kept message has, and the first row of the message `before`."""
     leaving: list[Row] = []
     stays: set[int] = set()
     place = ""
@@ -584,7 +587,7 @@ def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[li
 
 
 def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row], before: str) -> Group:
-    """The group of what left; groups that stood in the prompt before are members of it as they are."""
+    """The group of the rows that left; existing outer groups become members of it as they are."""
     outer = [group.id for group in ledger.groups.values() if not group.group]
     level = 1 + max((ledger.groups[group].level for group in outer), default=0)
     return Group(
@@ -599,15 +602,15 @@ def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row
 
 
 def _placed(unit: Unit, redactor: Redactor) -> Unit:
-    """The unit, without secrets in the names that say where it belongs: of scopes, and of a sub-agent's call."""
+    """The unit, without secrets in the names of scopes and of a sub-agent's call, which say where it belongs."""
     names = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
     clean = {name: redactor.name(value) for name, value in names.items()}
     return unit if clean == names else msgspec.structs.replace(unit, **clean)
 
 
 def _redacted(unit: Unit, redactor: Redactor) -> Unit:
-    """The unit without its secrets. That is no other unit than redacted events make: what is gathered into which is
-    told by names, roles and calls, which stay as they are."""
+    """The unit without its secrets: the same unit that redacted events would make, because grouping depends only on
+    names, roles and calls, which redaction keeps."""
     match unit:
         case Step():
             return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
@@ -618,7 +621,7 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
     return unit
 
 
-def _told_model(unit: Unit) -> str:
-    """The model of a step's reply; empty for another unit."""
+def _reply_model(unit: Unit) -> str:
+    """The model of a step's reply; empty for any other unit."""
     messages = unit.messages if isinstance(unit, Step) else ()
     return next((message.model for message in reversed(messages) if message.model), "")

@@ -1,7 +1,8 @@
-"""What a killed `git fast-import` leaves behind, and its removal. Only under the store's exclusive lock.
+"""Files that a killed `git fast-import` leaves, and their removal under the store's exclusive lock.
 
-Each of these was seen to stop all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep` of the
-same name as the next (the replay is deterministic), temporary packs, crash reports. And our own temporary files.
+Each of these was seen to block all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep` with the
+name of the next pack (the replay is deterministic), temporary packs, crash reports. Our own temporary files are removed
+too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from ctxvc.store import contained
 
-#: Temporary files of ours, and of git and libgit2 for loose objects. Who writes them may hold no lock of the store.
+#: Temporary files of ours, and of git and libgit2 for loose objects. Their writers may hold no lock of the store.
 _OLD = (
     ".*.new",
     "ctxvc/journal/.*.new",
@@ -25,12 +26,12 @@ _OLD = (
 
 def leftovers(path: Path) -> list[Path]:
     """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
-    # A folder of such a name is somebody else's: no writer makes one.
+    # A folder of such a name is not ours: no writer makes one.
     return [leftover for leftover in _leftovers(path) if leftover.is_symlink() or not leftover.is_dir()]
 
 
 def remove(path: Path) -> list[str]:
-    """Removes them; gives their paths in the store."""
+    """Removes the leftovers; returns their paths in the store."""
     removed = []
     for leftover in leftovers(path):
         leftover.unlink(missing_ok=True)
@@ -53,7 +54,7 @@ def _leftovers(path: Path) -> Iterator[Path]:
 
 
 def _abandoned(file: Path) -> bool:
-    """Whether whoever wrote this was killed. One that lives takes no minute."""
+    """Whether the file's writer was killed: a living one is done within a minute."""
     try:
         return file.stat().st_mtime < time.time() - 60
     except FileNotFoundError:

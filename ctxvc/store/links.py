@@ -1,7 +1,7 @@
 """Links from code commits to the sessions and steps that they came from.
 
-They stand on a branch of their own, `refs/heads/_links`, one small file for each code commit: a clone of the store has
-them, no session can have that name, and nothing is written to the project's history.
+They are on a branch of their own, `refs/heads/_links`, one small file per code commit: a clone of the store has them,
+no session can have that name, and the project's history stays untouched.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FORMAT = 1
 REF = f"{HEADS}_links"
 FOLDER = "links"
 
-#: Seconds for which the current session counts as what a person's commit came from, after its newest step.
+#: For this many seconds after its newest step, the current session counts as the origin of a person's commit.
 FRESH = 86_400
-#: Seconds after a code commit in which its link is mostly made: the newest step is still the one that was newest then.
+#: Links are mostly made within this many seconds of the code commit, when the newest step is still the same.
 _SOON = 30
-#: Files that a link names; of more it has the number only.
+#: The most files that a link names; of the others it has only the number.
 MOST_FILES = 500
-#: A path of more characters is left out.
+#: Longer paths are left out.
 _LONGEST = 1_000
 _TRIES = 3
 _HEX = re.compile(r"[0-9a-f]{4,64}")
@@ -46,11 +46,12 @@ _NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a code commit came from. `time` is when it was made, `files` what it changed, and `more` how many others.
+    """The origin of a code commit. `time` is the time of the commit, `files` what it changed, `more` the number of
+    others.
 
-    `host` and `recording` say which session of which program made it; they are empty where nobody said so, and it is
-    only known which session of the store was current. `session` is empty where the store had none of that recording
-    then. `step` is the newest step that the store had then: a recording can be some steps behind.
+    `host` and `recording` identify the program's session that made the commit; they are empty if unknown, and then the
+    link only says which session of the store was current. `session` is empty if the store had nothing of that recording
+    at the time. `step` is the store's newest step at the time: a recording can be some steps behind.
     """
 
     format: int = FORMAT
@@ -69,10 +70,10 @@ _decoder = msgspec.json.Decoder(Link)
 
 
 def take(store: Store) -> int:
-    """Makes links of all code commits that wait; gives how many. Each is made once, whoever else does the same.
+    """Makes links of all waiting code commits; returns the number made. Concurrent calls make each link once.
 
-    What this machine did not leave stays where it is.
-    Raises: Conflict, CtxvcError, OSError; then what waits, waits still.
+    Entries that this machine did not leave stay where they are.
+    Raises: Conflict, CtxvcError, OSError; then the entries are still waiting.
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
@@ -85,7 +86,7 @@ def take(store: Store) -> int:
 
 
 def find(store: Store, commit: str) -> list[Link]:
-    """The links of the code commits whose ids begin so: of a full id one at most."""
+    """The links of the code commits whose ids begin with `commit`: at most one for a full id."""
     commit = commit.lower()
     if not _HEX.fullmatch(commit):
         return []
@@ -96,7 +97,7 @@ def find(store: Store, commit: str) -> list[Link]:
 
 
 def every(store: Store) -> list[Link]:
-    """All links, oldest first. A file that is none is passed over: a branch can come from anywhere."""
+    """All links, oldest first. Invalid files are skipped: the branch can come from anywhere."""
     root = _tree(store)
     links = []
     for folder in _folders(root[FOLDER] if root and FOLDER in root else None):
@@ -105,7 +106,7 @@ def every(store: Store) -> list[Link]:
 
 
 class Step(NamedTuple):
-    """A step that is committed; `ended` is when, in seconds since 1970."""
+    """A committed step; `ended` is in seconds since 1970."""
 
     number: int
     ended: int
@@ -113,7 +114,7 @@ class Step(NamedTuple):
 
 
 def steps(store: Store, tip: str) -> Iterator[Step]:
-    """The steps that a commit has behind it, newest first."""
+    """The steps in a commit's history, newest first."""
     for entry in revision.history(store, tip):
         if entry.trailers.get("Ctxvc-Op") == "step":
             yield Step(store.reader.meta(entry.commit).counters.step, entry.time, entry.commit)
@@ -122,8 +123,8 @@ def steps(store: Store, tip: str) -> Iterator[Step]:
 def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
     """The step in which a code commit was made. `steps` are the scope's, at least those that ended after it.
 
-    What a host recorded comes late: it was the first step that ended after the commit, or is the one that has not
-    ended, `newest`. Where a person made it, or we ran the model ourselves, the newest step of then is known.
+    A host's recording comes late: the step is the first that ended after the commit, or, if none has, the open one,
+    `newest`. For a person's commit, or one of a model that we run, the link has the step.
     """
     if not link.recording:
         return link.step
@@ -135,7 +136,7 @@ def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
 
 
 def _link(store: Store, posted: CodeCommit) -> Link | None:
-    """None where nothing says whose the commit is."""
+    """None if nothing says which session made the commit."""
     session, scope = "", ""
     if posted.recording:
         session = store.session_of(posted.host, posted.recording)
@@ -165,9 +166,9 @@ def _fresh(store: Store, tip: str, time: str) -> bool:
 
 
 def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
-    """The newest step of a scope at a time that is mostly just past."""
+    """The newest step of a scope at a time, usually a moment ago."""
     stored = StoredSession.open(store, session, scope)
-    stored.leave()  # whoever only looks writes nothing
+    stored.leave()  # a reader writes nothing
     if store.now() - committed <= _SOON:
         return stored.ledger().meta.counters.step
     return next((step.number for step in steps(store, stored.tip()) if step.ended <= committed), 0)
@@ -193,7 +194,7 @@ def _changed(folder: Path, commit: str) -> list[str]:
 
 
 def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
-    """The links are on the branch, in one commit; those that are there already stay as they are."""
+    """Adds the links to the branch, in one commit; existing ones stay as they are. Returns the number added."""
     for attempt in range(_TRIES):
         new = {link.commit: link for link in links if not _read(store, link.commit)}
         if not new:
@@ -201,7 +202,7 @@ def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
         try:
             store.write([_commit(store, list(new.values()))], lock)
             return len(new)
-        except Conflict:  # a purge has written the branch anew
+        except Conflict:  # a purge has rewritten the branch
             if attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")
@@ -260,7 +261,7 @@ def _read(store: Store, commit: str) -> Link | None:
 
 
 def _decoded(entry: pygit2.Object) -> Link | None:
-    """The link in a file; None where it is none, or of a newer format, or another commit's."""
+    """The link in a file; None if it is not one, or is of a newer format or another commit."""
     if not isinstance(entry, pygit2.Blob):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Code commits that a hook reported and that are no links yet: a small file each, made with next to nothing loaded.
+"""Code commits that a hook reported and that have no link yet: one small file each, written with hardly any imports.
 
-They wait in the store until somebody makes links of them (`links.take`), mostly a moment later.
+They wait in the store until `links.take` makes links of them, usually a moment later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ctxvc.errors import Refused
 from ctxvc.store import contained, seals
 
 FOLDER = "ctxvc/committed"
-#: Bytes of a file here, and of HEAD, at most.
+#: The most bytes of a file here, and of HEAD.
 _MOST = 65536
 
 #: The id of a commit, of either object format of git.
@@ -26,8 +26,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class CodeCommit(NamedTuple):
     """A commit of the project. `folder` is where it was made, `time` when, in ISO 8601.
 
-    `host` and `recording` are the program that ran it and that program's name for its session, empty where none says
-    so. `head` is the ref of the scope that was current.
+    `host` and `recording` are the program that ran it and that program's name for its session, empty if unknown. `head`
+    is the ref of the scope that was current.
     """
 
     commit: str
@@ -39,20 +39,20 @@ class CodeCommit(NamedTuple):
 
 
 def post(store: Path, commit: CodeCommit) -> None:
-    """Leaves a commit for `links.take`; it is on the disk when this returns. Raises: OSError."""
+    """Leaves a commit for `links.take`; it is on the disk on return. Raises: OSError."""
     contained.make_folder(store, FOLDER)
-    name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # in the order of time
+    name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # sorts by time
     contained.replace(store, name, json.dumps([*commit, seals.seal(store, _sealed(commit))]).encode())
 
 
 def pending(store: Path) -> list[tuple[Path, CodeCommit | None]]:
-    """What waits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
+    """The waiting commits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
     names = [name for name in contained.names(store, FOLDER) if not name.startswith(".")]
     return [(store / FOLDER / name, _decoded(store, name)) for name in names]
 
 
 def head(store: Path) -> str:
-    """The ref of the current scope; empty where there is none."""
+    """The ref of the current scope; empty if there is none."""
     try:
         text = contained.read(store, "HEAD", _MOST).decode("utf-8", "replace")
     except (OSError, Refused):
@@ -73,7 +73,7 @@ def _decoded(store: Path, name: str) -> CodeCommit | None:
         return None
     *fields, seal = fields_read
     commit = CodeCommit(*fields)
-    # It names a folder in which git is run: that of somebody else's store is not.
+    # Git is run in the folder that it names, so a foreign store's entry must not count.
     return commit if COMMIT.fullmatch(commit.commit) and seals.is_sealed_here(store, _sealed(commit), seal) else None
 
 

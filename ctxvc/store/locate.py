@@ -1,4 +1,4 @@
-"""Where a store lies, and the project around it, found without loading what reads stores."""
+"""Finding a store and the project around it, without importing the code that reads stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = ".ctxvc"
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound; Refused where what is there is a link.
+    Raises: NotFound; Refused if the store is a link.
     """
     for folder in (start, *start.parents):
         if is_store(folder / FOLDER):
@@ -29,23 +29,24 @@ def find(start: Path) -> Path:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a store lies at `path`."""
+    """Whether there is a store at `path`."""
     return (path / "HEAD").is_file() and (path / "ctxvc").is_dir()
 
 
 def project_root(folder: Path) -> Path:
-    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` where git knows none.
+    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` if git knows no
+    project.
 
     A submodule is a project of its own.
     """
-    from ctxvc.store.git import program  # loads pygit2, and hooks look for a store too
+    from ctxvc.store.git import program  # imports pygit2, and hooks look for a store too
 
     answer = (
         program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
     )
     common, _, top = answer.decode("utf-8", "surrogateescape").strip().partition("\n")
     if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
-        return folder  # a work tree elsewhere is what the project's settings say, not where it is
+        return folder  # the settings name a work tree elsewhere, which is not where the project is
     main = Path(common).parent
     if Path(common).name != ".git":
         return Path(top)

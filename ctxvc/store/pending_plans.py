@@ -1,7 +1,7 @@
-"""Plans that wait for their moment, where every process and stock git can see them.
+"""Plans that wait to be committed, visible to every process and to stock git.
 
-Each session has a history of its own for them, `refs/ctxvc/<session>/plans`: one commit for each plan that comes or
-goes, and in its tree the plans that wait, as JSON. It holds no blocks, and is neither pushed nor cloned.
+Each session has a separate history for them, `refs/ctxvc/<session>/plans`: one commit for each plan that comes or goes,
+whose tree has the waiting plans as JSON. It contains no blocks, and is neither pushed nor cloned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = 1
 COUNTER = "plans.json"
 FOLDER = "plans"
 
-#: Plans that wait in a session at most, and bytes of one as JSON: every look at the view reads them all.
+#: The most plans that wait in a session, and the most bytes of one as JSON: every view reads them all.
 MOST = 64
 LARGEST = 1 << 20
 
@@ -36,10 +36,10 @@ _NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, as ISO 8601.
+    """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, in ISO 8601.
 
-    `id` is `P1`, `P2`, … and never that of another plan of the session. The checksums in its actions tell whether a
-    block is still the one that was meant.
+    `id` is `P1`, `P2`, …, never reused in the session. The checksums in its actions show whether a block is still the
+    one that was meant.
     """
 
     id: str
@@ -54,7 +54,7 @@ class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """`last` is the last number that was given out."""
+    """`last` is the newest number used."""
 
     format: int = FORMAT
     last: int = 0
@@ -76,12 +76,12 @@ def plans_ref(session: str) -> str:
 
 
 def pending(store: Store, session: str) -> tuple[PendingPlan, ...]:
-    """The plans that wait, of all scopes, oldest first. Raises: Damaged."""
+    """The waiting plans of all scopes, oldest first. Raises: Damaged."""
     return _state(store, session).plans
 
 
 def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> PendingPlan:
-    """The plan waits from now on, and is on the disk. One that waits already as it is, is not put a second time.
+    """Adds a plan to those that wait; it is on the disk on return. An identical waiting plan is not added again.
 
     Raises: NotFound (no such scope), Refused (too many wait, or it is too big), BadInput, Conflict, Damaged,
     CtxvcError; in all cases nothing has changed.
@@ -116,9 +116,9 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
 
 
 def drop(store: Store, session: str, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
-    """The plans wait no longer, and that is on the disk; gives the ids of those that did.
+    """Removes plans from those that wait, on the disk on return; returns the ids of those that waited.
 
-    `why` is for the history: `stale`, `committed`, … `actor` is who says so; without one, whoever made the first plan.
+    `why` is for the history: `stale`, `committed`, … `actor` is who removes them, by default the first plan's.
     Raises: Conflict, Damaged, CtxvcError; then nothing has changed.
     """
     if not pending(store, session):
@@ -141,12 +141,12 @@ def _path(plan_id: str) -> str:
 
 
 def _json(value: PendingPlan | _Counter) -> bytes:
-    """For people and `git diff` too: one key a line."""
+    """Indented for people and `git diff`: one key per line."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def _state(store: Store, session: str) -> _State:
-    """What the newest commit says. Raises: Damaged, Refused for a newer format."""
+    """The plans at the newest commit. Raises: Damaged, Refused for a newer format."""
     ref = plans_ref(session)
     remove = program.advice(f"--git-dir={store.path}", "update-ref", "-d", ref)
     hint = f"`{remove}` gives up what is left of the plans; no block is in them"
@@ -177,7 +177,7 @@ def _read(entry: pygit2.Object) -> PendingPlan:
 
 
 def _blob(entry: pygit2.Object) -> bytes:
-    """The bytes of a file in a plans tree. Raises: ValueError where it is none, or too big."""
+    """The bytes of a file in a plans tree. Raises: ValueError if it is not a file, or is too big."""
     if not isinstance(entry, pygit2.Blob) or entry.size > LARGEST:
         raise ValueError(f"{entry.name} is no plan")
     return entry.data
@@ -195,7 +195,7 @@ def _write(
     files: tuple[tuple[str, bytes], ...] = (),
     without: tuple[str, ...] = (),
 ) -> None:
-    """One commit on top of `tip`; only if that is still the newest one. Raises: Conflict, CtxvcError."""
+    """One commit on top of `tip`, only if that is still the newest. Raises: Conflict, CtxvcError."""
     now = store.now()
     commit = Commit(
         ref=plans_ref(session),

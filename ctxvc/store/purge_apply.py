@@ -1,7 +1,8 @@
-"""A purge that is decided: everything new is on the disk, and what is left can be done, and done again.
+"""Carrying out a purge that is decided: everything new is on the disk, and the remaining work can be repeated.
 
-It is finished by itself only on the machine that decided it: a seal says so, whose key is in the person's data folder
-(`trust`). Elsewhere nothing of it is obeyed until a person says so. Either way all its names are names in the store.
+It is finished automatically only on the machine that decided it, which is proven by a seal whose key is in the person's
+data folder (`trust`). Elsewhere nothing of it is done until a person asks for it. In both cases every name in it is a
+name inside the store.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
 FOLDER = Path("ctxvc", "purge")
 HOOKS = Path("ctxvc", "hooks")
 
-#: What remotes are known to have, since their branches are forgotten: name → commits, as they are called now.
+#: Commits that remotes are known to have, kept here since their branches are deleted: name → current commit ids.
 REMOTES = Path("ctxvc", "secrets", "remotes.json")
 
-#: What hooks leave to be done: of that, only what a purge names goes.
+#: Requests and outputs that hooks leave: a purge deletes only those that it names.
 WAITING = ("requests", "outputs")
 
-#: What a running recorder holds.
+#: Held by a running recorder.
 _HELD = "recorder.lock"
 STATE = "state.json"
 
-#: What is decided has no more bytes than this.
+#: The most bytes of a decided purge.
 LARGEST = 64 * 1024 * 1024
 _PACK = re.compile(r"pack-[0-9a-f]{40}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -50,7 +51,7 @@ _REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\
 _PLAIN = r"(?!\.{1,2}(?:/|\Z))[^/\x00]+"
 _FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}[~.]unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
 
-#: Folders that a purge writes to or clears. None of them may be a link to somewhere else.
+#: Folders that a purge writes to or clears. None of them may be a link.
 _FOLDERS = (
     *("ctxvc", "ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/purge", "ctxvc/purge/journal"),
     *("ctxvc/hooks", *(f"ctxvc/hooks/{name}" for name in WAITING), "objects", "objects/pack", "objects/info", "refs"),
@@ -58,10 +59,10 @@ _FOLDERS = (
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left to do once everything new is on the disk. All of it can be done twice.
+    """The remaining work, once everything new is on the disk. All of it can be repeated.
 
-    `sums` are the SHA-256 of what is staged, by paths in the store; `seal` covers all the rest, and is empty where the
-    machine that decided it could remember nothing.
+    `sums` are the SHA-256 of the staged files, by paths in the store; `seal` covers all other fields, and is empty if
+    the deciding machine has no data folder.
     """
 
     format: int
@@ -77,11 +78,11 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
-    """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and what is done.
+    """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and its progress.
 
-    `begun` is whether some of it is done already. `remaining` are folders that may still have what is erased, once it
-    is finished (`apply`). `problem` says why it can only be discarded; empty where it can be
-    finished. The folders in `checkouts` are named by whoever decided it.
+    `begun` says whether some of it is done already. `remaining` are folders that may still have the erased content once
+    it is finished (`apply`). `problem` says why it can only be discarded; empty if it can be finished. The folders in
+    `checkouts` come from the machine that decided it.
     """
 
     sealed: bool
@@ -97,14 +98,14 @@ class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pending(path: Path) -> bool:
-    """Whether a purge of the store was decided and is not done."""
+    """Whether a purge of the store is decided and not finished."""
     return os.path.lexists(path / FOLDER / STATE)
 
 
 def write(path: Path, state: Decided) -> None:
-    """The purge is decided from now on, under a seal of this machine where it can remember one.
+    """Decides the purge, under a seal if this machine has a data folder.
 
-    Raises: Refused, and it is not decided, where a name could not be read back; OSError.
+    Raises: Refused, before deciding, if a name could not be read back; OSError.
     """
     staged = [f"objects/pack/{state.pack}.{ext}" for ext in ("pack", "idx")]
     staged += [f"{FOLDER}/journal/{name}" for name in state.journals]
@@ -118,14 +119,15 @@ def write(path: Path, state: Decided) -> None:
 
 
 def complete(path: Path) -> tuple[str, ...]:
-    """Finishes a purge that was killed on this machine; gives the folders that may still have it, as `apply` does.
+    """Finishes a purge that was killed on this machine; returns the folders that may still have the content, as
+    `apply`.
 
-    Raises: Refused with what was found and what to do, where another decided it; CtxvcError.
+    Raises: Refused, with the way out, if another machine decided it; CtxvcError.
     """
     try:
         _sealed(path)
     except CtxvcError:
-        # Whoever is at work on it right now needs no seal.
+        # A purge running right now needs no seal.
         with _alone(path):
             if not pending(path):
                 return ()
@@ -138,7 +140,7 @@ def complete(path: Path) -> tuple[str, ...]:
 
 
 def look(path: Path) -> PendingPurge:
-    """The purge that waits. Nothing of it is done. Raises: NotFound where none does, CtxvcError."""
+    """The waiting purge, untouched. Raises: NotFound if there is none, CtxvcError."""
     _examine(path)
     try:
         state = _read(path)
@@ -150,10 +152,10 @@ def look(path: Path) -> PendingPurge:
 
 
 def finish(path: Path) -> PendingPurge:
-    """A person wants the purge finished, whoever decided it; gives what was done.
+    """Finishes the purge for a person, whichever machine decided it; returns what was done.
 
-    Where it was decided elsewhere no folder outside the store is touched, whatever it names. Done again after a kill,
-    it goes on. Raises: NotFound where none waits; Refused where it names what is not in the store; CtxvcError.
+    If it was decided elsewhere, no folder outside the store is touched, whatever it names. Repeated after a kill, it
+    goes on. Raises: NotFound if none waits; Refused if it names anything outside the store; CtxvcError.
     """
     _examine(path)
     with _alone(path) as lock:
@@ -166,16 +168,16 @@ def finish(path: Path) -> PendingPurge:
 
 
 def discard(path: Path) -> None:
-    """A person wants the purge not to be: the store stays the old one. What it was to erase is there still.
+    """Discards the purge for a person: the store stays the old one, with the content that was to be erased.
 
-    Raises: NotFound where none waits; Refused where some of it is done already.
+    Raises: NotFound if none waits; Refused if some of it is done already.
     """
     _examine(path)
     with _alone(path):
         try:
             state = _read(path)
         except (Refused, Damaged):
-            state = None  # nobody could have begun it
+            state = None  # unreadable, so no process can have begun it
         if state and _is_begun(path, state):
             raise Refused("some of the purge is done already: it can only be finished", hint=Phrase("purge-begun"))
         _remove_state(path)
@@ -184,10 +186,10 @@ def discard(path: Path) -> None:
 
 
 def apply(path: Path, lock: int) -> tuple[str, ...]:
-    """What is written down as decided is done. Whoever calls it holds all locks, and says that it is to be done.
+    """Does the decided work. The caller holds all locks and has established that it may be done.
 
-    Gives the folders that may still have it: checkouts that are not gone, and those that the store has lost sight of.
-    Raises: Refused, and nothing has happened, where it names what is not in the store; CtxvcError.
+    Returns the folders that may still have the content: checkouts that could not be removed, and those that the store
+    has lost track of. Raises: Refused, before any change, if it names anything outside the store; CtxvcError.
     """
     folder = path / FOLDER
     state = _read(path)
@@ -207,11 +209,11 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
     remaining = worktrees.lost(path)
     for checked_out in state.checkouts:
         worktree = worktrees.at(path, Path(checked_out))
-        if not worktrees.remove(path, Path(checked_out)):  # only what ctxvc made here, whatever the list says
+        if not worktrees.remove(path, Path(checked_out)):  # only those that ctxvc made here, whatever the list says
             remaining.append(checked_out)
-        elif worktree is not None:  # whoever goes on after a kill need not look for it
+        elif worktree is not None:  # so that a repetition after a kill need not find it
             contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
-    # What else hooks keep is made of what is stored, or of the transcripts, and will be made again.
+    # Everything else of hooks is derived from stored content or transcripts, and will be made again.
     hooks = [f"{HOOKS}/{hook.name}" for hook in (path / HOOKS).glob("*") if hook.name not in (*WAITING, _HELD)]
     for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
@@ -228,11 +230,11 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
 
 
 def _only(objects: Path, pack: str) -> None:
-    """One pack is left of all objects."""
+    """Deletes all packs but one."""
     if not (objects / "pack" / f"{pack}.pack").exists():
         raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
     for file in list((objects / "pack").iterdir()):
-        # A folder is no pack, and somebody else's; what is in it was searched (`searching.files`).
+        # A folder is not a pack and not ours; its contents were searched (`search.files`).
         if not file.name.startswith(f"{pack}.") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
     for loose in objects.glob("[0-9a-f][0-9a-f]"):
@@ -240,7 +242,7 @@ def _only(objects: Path, pack: str) -> None:
 
 
 def _clear(file: Path) -> None:
-    """The file is gone; so is a folder in its place, or a link."""
+    """Deletes the file, or a folder or link in its place."""
     if file.is_dir() and not file.is_symlink():
         shutil.rmtree(file)
     else:
@@ -256,7 +258,8 @@ def _remove_state(path: Path) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
-    """Inside, nobody of ours writes to the store: all sessions' locks, then the store's. Gives that one."""
+    """Keeps every ctxvc process from writing to the store: holds all sessions' locks, then the store's. Yields that
+    one."""
     _check_folders(path)
     locks = [lock_file for lock_file in (path / "ctxvc" / "lock").glob("[!.]*") if not lock_file.is_symlink()]
     with ExitStack() as locks_held:
@@ -266,9 +269,10 @@ def _alone(path: Path) -> Iterator[int]:
 
 
 def _examine(path: Path) -> None:
-    """A purge waits in a store that git may be started on, and nothing in it leads out: nobody has opened it as yet.
+    """Raises: NotFound if no purge waits; CtxvcError if git may not be started on the store or something in it leads
+    out.
 
-    Raises: NotFound where none waits, CtxvcError.
+    The store has not been opened yet, which would check this.
     """
     if not pending(path):
         raise NotFound(f"no purge of {path} waits to be finished", hint=Phrase("purge-none"))
@@ -277,7 +281,7 @@ def _examine(path: Path) -> None:
 
 
 def _sealed(path: Path) -> Decided:
-    """What this machine decided. Raises: Refused where it did not, or cannot know; Damaged."""
+    """The purge decided by this machine. Raises: Refused if another one did or it cannot be known; Damaged."""
     hint = Phrase("purge-waits")
     try:
         state = _read(path)
@@ -319,12 +323,12 @@ def _write(path: Path, state: Decided) -> None:
     try:
         seal = trust.seal(identity.make_id(path), _payload(state))
     except CtxvcError:
-        seal = ""  # whoever finds it killed has to say that it is to be finished
+        seal = ""  # a person must ask to finish it if it is killed
     durable.replace(path / FOLDER / STATE, msgspec.json.encode(msgspec.structs.replace(state, seal=seal)))
 
 
 def _read(path: Path) -> Decided:
-    """What is decided, all of its names plain ones in the store. Raises: Refused, Damaged."""
+    """The decided purge, all of its names plain ones in the store. Raises: Refused, Damaged."""
     _check_folders(path)
     data = identity.read_plain(path / FOLDER / STATE, LARGEST)
     try:
@@ -359,7 +363,7 @@ def _strange(state: Decided) -> Iterator[str]:
 
 
 def _check_folders(path: Path) -> None:
-    """Raises: Refused where a folder that a purge changes is a link."""
+    """Raises: Refused if a folder that a purge changes is a link."""
     for name in _FOLDERS:
         if (path / name).is_symlink():
             raise Refused(
@@ -368,8 +372,8 @@ def _check_folders(path: Path) -> None:
 
 
 def _check_staged(path: Path, state: Decided) -> None:
-    """Raises: Refused where what is staged is not what was decided on, or would lose what a ref leads to."""
-    # A journal that is not there any more is in its place already.
+    """Raises: Refused if a staged file differs from the decided one, or an object that a ref reaches would be lost."""
+    # A missing journal has been moved into place already.
     staged = [name for name in state.sums if name.startswith("objects/") or os.path.lexists(path / name)]
     for name in staged:
         if not (path / name).is_file() or _sum(path / name) != state.sums[name]:
@@ -379,11 +383,11 @@ def _check_staged(path: Path, state: Decided) -> None:
             )
     if not (path / "objects" / "pack" / f"{state.pack}.idx").is_file():
         raise Refused(f"the pack of the purge, {state.pack}, is not there", hint=Phrase("purge-discard"))
-    from ctxvc.store.purge import search  # with all that a purge needs, which whoever opens a store does not
+    from ctxvc.store.purge import search  # imports all that a purge needs, which opening a store does not
 
     packed = frozenset(search.packed(path, state.pack))
     listed = program.run(path, "for-each-ref", "--format=%(refname) %(objectname) %(symref)").decode("utf-8", "replace")
-    tips = dict(line.split(" ")[:2] for line in listed.splitlines() if line.endswith(" "))  # a symbolic one follows
+    tips = dict(line.split(" ")[:2] for line in listed.splitlines() if line.endswith(" "))  # not symbolic refs
     lost = [ref for ref, tip in {**tips, **state.refs}.items() if ref not in state.gone and tip not in packed]
     if lost:
         raise Refused(
@@ -415,7 +419,7 @@ MAP = "purged.json"
 
 
 def commits(store: Store) -> Mapping[str, str]:
-    """Commits that are no more → what stands in their place, over all purges."""
+    """Erased commit → its replacement, over all purges."""
     if REF not in store.repository.references:
         return {}
     purge_map = wire.parsed(store.reader.path(str(store.repository.references[REF].target), MAP, MAP), dict) or {}

@@ -1,4 +1,4 @@
-"""What a push would send, searched for secrets: the last look before something leaves the machine."""
+"""Searches a push for secrets: the last check before content leaves the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST = 8
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that would leave. `block` is empty where it stands in no body, `path` where it is in a message.
+    """A secret that would leave. `block` is empty if no body has it, `path` if a message has it.
 
-    Where the name of a branch has it, that is the `path`.
+    If the name of a branch has it, `path` is that name.
     """
 
     kind: str
@@ -37,9 +37,9 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
-    """The secrets in what `tips` reach and `had` (what the other side has) do not. Both are commits or refs.
+    """The secrets that `tips` reach and `had` (the commits of the other side) do not. Both are commits or refs.
 
-    One that stands in several places is told once: of a body, where there is one.
+    A secret in several places is listed once, with a body if one has it.
     """
     tips = frozenset(tips)
     revisions = "\n".join([*sorted(tips), *(f"^{commit}" for commit in had)])
@@ -66,7 +66,7 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
 
 
 def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
-    """The refs of these tips whose names have a secret."""
+    """The refs of these tips whose names contain a secret."""
     for reference in store.repository.references.iterator():
         if not tips.isdisjoint((reference.name, str(reference.target))):
             for kind, _ in redact.secrets(reference.name.encode(), "txt", store.redaction.criteria):
@@ -74,7 +74,7 @@ def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
 
 
 def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
-    """Raises: Refused where a secret would leave, with where it stands."""
+    """Raises: Refused if a secret would leave, with its place."""
     leaking = leaks(store, tips, had)
     if leaking:
         more = f"; and {len(leaking) - _MOST} more" if len(leaking) > _MOST else ""
@@ -85,7 +85,7 @@ def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
 
 
 def _placed(store: Store, commits: list[bytes], secrets: list[tuple[str, bytes]]) -> Iterator[Leak]:
-    """Each with the oldest commit that has it, and where."""
+    """Each secret with the oldest commit that has it, and its place there."""
     if not secrets:
         return
     objects = Objects(store.repository)

@@ -1,6 +1,6 @@
-"""What a store keeps to itself about secrets: the key of its marks, what is allowed, and which sessions are kept exact.
+"""A store's private data about secrets: the key of its marks, the allowed secrets, and the sessions kept exact.
 
-All of it lies in `ctxvc/secrets`, private to this user, and in no ref: it is neither pushed nor cloned.
+All of it is in `ctxvc/secrets`, private to this user, and in no ref: it is neither pushed nor cloned.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ctxvc.store.secret_scanner import Scanner
 
 FOLDER = Path("ctxvc", "secrets")
 KEY = "key"
-#: A line a secret that is none: the text itself, or `sha256:` and the SHA-256 of it. `#` begins a comment.
+#: One allowed text per line: the text itself, or `sha256:` and its SHA-256. `#` begins a comment.
 ALLOWED = "allowed"
-#: A line a session whose bytes are kept as they come.
+#: One session per line whose bytes are kept exactly.
 EXACT = "exact"
-#: In the store's `config`: false keeps every session's bytes as they come.
+#: In the store's `config`: false keeps the bytes of every session exactly.
 SETTING = "ctxvc.redact"
 
 _DIGEST = "sha256:"
-#: Bytes of a key, at most; ours have 32. Bytes of the store's settings.
+#: The most bytes of a key (ours have 32), and of the store's settings.
 _LONGEST = 4096
 _CONFIG = 1 << 20
 
 
 class Redaction:
-    """The secrets of one store. Its files are read when they are first needed, and once."""
+    """The secrets of one store. Each file is read once, when it is first needed."""
 
     def __init__(self, store: Path, *, on: bool = True, scanner: str = "") -> None:
-        """`scanner` names one that looks beside our rules; empty for none. It is loaded when a text is looked at."""
+        """`scanner` names one that runs in addition to our rules; empty for none. It is loaded at the first text."""
         self._store = store
         self._folder = store / FOLDER
         self._on = on and is_wanted(store)
@@ -47,29 +47,29 @@ class Redaction:
         self._key = b""
 
     def of(self, session: str) -> Redactor | None:
-        """What takes the secrets out of a session's text; None where its bytes are kept as they come."""
+        """The redactor of a session; None if its bytes are kept exactly."""
         return None if self.is_exact(session) else Redactor(self.mac, self.criteria)
 
     def is_exact(self, session: str) -> bool:
-        """Whether the session's bytes are kept as they come."""
+        """Whether the session's bytes are kept exactly."""
         return not self._on or session in self._lines(EXACT)
 
     def keep_exact(self, session: str) -> None:
-        """From now on the session's bytes are kept as they come, whoever adds to it. Raises: CtxvcError."""
+        """Keeps the session's bytes exactly from now on, in every process. Raises: CtxvcError."""
         if not self.is_exact(session):
             lines = [*self._lines(EXACT), session, ""]
             self._write(EXACT, "\n".join(lines).encode())
 
     @property
     def criteria(self) -> Criteria:
-        """What is a secret in this store, and what is none."""
+        """The rules for what is a secret in this store, and the allowed exceptions."""
         if self._criteria is None:
             lines = (line for line in self._lines(ALLOWED) if not line.startswith("#"))
             self._criteria = Criteria(frozenset(map(_digest, lines)), self._scan)
         return self._criteria
 
     def allow(self, secret: str) -> None:
-        """This is no secret from now on. Only its SHA-256 is kept. Raises: CtxvcError."""
+        """Allows a text that the rules take for a secret. Only its SHA-256 is kept. Raises: CtxvcError."""
         line = _DIGEST + _digest(secret)
         lines = self._lines(ALLOWED)
         if line not in lines:
@@ -77,9 +77,9 @@ class Redaction:
         self._criteria = None
 
     def mac(self, secret: bytes) -> str:
-        """Eight hexadecimal digits for a secret: the same for the same secret in this store, and in no other.
+        """Eight hexadecimal digits of a secret: always the same in this store, and different in any other.
 
-        Raises: CtxvcError where the key cannot be read or made.
+        Raises: CtxvcError if the key cannot be read or made.
         """
         return hmac.new(self._own_key(), secret, hashlib.sha256).hexdigest()[:8]
 
@@ -94,14 +94,14 @@ class Redaction:
         return self._key
 
     def _make_key(self, path: Path) -> None:
-        """A new key, by a hard link: of two processes that make one at the same moment, both use the first."""
+        """Creates a key, by a hard link: of two processes that create one at once, both use the first."""
         contained.make_folder(self._store, FOLDER.as_posix())
         own = path.with_name(f".{KEY}.{secrets.token_hex(4)}.new")
         files.replace(own, secrets.token_bytes(32))
         try:
             os.link(own, path)
         except FileExistsError:
-            pass  # theirs counts
+            pass  # theirs wins
         finally:
             own.unlink()
         files.sync_folder(self._folder)
@@ -129,20 +129,20 @@ class Redaction:
 
 
 def is_wanted(store: Path) -> bool:
-    """Whether the store's settings want secrets taken out: any word by which git means false says no."""
+    """Whether the store's settings want secrets redacted: any spelling of git's false says no."""
     path = store / "config"
     try:
         data = contained.read(store, "config", _CONFIG)
-        # A hook asks before anybody has looked at the settings, and libgit2 reads what they include, a pipe too.
+        # A hook asks before the settings are checked, and libgit2 reads the files that they include, even a pipe.
         if re.search(rb"\[\s*include", data, re.IGNORECASE):
             return True
         return pygit2.Config(str(path)).get_bool(SETTING)
-    except (KeyError, ValueError, OSError, Refused, pygit2.GitError):  # not set, or to what is neither, or not there
+    except (KeyError, ValueError, OSError, Refused, pygit2.GitError):  # unset, missing, or neither true nor false
         return True
 
 
 def _digest(line: str) -> str:
-    """The SHA-256 that a line of the list of allowed secrets means."""
+    """The SHA-256 meant by a line of the list of allowed secrets."""
     if line.startswith(_DIGEST):
         return line.removeprefix(_DIGEST).strip().lower()
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Revisions: how a person names a moment of a scope, and everything that stood there."""
+"""Revisions: a person's names for a moment of a scope, and the snapshot there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _STEP = re.compile(r"step[: ]?([0-9]+)")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A scope at one moment: its ledger and how to read its bodies. `commit` is the newest commit in it.
+    """A scope at one moment: its ledger and the reader of its bodies. `commit` is the newest commit in it.
 
-    `waiting` counts records that are acknowledged and in no commit yet; they are in the ledger.
+    `waiting` counts acknowledged records that no commit has yet; the ledger includes them.
     """
 
     ledger: Ledger
@@ -40,7 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit as `log` shows it. `time` is the moment recorded, in seconds since 1970; ids are full."""
+    """A commit as `log` shows it. `time` is the recorded time, in seconds since 1970; ids are full."""
 
     commit: str
     parents: tuple[str, ...]
@@ -52,13 +52,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> dict[str, int]:
-        """What the provider said that the call took, in its own words; empty where the commit tells of no call."""
+        """The provider's usage of the call, under its own names; empty if the commit is not that of a call."""
         pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
         return {name: int(count) for name, _, count in pairs if count.isdigit()}
 
 
 def now(stored: StoredSession, scope: str = "") -> Snapshot:
-    """The scope as it is, with what is not committed yet."""
+    """The scope now, including changes not committed yet."""
     scope = scope or stored.scope
     tip = stored.tip(scope)
     system, tools = _request(stored.store, tip)
@@ -75,7 +75,7 @@ def now(stored: StoredSession, scope: str = "") -> Snapshot:
 
 
 def at(store: Store, commit: str) -> Snapshot:
-    """The scope as it was at a commit (a full id). Raises: NotFound where the commit is no session's, Damaged."""
+    """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
     ledger = store.reader.ledger(commit)
     system, tools = _request(store, commit)
 
@@ -94,10 +94,10 @@ def at(store: Store, commit: str) -> Snapshot:
 
 
 def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
-    """The moment that `revision` names.
+    """The snapshot at `revision`.
 
-    `HEAD` or `@` or nothing: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
-    current scope. A commit id of four digits or more. Behind each, `~3` goes three commits back.
+    `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
+    current scope. A commit id of four digits or more. A suffix `~3` goes three commits back.
     Raises: NotFound, BadInput.
     """
     match = _BACK.fullmatch(revision)
@@ -119,10 +119,10 @@ def history(store: Store, commit: str) -> Iterator[Entry]:
 
 
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
-    """All commits by which the tips came about, in the order in which they were made: what comes later stands later.
+    """All commits that the tips reach, in the order in which they were made.
 
-    That is the journal's order; no commit stands before one that it is on top of. Of an import, which has no journal,
-    the recorded moments say it.
+    That is the journal's order, and no commit precedes one that it is based on. Imports have no journal; their recorded
+    times order them.
     """
     places: dict[str, tuple[int, int, int]] = {}
     for tip in tips:
@@ -173,7 +173,7 @@ def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
     name, slash, scope = base.partition("/")
     if slash and name in store.sessions():
         other = StoredSession.open(store, name, scope)
-        other.leave()  # whoever only looks writes nothing
+        other.leave()  # a reader writes nothing
         return now(other, scope)
     return at(store, _commit(store, stored, base))
 
@@ -204,7 +204,7 @@ def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
 
 
 def _request(store: Store, commit: str) -> tuple[Any, Any]:
-    """System prompt and tools, as the provider was given them; None where none is recorded."""
+    """System prompt and tools, as the provider got them; None if they are not recorded."""
     text = store.reader.optional(commit, "request/system.txt")
     system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
     if text is None and (data := store.reader.optional(commit, "request/system.json")) is not None:

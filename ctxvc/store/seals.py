@@ -1,10 +1,10 @@
-"""Seals on what this machine leaves in a store for itself: a request, words for a model, a checkout.
+"""Seals on files that this machine leaves in a store for itself: a request, a text for a model, a checkout.
 
-A store that came from elsewhere can hold files that look the same. Only what is sealed with a key outside the store is
-obeyed. The key is the person's, or, where they have no data folder (no home, a read-only one), one that lasts until the
-temporary folder is cleared: recording works there too. A seal is bound to the store's id, so a store that was moved
-goes on; in a copy it says what this machine once wrote for the original, which does no harm there (decision 17). Hooks
-make several a second, so nothing is written down for one.
+A foreign store can contain files that look the same. Only those sealed with a key outside the store are obeyed. The key
+is the person's or, without a data folder (no home, a read-only one), one that lasts until the temporary folder is
+cleared: recording works there too. A seal is bound to the store's id, so it stays valid when the store is moved; in a
+copy it proves what this machine once wrote for the original, which does no harm there (decision 17). Hooks make several
+seals a second, so none is written down.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from ctxvc.errors import CtxvcError
 from ctxvc.store import identity
 
-#: In the folder: the one secret of this person's machine, of 32 bytes.
+#: In the folder: the only secret of this person's machine, 32 bytes.
 KEY = "key"
 _BYTES = 32
 
 
 def seal(store: Path, payload: bytes) -> str:
-    """The seal of this machine on `payload` in the store at `store`, which has an id afterwards.
+    """This machine's seal on `payload` in the store at `store`, which gets an id if it has none.
 
-    Raises: OSError where no key can be kept, or no id.
+    Raises: OSError if no key or id can be kept.
     """
     try:
         name = identity.make_id(store)
@@ -42,7 +42,7 @@ def seal(store: Path, payload: bytes) -> str:
 
 
 def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
-    """Whether this machine has sealed `payload` for this store."""
+    """Whether this machine sealed `payload` for this store."""
     name = identity.store_id(store)
     if not name:
         return False
@@ -54,12 +54,12 @@ def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
 
 
 def _mac(key: bytes, name: str, payload: bytes) -> str:
-    # The key is that of `trust.seal` too: what stands first says which of the two it is.
+    # `trust.seal` uses the same key: the prefix tells the two kinds of seals apart.
     return hmac.new(key, b"ctxvc mark 1\0%s\0%s" % (name.encode(), payload), hashlib.sha256).hexdigest()
 
 
 def _folders(*, make: bool) -> Iterator[Path]:
-    """Where a key may lie: the person's data folder, if there is one, and then the temporary one."""
+    """The folders that may have a key: the person's data folder, if there is one, then the temporary one."""
     with suppress(CtxvcError):
         yield identity.data_folder(make=make)
     import tempfile
@@ -69,7 +69,7 @@ def _folders(*, make: bool) -> Iterator[Path]:
         if make:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-        status = folder.lstat()  # anybody could have put a link there
+        status = folder.lstat()  # anyone could have put a link there
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
             yield folder
 
@@ -91,7 +91,7 @@ def _read(path: Path, inode: int, make: bool) -> bytes:  # noqa: ARG001 - anothe
     try:
         os.write(handle, os.urandom(_BYTES))
         os.fsync(handle)
-        with suppress(FileExistsError):  # of two processes that make one at the same moment, the first's counts
+        with suppress(FileExistsError):  # of two processes that create one at once, the first wins
             os.link(own, path)
     finally:
         os.close(handle)

@@ -1,7 +1,7 @@
-"""A scanner that others keep: it looks for secrets beside our rules, in the stores that ask for it.
+"""A third-party scanner for secrets, run in addition to our rules in the stores that ask for it.
 
-Nothing else knows the package. It could also ask providers whether a secret is alive, or revoke it: that is not touched
-here. Looking needs no network.
+No other module knows the package. It could also ask providers whether a secret is alive, or revoke it: we use neither.
+Scanning needs no network.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Protocol
 from ctxvc.core.secrets.redact import Finding
 from ctxvc.errors import CtxvcError, Refused
 
-#: In the store's `config`: which scanner looks beside our rules.
+#: In the store's `config`: the scanner to run in addition to our rules.
 SETTING = "ctxvc.scanner"
-#: The only one there is.
+#: The only supported one.
 KINGFISHER = "kingfisher"
 _PACKAGE = "kingfisher-secret-scanner"
 
-# Bytes that make it take a text for UTF-16 or UTF-32, and count its offsets in another one: none is of a secret.
+# Bytes that make it take a text for UTF-16 or UTF-32 and count offsets in those; no secret contains them.
 _AS_BYTES = bytes.maketrans(b"\0\xfe\xff", b"   ")
-# The set that a rule comes from, before its own name.
+# The rule set's name, which precedes the rule's own.
 _WHOSE = re.compile(r"^(?:.*/|[^.]*\.)")
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-class _Found(Protocol):
+class _Match(Protocol):
     rule_id: str
     secret: str
     visible: bool
@@ -38,28 +38,26 @@ class _Found(Protocol):
 
 
 class _Kingfisher(Protocol):
-    def scan(self, data: bytes, /) -> Sequence[_Found]: ...
+    def scan(self, data: bytes, /) -> Sequence[_Match]: ...
 
 
-# To load it takes half a second, and several the first time. Its rules are the same for every store.
+# Loading it takes half a second, and several seconds the first time. Its rules are the same for every store.
 _loaded: list[_Kingfisher] = []
 _loading = threading.Lock()
 
 
 class Scanner:
-    """Looks through texts with the scanner of that name, which is loaded at the first look. For any number of threads.
-
-    What it makes of its rules is kept in the store's cache.
-    """
+    """Scans texts with the named scanner, which is loaded at the first text. Safe to use from any number of threads."""
 
     def __init__(self, name: str, store: Path) -> None:
         self._name = name
         self._store = store
 
     def __call__(self, data: bytes) -> list[Finding]:
-        """The secrets that it sees in a text.
+        """The secrets in a text.
 
-        Raises: Refused where it is not installed or not known, CtxvcError where it fails: then nobody has looked.
+        Raises: Refused if the scanner is not installed or not supported; CtxvcError if it fails, so that no text counts
+        as scanned.
         """
         seen = data.translate(_AS_BYTES)
         try:
@@ -68,7 +66,7 @@ class Scanner:
             raise self._failed(str(error)) from error
         return [self._finding(match, seen) for match in matches]
 
-    def _finding(self, match: _Found, seen: bytes) -> Finding:
+    def _finding(self, match: _Match, seen: bytes) -> Finding:
         start, end = match.location["start_offset"], match.location["end_offset"]
         stands = seen[start:end].decode("utf-8", "replace")
         if not 0 <= start < end <= len(seen) or not (match.is_base64_encoded or stands == match.secret):
@@ -91,7 +89,7 @@ class Scanner:
                         f"this store has {KINGFISHER} look for secrets, and it is not installed; nothing was stored",
                         hint=f"`pip install 'ctxvc[secrets]'`, or do without it: `{self._setting()}`",
                     ) from error
-                # Its cache of compiled rules is the person's: a store from elsewhere could bring one of its own.
+                # It caches compiled rules in the person's own folders: a foreign store could bring such a cache.
                 _loaded.append(package.Scanner(package.Rules()))
             return _loaded[0]
 
@@ -106,13 +104,13 @@ class Scanner:
 
 
 def _between(data: bytes, at: int, step: int) -> int:
-    """The nearest offset that way at which no character of UTF-8 is cut in two; the same one in what is no UTF-8."""
+    """The nearest offset in direction `step` that splits no UTF-8 character; `at` itself if `data` is not UTF-8."""
     near = range(at, at + 4 * step, step)
     return next((here for here in near if here in (0, len(data)) or data[here] & 0xC0 != 0x80), at)
 
 
 def installed() -> str:
-    """The version of the scanner; empty where there is none. It is not loaded for that."""
+    """The version of the installed scanner; empty if there is none. Does not load it."""
     from importlib import metadata
 
     try:

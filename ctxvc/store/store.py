@@ -30,7 +30,7 @@ from ctxvc.store.redaction import Redaction
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32
 
-#: A process that could not merge them waits so many seconds before it tries again.
+#: After a failed merge, a process waits this many seconds before it tries again.
 MERGE_AGAIN = 60.0
 _SETTINGS = {
     "ctxvc.format": str(fmt.FORMAT),
@@ -39,7 +39,7 @@ _SETTINGS = {
     "core.autocrlf": "false",
     "core.fsync": "all",
     "core.sharedRepository": "0600",
-    # Commits are never rewritten but by a purge, which would have to clear reflogs: there are none.
+    # Commits are rewritten only by a purge, which would have to clear reflogs: there are none.
     "core.logAllRefUpdates": "false",
     "receive.denyNonFastForwards": "true",
     "transfer.fsckObjects": "true",
@@ -47,27 +47,27 @@ _SETTINGS = {
 
 
 class Store:
-    """An open store. Cheap to open; nothing is read before it is asked for."""
+    """An open store. Opening is cheap: nothing is read until it is needed."""
 
     def __init__(self, path: Path, *, redact: bool = True) -> None:
-        """Without `redact`, what is recorded is kept to the byte, secrets and all.
+        """Without `redact`, recorded bytes are kept exactly, secrets included.
 
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
         contained.examine(path)
         trust.check(path)
-        #: Folders that may still have what a purge erases, which was killed, and finished just now.
+        #: Folders that may still have the content erased by a killed purge that was finished when the store was opened.
         self.remaining: tuple[str, ...] = ()
         if purge_apply.pending(path):
-            self.remaining = purge_apply.complete(path)  # what it erases must not be read any more
+            self.remaining = purge_apply.complete(path)  # the content that it erases must not be read any more
         self.repository = program.open_repository(path)
         settings = program.config(self.repository)
         _check_settings(path, settings)
         self.redaction = Redaction(path, on=redact, scanner=settings.get(secret_scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
-        #: Why the packs could not be merged when that was last due. What is recorded is not concerned.
+        #: The error of the last due merge of packs, if it failed. It does not affect recording.
         self.merge_failure: CtxvcError | None = None
         self._merge_again = 0.0
 
@@ -90,7 +90,7 @@ class Store:
 
     @property
     def cache_path(self) -> Path:
-        """Where what can be computed again is kept."""
+        """The folder for data that can be computed again."""
         return self.path / "ctxvc" / "cache"
 
     def sessions(self) -> list[str]:
@@ -105,10 +105,10 @@ class Store:
         """session → scope → full id of its newest commit. Raises: Damaged."""
         tips: dict[str, dict[str, str]] = {}
         try:
-            # Stale locks and other files below refs/ are no refs; libgit2 leaves them out.
+            # Stale locks and other files below refs/ are not refs; libgit2 skips them.
             for reference in self.repository.references.iterator(pygit2.enums.ReferenceFilter.BRANCHES):
                 if not reference.name.isascii():
-                    continue  # no branch of ours
+                    continue  # not a branch of ours
                 if (place := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
                     tips.setdefault(place[0], {})[place[1]] = str(reference.target)
         except pygit2.GitError as error:
@@ -121,7 +121,7 @@ class Store:
         return ref_of(session, "main") in self.repository.references
 
     def current_session(self) -> str:
-        """The session of HEAD. Raises: NotFound where the store has none."""
+        """The session of HEAD. Raises: NotFound if the store has no sessions."""
         target = self._symbolic("HEAD")
         place = scope_of(target) if target else None
         sessions = self.sessions()
@@ -132,7 +132,7 @@ class Store:
         return sessions[-1]
 
     def current_scope(self, session: str) -> str:
-        """Where a new writer of the session starts."""
+        """The scope in which a new writer of the session starts."""
         target = self._symbolic(head_ref(session))
         place = scope_of(target) if target else None
         tips = self.tips(session)
@@ -141,7 +141,7 @@ class Store:
         return "main" if "main" in tips or not tips else sorted(tips)[0]
 
     def set_current_scope(self, session: str, scope: str) -> None:
-        """HEAD and the session's own HEAD point to the scope."""
+        """Points HEAD and the session's own HEAD to the scope."""
         target = ref_of(session, scope)
         if self._symbolic(head_ref(session)) != target and scope != self.current_scope(session):
             self._set_symbolic(head_ref(session), target)
@@ -157,7 +157,7 @@ class Store:
             raise self._unreadable_ref(name, str(error)) from error
         if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
             raise self._unreadable_ref(name, "it names no ref")
-        # No name of ours has other characters: such a one is of nobody, as one that is not there.
+        # No name of ours has other characters: such a target is treated as missing.
         return target.decode("ascii", "replace") if isinstance(target, bytes) else ""
 
     def _unreadable_ref(self, name: str, why: str) -> Damaged:
@@ -167,7 +167,7 @@ class Store:
         return Damaged(f"{path} cannot be read: {why}", hint=hint)
 
     def _set_symbolic(self, name: str, target: str) -> None:
-        # By rename, as git does it: a reader sees the old or the new one, and no lock can be left behind.
+        # By rename, as git does it: a reader sees the old or the new file, and no lock can be left over.
         try:
             if "/" in name:
                 contained.make_folder(self.path, name.rpartition("/")[0])
@@ -180,24 +180,24 @@ class Store:
     # --- time and chance
 
     def now(self) -> int:
-        """Seconds since 1970; where the clock is before that, or far beyond, the nearest that git can hold."""
-        return max(1, storable_date(int(clock.time())))  # 0 in a journal means that nobody said when
+        """Seconds since 1970, moved to the nearest date that git can hold if the clock is wrong."""
+        return max(1, storable_date(int(clock.time())))  # 0 in a journal means unknown
 
     def now_iso(self) -> str:
         return timestamp.now()
 
     def new_id(self) -> str:
-        """A name for a journal that no other journal has."""
+        """A name for a journal, never used before."""
         return secrets.token_hex(8)
 
     # --- recordings
 
     def source_of(self, session: str, source: str) -> Source | None:
-        """How far the recording with that id was imported into the session; None where it was not."""
+        """The import state of the recording with that id in the session; None if it was not imported."""
         return self._newest(self.tips(session), source)
 
     def session_of(self, format: str, source: str, tips: Mapping[str, Mapping[str, str]] | None = None) -> str:
-        """The session that was imported from this recording; empty if none was. `tips` are `all_tips`, if known."""
+        """The session that the recording was imported into; empty if none. `tips` are `all_tips`, if already read."""
         for session, held_tips in sorted((self.all_tips() if tips is None else tips).items()):
             newest = self._newest(held_tips, source)
             if newest and newest.format == format:
@@ -230,10 +230,10 @@ class Store:
         time: str = "",
         make_current: bool = True,
     ) -> str:
-        """A new session with an empty scope `main`; gives its name.
+        """Creates a session with an empty scope `main`; returns its name.
 
-        `system` and `tools` are what the provider is given besides the messages.
-        Raises: BadName; Refused where it exists.
+        `system` and `tools` are the parts of the provider's request besides the messages.
+        Raises: BadName; Refused if the session exists.
         """
         names.check(name, "session", set(self.sessions()))
         with locked(self.lock_path(name)) as handle:
@@ -248,7 +248,7 @@ class Store:
     def first_commit(
         self, name: str, *, model: str = "", source: Source | None = None, system: Any, tools: Any, time: str = ""
     ) -> Commit:
-        """The commit that a session begins with: an empty scope `main`."""
+        """The first commit of a session: an empty scope `main`."""
         if redactor := self.redaction.of(name):
             system, tools = redactor.value(system), redactor.value(tools)
         what = f" from {source.format} {display.one_line(source.id, 100)}" if source else ""
@@ -265,10 +265,11 @@ class Store:
         )
 
     def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
-        """The commits are in a pack and their refs have moved when this returns; gives ref → new tip.
+        """Writes the commits in a pack and moves their refs; returns ref → new tip.
 
-        `lock` is the file descriptor of the session's lock, which the caller holds. What a killed writer left in the
-        way is removed once. Raises: Conflict, CtxvcError; then no ref has moved.
+        `lock` is the file descriptor of the session's lock, which the caller holds. If leftovers of a killed writer are
+        in the way, they are removed, and the write is tried once more. Raises: Conflict, CtxvcError; then no ref has
+        moved.
         """
         try:
             ids = self._write(commits, lock)
@@ -293,7 +294,7 @@ class Store:
                 yield writer
 
     def clean_up(self) -> list[str]:
-        """Removes what killed writers left behind; gives what was removed. Waits for writers that live."""
+        """Removes leftovers of killed writers; returns their paths. Waits for living writers."""
         if not leftovers.leftovers(self.path):
             return []
         with self.exclusive():
@@ -301,7 +302,8 @@ class Store:
 
     @contextmanager
     def exclusive(self) -> Iterator[int]:
-        """Inside, no process of ours writes packs or refs. Gives the lock, for a child that must hold it too."""
+        """Keeps all processes of ours from writing packs or refs. Yields the lock, for a child that must hold it
+        too."""
         with locked(self._store_lock) as lock:
             yield lock
 
@@ -310,9 +312,9 @@ class Store:
         return self.path / "ctxvc" / "store.lock"
 
     def merge_packs(self, most: int = MOST_PACKS) -> None:
-        """Few packs, so that lookups stay fast: where there are more than `most`, the small ones become one.
+        """Merges the small packs into one if there are more than `most`, so that lookups stay fast.
 
-        Where that fails nothing else has: `merge_failure` tells why, and it is tried again later.
+        A failure affects nothing else: `merge_failure` has it, and the merge is tried again later.
         """
         try:
             if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) <= most:
@@ -330,12 +332,12 @@ class Store:
             self.merge_failure = None
 
     def _merge(self, lock: int) -> None:
-        # The deltas that are there are kept; looking for better ones is gc's work.
+        # Existing deltas are kept; looking for better ones is gc's work.
         arguments = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
         try:
             program.run(self.path, *arguments, config=("pack.window=0",), inherit=(lock,))
         except CtxvcError:
-            leftovers.remove(self.path)  # half a pack takes the room that the next try needs
+            leftovers.remove(self.path)  # half a pack takes the space that the next try needs
             raise
 
     def first_parents(self, commit: str) -> Iterator[str]:
@@ -351,7 +353,7 @@ class Store:
         return self.commit(commit).message
 
     def commit(self, id: str) -> pygit2.Commit:
-        """The commit with that full id. Raises: Damaged where there is none that can be read."""
+        """The commit with that full id. Raises: Damaged if it is missing or unreadable."""
         try:
             git_object = self.repository[id]
         except (KeyError, ValueError, pygit2.GitError) as error:
@@ -362,9 +364,9 @@ class Store:
 
 
 def create(path: Path) -> Store:
-    """A new store at `path` (by convention `.ctxvc` in a project's root), private to this user.
+    """Creates a store at `path` (by convention `.ctxvc` in a project's root), private to this user.
 
-    Raises: Refused where something else is there, CtxvcError where it cannot be written.
+    Raises: Refused if anything else is there, CtxvcError if it cannot be written.
     """
     contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
@@ -395,20 +397,20 @@ def create(path: Path) -> Store:
 
 
 def _exclude(path: Path) -> None:
-    """Keeps the store out of the project's `git status` without touching a tracked file."""
+    """Hides the store from the project's `git status` without touching a tracked file."""
     try:
         common, line = program.own_repository(path.parent), f"{path.name}/"
         if common is None:
-            return  # no project repository around it, or not this project's
+            return  # no project repository around it, or another project's
         contained.make_folder(common, "info")
-        # A project from elsewhere may have a link there, or a second name of another file.
+        # A foreign project may have a link there, or a second name of another file.
         handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)
         with os.fdopen(handle, "r+b") as exclude:
             content = exclude.read(contained.LARGEST)
             if line.encode() not in content.splitlines():
                 exclude.write((b"" if not content or content.endswith(b"\n") else b"\n") + line.encode() + b"\n")
     except (OSError, Refused):
-        return  # the .gitignore inside does the same
+        return  # the store's own .gitignore has the same effect
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
@@ -428,7 +430,7 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
 
 
 def request_files(system: Any, tools: Any) -> tuple[tuple[str, bytes], ...]:
-    """The files, as (path, bytes), of what the provider is given besides the messages."""
+    """The files, as (path, bytes), for the parts of the provider's request besides the messages."""
     files = []
     if isinstance(system, str):
         files.append(("request/system.txt", system.encode("utf-8", "surrogatepass")))

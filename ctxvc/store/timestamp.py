@@ -1,4 +1,4 @@
-"""Times as the store, its answers and its logs write them."""
+"""Timestamps in the store, in answers and in logs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 
 
 def now(timespec: str = "milliseconds") -> str:
-    """The time in UTC, as `text` writes it."""
+    """The current time in UTC, formatted as by `text`."""
     return text(datetime.now(timezone.utc), timespec)
 
 
 def text(time: datetime, timespec: str = "auto") -> str:
-    """`2026-03-01T12:00:00Z` of a time in UTC, as precise as `timespec` of `datetime.isoformat` says."""
+    """A time in UTC as `2026-03-01T12:00:00Z`, as precise as `timespec` of `datetime.isoformat` says."""
     return time.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""What a store may do on this machine: decided by its settings, and by what the person's machine remembers of it.
+"""What a store may do on this machine: its harmless settings, and what the person accepted or this machine sealed.
 
-A store can come from anywhere. What it may set is on a list (`allowlist`); what else it sets counts only after the
-person accepted it, and what it says is decided counts only under a seal of this machine. Both are remembered in the
+A store can come from anywhere. The harmless settings are a list (`allowlist`); any other counts only once the person
+accepted it, and a decision recorded in the store counts only under a seal of this machine. Both are remembered in the
 person's data folder, never in the store.
 """
 
@@ -42,18 +42,18 @@ STORES = "stores"
 SEALS = "seals"
 _LOCK = "lock"
 
-#: A file of settings has no more bytes than this.
+#: The most bytes of a file of settings.
 LARGEST = 256 * 1024
-#: No more linked worktrees are looked into.
+#: The most linked worktrees that are checked.
 _MOST_WORKTREES = 10_000
 _ALTERNATES = "objects/info/alternates"
 _SEAL = re.compile(r"[0-9a-f]{64}")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting that is not on the list: the file that has it, by its path in the store, and what it says.
+    """A setting that is not on the list: its file, by the path in the store, and its text.
 
-    `acceptable` is whether a person may accept it.
+    `acceptable` says whether a person may accept it.
     """
 
     file: str
@@ -63,9 +63,9 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine knows of a store: where it was last, whether it was made here, and what was accepted.
+    """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
 
-    `accepted` is the checksum of the files as the person saw them; empty where nothing is accepted.
+    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted.
     """
 
     format: int = 1
@@ -77,20 +77,18 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The settings of a store that are not on the list, and the checksum of all its files that have settings."""
+    """The settings of a store that are not on the list, and the checksum of all its files of settings."""
 
     settings: tuple[Setting, ...]
     sum: str
 
 
-# --- what a store may set
+# --- settings
 
 
 def check(path: Path) -> None:
-    """Comes back where git may be started on the store at `path`: each setting is harmless or was accepted here.
-
-    Raises: Refused with the setting, its file and what to do; Damaged where a file of settings cannot be read as one.
-    """
+    """Raises: Refused if a setting of the store at `path` is neither harmless nor accepted here, with its file and the
+    remedy; Damaged if a file of settings cannot be parsed. Otherwise git may be started on the store."""
     survey = look(path)
     if not survey.settings:
         return
@@ -101,10 +99,9 @@ def check(path: Path) -> None:
 
 
 def look(path: Path) -> Survey:
-    """What the store sets that is not on the list. Nothing of it is obeyed.
+    """The store's settings that are not on the list. None of them is obeyed.
 
-    Raises: Refused where a part of the store is a link or another repository; Damaged; CtxvcError where it cannot be
-    read.
+    Raises: Refused if a part of the store is a link or another repository; Damaged; CtxvcError if it cannot be read.
     """
     if os.path.lexists(path / "commondir"):
         raise Refused(
@@ -118,7 +115,7 @@ def look(path: Path) -> Survey:
         if data is None:
             continue
         refused = list(_refused(path, name, data))
-        if refused or "/" not in name:  # a checkout more or less changes nothing that a person accepted
+        if refused or "/" not in name:  # adding or removing a checkout changes nothing that a person accepted
             digest.update(b"%s\0%d\0%s" % (name.encode(), len(data), data))
         settings += refused
     borrowed = _read(path / _ALTERNATES)
@@ -141,7 +138,7 @@ def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
 
 
 def _worktree_files(path: Path) -> Iterator[str]:
-    """Where linked worktrees have settings of their own, by paths in the store."""
+    """The files in which linked worktrees have settings of their own, by paths in the store."""
     folder = path / "worktrees"
     try:
         if folder.is_symlink():
@@ -183,13 +180,13 @@ def _refusal(path: Path, first: Setting, others: int) -> Refused:
     return Refused(why, hint=Phrase("trust-setting", remove=remove))
 
 
-# --- what the person accepted
+# --- acceptance
 
 
 def accept(path: Path, survey: Survey) -> None:
-    """From now on the store may set what `survey` shows, until one of these files changes.
+    """Accepts the settings in `survey` for this store, until one of its files of settings changes.
 
-    Raises: Refused without a data folder, or where one of the settings cannot be accepted; CtxvcError.
+    Raises: Refused if there is no data folder or one of the settings cannot be accepted; CtxvcError.
     """
     for setting in survey.settings:
         if not setting.acceptable:
@@ -203,7 +200,7 @@ def accept(path: Path, survey: Survey) -> None:
 
 
 def revoke(path: Path) -> bool:
-    """Nothing of the store's is accepted any more; gives whether something was. Raises: Refused, CtxvcError."""
+    """Takes back what was accepted of the store; returns whether there was anything. Raises: Refused, CtxvcError."""
     name = store_id(path)
     if not name:
         return False
@@ -215,14 +212,14 @@ def revoke(path: Path) -> bool:
 
 
 def is_accepted(path: Path, survey: Survey) -> bool:
-    """Whether the person accepted exactly this on this machine. What was accepted and has changed is forgotten."""
+    """Whether the person accepted exactly these settings on this machine. Outdated acceptances are forgotten."""
     return _is_accepted(path, survey.sum)
 
 
 def accepted() -> list[Remembered]:
-    """All stores of which something is accepted, by their paths. Raises: Refused without a data folder."""
+    """All stores with accepted settings, by path. Raises: Refused without a data folder."""
     folder = data_folder() / STORES
-    remembered = [_known(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    remembered = [_memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
 
 
@@ -232,11 +229,11 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
     try:
         file = data_folder() / STORES / f"{name}.json"
-        remembered = _known(file)
+        remembered = _memory(file)
         if remembered is None or not remembered.accepted:
             return False
         here = _real(path)
-        # A copy has the id of what it was copied from; a store that was moved is where nothing else is.
+        # A copy has the id of its original, which is still at its path; the old path of a moved store is empty.
         if remembered.path != here and os.path.lexists(remembered.path):
             return False
         if remembered.accepted != sum:
@@ -250,11 +247,12 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
 
 
-# --- what it made
+# --- stores made here
 
 
 def remember_made(path: Path) -> None:
-    """This machine made the store. Without a data folder nothing happens: nobody needs it to work with the store."""
+    """Remembers that this machine made the store. Does nothing without a data folder: work with the store needs
+    none."""
     try:
         with _recorded(make_id(path)) as (file, _):
             _write(file, Remembered(path=_real(path), made=True, time=timestamp.now("seconds")))
@@ -266,7 +264,7 @@ def remember_made(path: Path) -> None:
 
 
 def seal(name: str, payload: bytes) -> str:
-    """A seal on `payload` for the store with that id, which only this person's data folder can make; it counts once.
+    """A seal on `payload` for the store with that id. It counts once, and only this person's data folder can make it.
 
     Raises: Refused without a data folder, CtxvcError.
     """
@@ -281,7 +279,7 @@ def seal(name: str, payload: bytes) -> str:
 
 
 def is_sealed_here(name: str, payload: bytes, seal: str) -> bool:
-    """Whether this machine put that seal on it, and has not broken it since.
+    """Whether this machine put that seal on the payload and has not broken it since.
 
     Raises: Refused without a data folder, CtxvcError.
     """
@@ -293,13 +291,13 @@ def is_sealed_here(name: str, payload: bytes, seal: str) -> bool:
 
 
 def break_seal(seal: str) -> None:
-    """What was sealed is done: brought back from a copy, it does not count again."""
+    """Invalidates a seal whose purpose is fulfilled: restored from a copy, it does not count again."""
     if not _SEAL.fullmatch(seal):
         return
     try:
         (data_folder() / SEALS / seal).unlink(missing_ok=True)
     except (CtxvcError, OSError):
-        return  # it would have to come back together with all that was staged
+        return  # it would have to be restored together with all that was staged
 
 
 def _mac(key: bytes, name: str, payload: bytes) -> str:
@@ -320,23 +318,23 @@ def _own_key(folder: Path) -> bytes:
     return key
 
 
-# --- what is remembered
+# --- memory
 
 
 @contextmanager
 def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
-    """Inside, nobody else changes what is remembered of the store with that id. Gives the file and what it holds."""
+    """Locks the memory of the store with that id; yields its file and its contents."""
     folder = data_folder(make=True)
     try:
         (folder / STORES).mkdir(mode=0o700, exist_ok=True)
         with locked(folder / _LOCK):
             file = folder / STORES / f"{name}.json"
-            yield file, _known(file)
+            yield file, _memory(file)
     except OSError as error:
         raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
 
 
-def _known(file: Path) -> Remembered | None:
+def _memory(file: Path) -> Remembered | None:
     try:
         remembered = msgspec.json.decode(_read(file) or b"", type=Remembered)
     except (CtxvcError, msgspec.MsgspecError, ValueError):
@@ -356,7 +354,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _real(path: Path) -> str:
-    """Where it is, whatever links lead there. Raises: Refused where no JSON can say it."""
+    """The path with all links resolved. Raises: Refused if JSON cannot hold it."""
     real = os.path.realpath(path)
     try:
         real.encode()

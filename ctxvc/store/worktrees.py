@@ -1,9 +1,9 @@
-"""Worktrees of a store: which of the folders that it names are its own, and how one is removed.
+"""Worktrees of a store: which of the folders that it names are its own, and the removal of one.
 
-Whatever a store names is only a claim. A worktree is one where both sides say so: `worktrees/NAME` in the store names
-the folder's `.git` file, and that file names `worktrees/NAME`. What else git would read there is looked at too: other
-settings than those of a checkout could lead it to other files. Both sides can be forged where a folder came with the
-store, so outside the store only a folder is removed of which a seal of this machine says that ctxvc made it.
+A store's word is not enough. In a real worktree both sides agree: `worktrees/NAME` in the store names the folder's
+`.git` file, and that file names `worktrees/NAME`. Everything else that git would read there is checked too, since
+settings other than a checkout's could lead it to other files. A folder that came with the store can forge both sides,
+so outside the store a folder is removed only if a seal of this machine proves that ctxvc made it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ctxvc.store import contained, seals
 from ctxvc.store.git import program
 
 FOLDER = "worktrees"
-#: In what git keeps of a worktree: the seal of the machine that made it with ctxvc.
+#: In git's folder of a worktree: the seal of the machine that made it with ctxvc.
 SEAL = "ctxvc-seal"
-#: Beside the files that git knows: what ctxvc writes into a checkout.
+#: The file that ctxvc adds to a checkout, unknown to git.
 DASHBOARD = "DASHBOARD.md"
 
-#: What `git worktree add` and `git sparse-checkout` write into a worktree's settings, and `checkout` itself.
+#: The settings that `git worktree add`, `git sparse-checkout` and `checkout` itself write for a worktree.
 _SETTING = re.compile(
     r"\s*(?:\[(?:core|index)\]|(?:sparseCheckout|sparseCheckoutCone|symlinks|sparse) = (?:true|false)|)\s*",
     re.IGNORECASE,
@@ -34,7 +34,7 @@ _MOST = 65536
 
 
 class Worktree(NamedTuple):
-    """A folder, and the name under which the store has it."""
+    """A folder, and its name in the store."""
 
     name: str
     folder: Path
@@ -43,7 +43,7 @@ class Worktree(NamedTuple):
 def listed(store: Path) -> Iterator[Worktree]:
     """The worktrees of the store, whoever made them: both sides agree, and nothing in them leads elsewhere.
 
-    Raises: OSError, Refused where a link stands in the store.
+    Raises: OSError; Refused if there is a link in the store.
     """
     for name in contained.names(store, FOLDER):
         if worktree := _registered(store, name):
@@ -51,7 +51,7 @@ def listed(store: Path) -> Iterator[Worktree]:
 
 
 def at(store: Path, folder: Path) -> Worktree | None:
-    """The worktree at `folder`; None where it is none of this store. Raises: as `listed`."""
+    """The worktree at `folder`; None if it is not one of this store. Raises: as `listed`."""
     linked = contained.pointer(folder / ".git", folder)
     if linked is None or linked.parent != (store / FOLDER).resolve():
         return None
@@ -60,15 +60,15 @@ def at(store: Path, folder: Path) -> Worktree | None:
 
 
 def missing(store: Path) -> list[str]:
-    """The names of worktrees of which no folder says that it is one: it was deleted, or the store only claims it."""
+    """The names of worktrees that no folder confirms: the folder was deleted, or the store only claims it."""
     there = {worktree.name for worktree in listed(store)}
     return [name for name in contained.names(store, FOLDER) if name not in there]
 
 
 def lost(store: Path) -> list[str]:
-    """Where the missing ones were when the store knew them last: a folder that was moved holds its files still.
+    """The last known paths of the missing worktrees: a folder that was moved still has its files.
 
-    Those among the store's own checkouts are none of them, though the store was moved with them. Raises: as `listed`.
+    Without the store's own checkouts, which moved together with the store. Raises: as `listed`.
     """
     folders = []
     for name in missing(store):
@@ -86,7 +86,7 @@ def _moved_along(store: Path, folder: Path) -> bool:
 
 
 def remember(store: Path, folder: Path) -> None:
-    """This machine knows from now on that ctxvc made the worktree. Where nothing can be remembered, it does not."""
+    """Remembers on this machine that ctxvc made the worktree, if it can remember anything."""
     worktree = at(store, folder)
     if worktree is not None:
         with suppress(OSError):
@@ -95,7 +95,7 @@ def remember(store: Path, folder: Path) -> None:
 
 
 def is_made_here(store: Path, worktree: Worktree) -> bool:
-    """Whether ctxvc made the worktree on this machine, or it lies where all checkouts of the store lie by default."""
+    """Whether ctxvc made the worktree on this machine, or it lies in the store's own folder for checkouts."""
     if _inside(store, worktree.folder):
         return True
     try:
@@ -106,15 +106,15 @@ def is_made_here(store: Path, worktree: Worktree) -> bool:
 
 
 def remove(store: Path, folder: Path) -> bool:
-    """The files that git has in the worktree are gone, and the folder, if it is empty then; tells whether it is gone.
+    """Removes git's files from the worktree, and the folder if it is then empty; returns whether the folder is gone.
 
-    Nothing is done, and False is the answer, where the folder is no worktree that ctxvc made here. What git does not
-    know in it stays. Done twice, it does the rest. Raises: CtxvcError, OSError.
+    A folder that is not a worktree made here by ctxvc is not touched. Files unknown to git stay. Repeating it does the
+    rest. Raises: CtxvcError, OSError.
     """
     worktree = at(store, folder)
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
-    # Not with the folder's own `.git`: what was looked at is what git is given.
+    # Without the folder's own `.git`: git must get what was checked.
     tracked = program.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
     names = [os.fsdecode(name) for name in tracked if name]
     folders: set[str] = set()
@@ -126,7 +126,7 @@ def remove(store: Path, folder: Path) -> bool:
     for name in sorted(folders, key=len, reverse=True):
         with suppress(OSError, Refused):
             contained.remove_folder(worktree.folder, name)
-    contained.remove(worktree.folder, ".git")  # last: without it nobody would come to do the rest
+    contained.remove(worktree.folder, ".git")  # last: without it, a repetition would not find the worktree
     with suppress(OSError):
         worktree.folder.rmdir()
     return not os.path.lexists(worktree.folder)
@@ -147,7 +147,7 @@ def _registered(store: Path, name: str) -> Worktree | None:
 
 
 def _harmless(store: Path, name: str) -> bool:
-    """Whether the worktree's own settings are those of a checkout and no others."""
+    """Whether the worktree's own settings are only those of a checkout."""
     try:
         data = contained.read(store, f"{FOLDER}/{name}/config.worktree", _MOST)
     except FileNotFoundError:
@@ -158,7 +158,7 @@ def _harmless(store: Path, name: str) -> bool:
 
 
 def _inside(store: Path, folder: Path) -> bool:
-    """Whether the folder lies among the store's own checkouts, reached through no link."""
+    """Whether the folder is in the store's own folder for checkouts, reached through no link."""
     return folder.is_relative_to(store.resolve() / "checkout") and folder != store.resolve() / "checkout"
 
 

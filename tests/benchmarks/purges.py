@@ -56,7 +56,7 @@ def _searched(store: Store, text: str) -> float:
     """Seconds of processor time to find nothing of a text."""
     before = sum(os.times()[:4])
     try:
-        purge.survey(store, purge.Wanted(texts=(text,)))
+        purge.survey(store, purge.PurgeRequest(texts=(text,)))
     except NotFound:
         return sum(os.times()[:4]) - before
     raise AssertionError("it is there")

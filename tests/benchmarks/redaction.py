@@ -11,7 +11,7 @@ from ctxvc.core.secrets.redact import Criteria, find, redact
 from ctxvc.recording.files import import_paths
 from ctxvc.store import secret_scanner
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.purge.purge import Wanted, purge
+from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
 from tests.benchmarks.recorded import _bytes
@@ -67,5 +67,5 @@ def _purged(folder: Path) -> Iterator[Figure]:
                 session.append(*exchange(number))
                 if number == 500:
                     session.append(human("plum-harbour-9431-violet"), reply("yes"))
-        took = seconds(lambda: purge(store, Wanted(texts=("plum-harbour-9431-violet",))))
+        took = seconds(lambda: purge(store, PurgeRequest(texts=("plum-harbour-9431-violet",))))
     yield Figure("purge of a text, halfway in 1,000 steps", took, "s")

@@ -128,5 +128,5 @@ def test_of_the_same_id_in_two_scopes_the_scope_must_be_named(project: Path) -> 
             assert "demo/one:B" in told.value.hint and "demo/two:B" in told.value.hint
             ((_, data),) = session.recover_bytes("two:c-9")
             assert data == b"in two\n"
-        found = addresses.named(StoredSession.open(store, "demo"), "one:c-9")
+        found = addresses.target(StoredSession.open(store, "demo"), "one:c-9")
         assert found is not None and found.snapshot.scope == "one"

@@ -386,7 +386,7 @@ def test_a_hook_that_the_store_brought_is_told_of_and_not_run_by_what_is_advised
 def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:
     assert items(run, project, "purged") == []
     with opened(project) as store:
-        purge.purge(store, purge.Wanted(texts=("careful engineer",)))
+        purge.purge(store, purge.PurgeRequest(texts=("careful engineer",)))
 
     (told,) = items(run, project, "purged")
 

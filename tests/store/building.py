@@ -191,4 +191,4 @@ def decide(path: Path, text: str) -> None:
 
     with Store(path) as store, pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(purge_apply, "apply", killed)
-        purge.purge(store, purge.Wanted(texts=(text,)))
+        purge.purge(store, purge.PurgeRequest(texts=(text,)))

@@ -35,7 +35,7 @@ def main(path: str, text: str, number: str) -> None:
         os.replace = counted(os.replace)
         shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
         Path.unlink = counted(Path.unlink)  # type: ignore[method-assign]
-        purge.purge(store, purge.Wanted(texts=(text,)))
+        purge.purge(store, purge.PurgeRequest(texts=(text,)))
 
 
 if __name__ == "__main__":

@@ -333,7 +333,7 @@ def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
         session.append(reply("so be it"))
     assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
 
-    purge.purge(case.store, purge.Wanted(texts=("last word",)))
+    purge.purge(case.store, purge.PurgeRequest(texts=("last word",)))
 
     assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
 
@@ -352,7 +352,7 @@ def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, n
         assert aside.notices(store, "demo") == []
         assert not [finding for finding in verify(store).findings if finding.level != "note"]
         assert repair.accept(store) == []
-        purge.purge(store, purge.Wanted(texts=("plum-harbour",)))
+        purge.purge(store, purge.PurgeRequest(texts=("plum-harbour",)))
 
         with StoredSession.open(store, name) as session:
             assert len(session.ledger()) == count
@@ -364,7 +364,7 @@ def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) ->
 
     assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
     assert [notice.file for notice in repair.accept(case.store)] == [path.name]
-    purge.purge(case.store, purge.Wanted(texts=("last word", "plum-harbour")))
+    purge.purge(case.store, purge.PurgeRequest(texts=("last word", "plum-harbour")))
 
     assert not path.with_name(f"{path.name}.accepted").exists()
 

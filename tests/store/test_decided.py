@@ -21,7 +21,7 @@ from ctxvc.store import checkout, purge_apply, trust
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
-from ctxvc.store.purge.purge import Wanted
+from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.store import Store, create
 
 from .building import HERE, ROOT, contents, decide, human
@@ -121,7 +121,7 @@ def test_a_person_discards_it(foreign: Path) -> None:
         assert len(contents(session)) >= 8
     assert SECRET.encode() in everything(foreign)
     with Store(foreign) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert is_erased(foreign)
 
 
@@ -431,7 +431,7 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
             with StoredSession.open(store, "demo") as session:
                 fill(session, steps=1)
     with Store(tmp_path / "whole" / ".ctxvc") as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert is_erased(tmp_path / "whole" / ".ctxvc")
 
     decide(tmp_path / "killed" / ".ctxvc", SECRET)

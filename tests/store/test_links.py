@@ -152,7 +152,7 @@ def test_a_purge_erases_a_text_from_links_too(store: Store, project: Path) -> No
     links_inbox.post(store.path, told(store, name))
     links.take(store)
 
-    purge.purge(store, purge.Wanted(texts=("hunter2hunter2",)))
+    purge.purge(store, purge.PurgeRequest(texts=("hunter2hunter2",)))
 
     (link,) = links.every(store)
     assert link.commit == name and "hunter2" not in str(link) and "REDACTED" in link.files[0]

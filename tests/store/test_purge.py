@@ -26,7 +26,7 @@ from ctxvc.store.copies import copies
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.purge import search as searching
-from ctxvc.store.purge.purge import Wanted
+from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.purge.scrub import Scrub
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
@@ -86,7 +86,7 @@ def test_without_yes_it_is_told_what_would_happen_and_nothing_does(filled: Path)
 
     before = standing()
     with Store(filled) as store:
-        report = purge.survey(store, Wanted(texts=(SECRET,)))
+        report = purge.survey(store, PurgeRequest(texts=(SECRET,)))
 
     assert standing() == before
     assert not report.done and report.kinds == {"purged": 1}
@@ -98,7 +98,7 @@ def test_without_yes_it_is_told_what_would_happen_and_nothing_does(filled: Path)
 def test_a_purged_text_is_nowhere_and_the_rest_is_as_it_was(filled: Path, tmp_path: Path) -> None:
     with Store(filled) as store, StoredSession.open(store, "demo", "main") as session:
         before = contents(session)
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
 
     assert SECRET.encode() not in everything(filled)
     sound(filled)
@@ -123,7 +123,7 @@ def test_what_is_not_touched_keeps_its_ids(path: Path) -> None:
             clean = session.tip()
             fill(session)
         tips = store.all_tips()
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     with Store(path) as store:
         assert store.tips("other") == tips["other"]
         assert clean in list(store.first_parents(store.tips("demo")["main"]))
@@ -133,12 +133,12 @@ def test_what_is_not_touched_keeps_its_ids(path: Path) -> None:
 def test_the_map_says_what_became_what(filled: Path) -> None:
     with Store(filled) as store:
         old = store.tips("demo")
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     with Store(filled) as store:
         told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
         assert {scope: told["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
         assert len(told["blobs"]) >= 4
-        purge.purge(store, Wanted(texts=("open end",)))
+        purge.purge(store, PurgeRequest(texts=("open end",)))
     with Store(filled) as store:
         told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
         assert told["commits"][old["main"]] == store.tips("demo")["main"]
@@ -151,7 +151,7 @@ def test_the_rewrite_is_the_same_wherever_it_is_made(filled: Path, tmp_path: Pat
     tips = []
     for each in (filled, copy):
         with Store(each) as store:
-            purge.purge(store, Wanted(texts=(SECRET,)))
+            purge.purge(store, PurgeRequest(texts=(SECRET,)))
         with Store(each) as store:
             tips.append(store.all_tips())
     assert tips[0] == tips[1]
@@ -162,7 +162,7 @@ def test_a_block_is_erased_wherever_its_bytes_are(path: Path) -> None:
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
             session.append(human(words), reply("so", "c1"), results(result("c1", f"$ cat\n{words}\n")), reply("ok"))
-        purge.purge(store, Wanted(session="demo", blocks=("B1",)))
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B1",)))
     assert words.encode() not in everything(path)
     sound(path)
     with Store(path) as store, StoredSession.open(store, "demo") as session:
@@ -179,7 +179,7 @@ def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Pa
             session.append(Message(role="user", parts=(part(image, "user", "human"),)), reply("", "c1"))
             session.append(Message(role="user", parts=(part(several, "user", "tool"),)), reply("fine"))
             assert session.ledger()["B3"].files == ("1.png",)
-        purge.purge(store, Wanted(session="demo", blocks=("B2", "B3")))
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B2", "B3")))
     assert png() not in everything(path), "the picture of its own was the same one"
     sound(path)
     with Store(path) as store, StoredSession.open(store, "demo") as session:
@@ -197,12 +197,12 @@ def test_all_secrets_go_at_once(path: Path) -> None:
         assert len(push_check.leaks(store, store.tips("demo").values())) == 60
         with pytest.raises(Refused, match="demo/main:B2 "):
             push_check.refuse(store, store.tips("demo").values())
-        report = purge.purge(store, Wanted(secrets=True))
+        report = purge.purge(store, PurgeRequest(secrets=True))
         assert sum(report.kinds.values()) == 60
     with Store(path) as store:
         push_check.refuse(store, store.tips("demo").values())
         with pytest.raises(NotFound, match="nothing in the store looks like a secret"):
-            purge.survey(store, Wanted(secrets=True))
+            purge.survey(store, PurgeRequest(secrets=True))
     sound(path)
 
 
@@ -231,7 +231,7 @@ def test_a_push_is_searched_for_the_names_of_what_it_sends(path: Path) -> None:
 def test_an_open_step_is_purged_in_the_journal_and_goes_on(path: Path) -> None:
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         session.append(*exchange(1), human(f"say {SECRET}"), reply("so", "c9"))
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
         assert SECRET.encode() not in everything(path)
 
         session.append(results(result("c9", "fine")), reply("done"))
@@ -248,7 +248,7 @@ def test_a_plan_that_waits_follows(path: Path) -> None:
         action = Action(verb="archive", targets=("B5",), index=f"about {SECRET}", checksums={"B5": row.sha256[:12]})
         plan = Plan(actions=(action,), actor="user", reason="because")
         pending_plans.put(store, "demo", "main", plan, base_commit=base, time="2026-01-01T00:00:00Z")
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert SECRET.encode() not in everything(path)
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         (held,) = pending_plans.pending(store, "demo")
@@ -262,9 +262,9 @@ def test_checkouts_go_and_one_that_was_changed_stops_it(filled: Path, tmp_path: 
         checkout.checkout(store, "demo", "main", tmp_path / "out")
         (tmp_path / "out" / "mine.txt").write_text("a person's")
         with pytest.raises(Refused, match="was changed"):
-            purge.purge(store, Wanted(texts=(SECRET,)))
+            purge.purge(store, PurgeRequest(texts=(SECRET,)))
         (tmp_path / "out" / "mine.txt").unlink()
-        report = purge.purge(store, Wanted(texts=(SECRET,)))
+        report = purge.purge(store, PurgeRequest(texts=(SECRET,)))
         assert report.checkouts == (str(tmp_path / "out"),)
     assert not (tmp_path / "out").exists()
     with Store(filled) as store:
@@ -279,15 +279,15 @@ def test_what_a_remote_had_is_told_and_forgotten(filled: Path, tmp_path: Path) -
     git(filled, "fetch", "--quiet", "origin")
     assert (filled / "FETCH_HEAD").exists()
     with Store(filled) as store:
-        report = purge.purge(store, Wanted(texts=(SECRET,)))
+        report = purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert report.remotes == (("origin", str(tmp_path / "remote.git"), True),)
     assert SECRET.encode() not in everything(filled)
     assert "refs/remotes" not in git(filled, "show-ref")
     with Store(filled) as store:  # which is known after its branches are forgotten, too
-        report = purge.purge(store, Wanted(texts=("open end",)))
+        report = purge.purge(store, PurgeRequest(texts=("open end",)))
     assert report.remotes[0][2] is False, "that scope was not pushed"
     with Store(filled) as store:
-        report = purge.purge(store, Wanted(texts=("question 0",)))
+        report = purge.purge(store, PurgeRequest(texts=("question 0",)))
     assert report.remotes[0][2] is True
 
 
@@ -299,11 +299,11 @@ def test_a_scope_whose_name_has_it_is_removed_as_the_hint_says(filled: Path) -> 
         session.append(*exchange(91), reply("done"))
         session.goto("main", "back")
     with Store(filled) as store, pytest.raises(Refused, match="has some of it") as refused:
-        purge.purge(store, Wanted(texts=(TOKEN,)))
+        purge.purge(store, PurgeRequest(texts=(TOKEN,)))
     assert "branch -D SESSION/SCOPE" in refused.value.hint
     git(filled, "branch", "-D", f"demo/{name}")
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(TOKEN,)))
+        purge.purge(store, PurgeRequest(texts=(TOKEN,)))
     assert TOKEN.encode() not in everything(filled)
     sound(filled)
 
@@ -311,7 +311,7 @@ def test_a_scope_whose_name_has_it_is_removed_as_the_hint_says(filled: Path) -> 
 def test_what_is_not_ours_to_change_stops_it(filled: Path) -> None:
     git(filled, "config", "remote.origin.url", f"https://me:{SECRET}@example.org/x.git")
     with Store(filled) as store, pytest.raises(Refused, match="config has some of it"):
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
 
 
 def test_a_persons_tags_follow(filled: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_persons_tags_follow(filled: Path) -> None:
     who = ("-c", "user.name=me", "-c", "user.email=me@example.org")
     git(filled, *who, "tag", "-a", "-m", "words", "there", "refs/heads/demo/main")
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     sound(filled)
     assert git(filled, "rev-parse", "here", "there").split() == git(filled, "rev-parse", "demo/main").split() * 2
 
@@ -327,14 +327,14 @@ def test_a_persons_tags_follow(filled: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (Wanted(texts=("not in it at all",)), NotFound),
-        (Wanted(texts=("abc",)), BadInput),
-        (Wanted(session="demo", blocks=("G1",)), BadInput),
-        (Wanted(session="demo", blocks=("B999",)), NotFound),
+        (PurgeRequest(texts=("not in it at all",)), NotFound),
+        (PurgeRequest(texts=("abc",)), BadInput),
+        (PurgeRequest(session="demo", blocks=("G1",)), BadInput),
+        (PurgeRequest(session="demo", blocks=("B999",)), NotFound),
     ],
 )
 def test_what_cannot_be_erased_is_refused_and_nothing_happens(
-    filled: Path, wanted: Wanted, error: type[Exception]
+    filled: Path, wanted: PurgeRequest, error: type[Exception]
 ) -> None:
     before = git(filled, "show-ref")
     with Store(filled) as store, pytest.raises(error):
@@ -364,7 +364,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
             if number % 7 == 0 or stride > 1:
                 assert [finding.what for finding in verify.verify(store).findings if finding.level == "damage"] == []
             if held and (number % 5 == 0 or stride > 1):
-                purge.purge(store, Wanted(texts=(SECRET,)))
+                purge.purge(store, PurgeRequest(texts=(SECRET,)))
                 assert SECRET.encode() not in everything(path)
         shutil.rmtree(path)
         if done.returncode == 0:
@@ -386,7 +386,7 @@ def test_what_is_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) 
         Store(filled)
     trust.accept(filled, trust.look(filled))
     with Store(filled) as store, pytest.raises(Refused, match="borrows objects"):
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
 
 
 def test_what_hooks_keep_goes_with_it(filled: Path) -> None:
@@ -395,7 +395,7 @@ def test_what_hooks_keep_goes_with_it(filled: Path) -> None:
     (kept / "handoff" / "x").write_text(SECRET)
     (kept / "log").write_text(SECRET)
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
 
 
@@ -411,7 +411,7 @@ def test_another_text_that_begins_alike_is_left_alone(path: Path) -> None:
                 session.append(human(each), reply(each))
             session.note(f"{others[0]} {others[1]}")
             before, rows = contents(session), {row.id: row for row in session.ledger().rows()}
-        purge.purge(store, Wanted(session="demo", blocks=("B2",)))
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B2",)))
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         after = contents(session)
         assert after.pop("B2") != before.pop("B2") and after == before
@@ -433,7 +433,7 @@ def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
             stub = f"[archived {row.handle}: assistant, 2 tokens; why: {begun}…; recover B2]"
             gone = msgspec.structs.replace(row, state="archived", stub=stub, removed_by="user")
             session.change(subject=f"archive B2: {begun}…", op="archive", actor="user", rows=[gone])
-        purge.purge(store, Wanted(session="demo", blocks=("B1",)))
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B1",)))
     assert begun.encode() not in everything(path)
     sound(path)
 
@@ -458,7 +458,7 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
             session.append(human("pay"), call, results(result(f"toolu_{number}", "paid")))
             session.append(Message(role="assistant", parts=(part(caller, "assistant", "model"),)))
             session.append(results(result("c2", "ok")), reply("done"))
-        report = purge.purge(store, Wanted(texts=(number,)))
+        report = purge.purge(store, PurgeRequest(texts=(number,)))
         assert report.seen[0].blocks == ("B2", "B3", "B4", "B5")
     assert number.encode() not in everything(path)
     sound(path)
@@ -477,9 +477,9 @@ def test_a_secret_in_an_id_or_a_name_goes_with_the_others(path: Path) -> None:
     with Store(path, redact=False) as store:
         with StoredSession.open(store, "demo") as session:
             session.append(human("go"), call, results(result(f"c {TOKEN}", "ok")), reply("done"))
-        purge.purge(store, Wanted(secrets=True))
+        purge.purge(store, PurgeRequest(secrets=True))
         with pytest.raises(NotFound):
-            purge.survey(store, Wanted(secrets=True))
+            purge.survey(store, PurgeRequest(secrets=True))
     assert TOKEN.encode() not in everything(path)
     sound(path)
 
@@ -490,7 +490,7 @@ def test_what_hooks_left_to_be_done_goes_only_where_it_has_it(filled: Path) -> N
         (kept / name).parent.mkdir(parents=True, exist_ok=True)
         (kept / name).write_text("fine" if name.endswith(("2", "c2-1.txt")) else SECRET)
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
     assert sorted(each.name for each in kept.rglob("*") if each.is_file()) == ["2", "c2-1.txt"]
 
@@ -504,7 +504,7 @@ def test_a_folder_in_the_place_of_a_file_keeps_no_purge_from_its_end(filled: Pat
     (filled / where).mkdir(parents=True)
     (filled / where / "file").write_text("fine")
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert not purge_apply.pending(filled)
     assert SECRET.encode() not in everything(filled)
     assert (filled / where).exists() is where.endswith("dir")  # no purge has to do with it
@@ -517,12 +517,12 @@ def test_what_stands_in_a_folder_where_files_are_is_searched_too(filled: Path) -
         (filled / where).mkdir()
         (filled / where / "file").write_text(SECRET)
         with Store(filled) as store, pytest.raises(Refused, match=f"{where}/file has some of it"):
-            purge.purge(store, Wanted(texts=(SECRET,)))
+            purge.purge(store, PurgeRequest(texts=(SECRET,)))
         shutil.rmtree(filled / where)
     (filled / FOREIGN[3]).mkdir(parents=True)
     (filled / FOREIGN[3] / "file").write_text(SECRET)
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
 
 
@@ -532,7 +532,7 @@ def test_a_file_in_the_place_of_a_folder_of_objects_goes(filled: Path) -> None:
         if not place.exists():  # a new object may have any id
             place.write_text("fine")
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     assert SECRET.encode() not in everything(filled)
 
 
@@ -545,7 +545,7 @@ def test_what_is_in_no_commit_goes_too(filled: Path, where: str) -> None:
     else:
         subprocess.run(["git", f"--git-dir={filled}", "hash-object", "-w", "--stdin"], input=words, check=True)
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(words.decode(),)))
+        purge.purge(store, PurgeRequest(texts=(words.decode(),)))
     assert words not in everything(filled)
     sound(filled)
 
@@ -555,11 +555,11 @@ def test_what_cannot_be_taken_out_is_refused_before_anything_is_changed(filled: 
     before = git(filled, "show-ref"), everything(filled)
     packs = sorted(os.listdir(filled / "objects" / "pack"))
     with Store(filled) as store, pytest.raises(Refused, match="cannot be taken out: ") as refused:
-        purge.purge(store, Wanted(texts=(text,)))
+        purge.purge(store, PurgeRequest(texts=(text,)))
     assert "commit" in str(refused.value) and "nothing was changed" in refused.value.hint
     assert (git(filled, "show-ref"), sorted(os.listdir(filled / "objects" / "pack"))) == (before[0], packs)
     with Store(filled) as store:
-        purge.purge(store, Wanted(texts=(SECRET,)))
+        purge.purge(store, PurgeRequest(texts=(SECRET,)))
     sound(filled)
 
 
@@ -597,11 +597,11 @@ def test_an_encoded_text_is_nowhere_and_what_surrounds_it_still_decodes(path: Pa
             pending_plans.put(store, "demo", "main", plan, base_commit=session.tip(), time="2026-01-01T00:00:00Z")
             session.append(human(f"{text} waits"), reply("so", "c2"))
             before = contents(session)
-        report = purge.purge(store, Wanted(texts=(ODD,)))
+        report = purge.purge(store, PurgeRequest(texts=(ODD,)))
         assert report.forms == ("json", "url", "hex", "base64") and report.short == 0
-    search = Scrub(words={ODD.encode(): b"-"})
+    search = Scrub(marks={ODD.encode(): b"-"})
     assert not search.has(everything(path))
-    assert not any(True for _ in searching.left(path, search))
+    assert not any(True for _ in searching.remaining(path, search))
     sound(path)
     with Store(path) as store, StoredSession.open(store, "demo", "main") as session:
         after = contents(session)
@@ -626,15 +626,15 @@ def test_an_encoded_text_leaves_the_request_and_what_an_importer_noted(tmp_path:
     recording.write_text(json.dumps({"request": request, "response": answer}) + "\n")
     with create(tmp_path / ".ctxvc") as store:
         list(import_paths(store, [recording], final=True, redact=False))
-        assert Scrub(words={ODD.encode(): b"-"}).has(everything(store.path))
-        purge.purge(store, Wanted(texts=(ODD,)))
-    assert not any(True for _ in searching.left(tmp_path / ".ctxvc", Scrub(words={ODD.encode(): b"-"})))
+        assert Scrub(marks={ODD.encode(): b"-"}).has(everything(store.path))
+        purge.purge(store, PurgeRequest(texts=(ODD,)))
+    assert not any(True for _ in searching.remaining(tmp_path / ".ctxvc", Scrub(marks={ODD.encode(): b"-"})))
     sound(tmp_path / ".ctxvc")
 
 
 def test_a_text_that_is_too_short_to_be_looked_for_encoded_is_counted(filled: Path) -> None:
     with Store(filled) as store:
-        report = purge.survey(store, Wanted(texts=("plum", SECRET)))
+        report = purge.survey(store, PurgeRequest(texts=("plum", SECRET)))
     assert report.short == 1
 
 
@@ -648,7 +648,7 @@ def test_what_ctxvc_cut_goes_too_where_it_is_encoded(path: Path) -> None:
                 row, state="archived", stub=f"[{row.handle}: {text[:40]}…]", removed_by="user"
             )
             session.change(subject=f"archive B2: {text[:50]}…", op="archive", actor="user", rows=[archived])
-        purge.purge(store, Wanted(texts=("the customer is Jane Doe of 12 Elm Street",)))
+        purge.purge(store, PurgeRequest(texts=("the customer is Jane Doe of 12 Elm Street",)))
     assert text[:16].encode() not in everything(path)
     sound(path)
 
@@ -673,8 +673,8 @@ def test_files_outside_are_read_and_never_changed(filled: Path, tmp_path: Path) 
     (tmp_path / "link").symlink_to(files[0])
     files += [tmp_path / "d.jsonl.gz", tmp_path / "gone", tmp_path / "link", pipe]
     with Store(filled) as store:
-        dry = purge.survey(store, Wanted(texts=(SECRET,)), files)
-        report = purge.purge(store, Wanted(texts=(SECRET,)), files)
+        dry = purge.survey(store, PurgeRequest(texts=(SECRET,)), files)
+        report = purge.purge(store, PurgeRequest(texts=(SECRET,)), files)
     assert dry.copies == report.copies
     states = {Path(copy.place).name: copy.state for copy in report.copies}
     assert states == {
@@ -687,7 +687,7 @@ def test_files_outside_are_read_and_never_changed(filled: Path, tmp_path: Path) 
 def test_a_search_outside_ends_in_time_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 9_000_000 + SECRET.encode())
     ticks = iter(range(100))
-    scrub = Scrub(words={SECRET.encode(): b"-"})
+    scrub = Scrub(marks={SECRET.encode(): b"-"})
     (large, _) = copies(scrub, [tmp_path / "large"], seconds=2, clock=lambda: next(ticks))
     assert (large.state, large.why) == ("unknown", "the time for searching was over")
     (large, _) = copies(scrub, [tmp_path / "large"])

@@ -183,7 +183,9 @@ def test_nothing_of_a_thousand_secrets_is_left_of_an_import_nor_in_a_clone(tmp_p
         left = [each.kind for each in unnamed if any(core in held for core in cores(each))]
         assert len(left) <= 3, left
 
-        purge.purge(store, purge.Wanted(texts=tuple(each.secret for each in planted if each.secret.encode() in held)))
+        purge.purge(
+            store, purge.PurgeRequest(texts=tuple(each.secret for each in planted if each.secret.encode() in held))
+        )
     assert complaints(path) == ""
     with Store(path) as store:
         assert verify.verify(store).findings == ()

@@ -147,12 +147,12 @@ def test_a_push_and_a_purge_ask_it_too(tmp_path: Path) -> None:
         assert TOKEN.encode() in everything(path), "nobody asked for a scanner"
         push_check.refuse(store, ["refs/heads/demo/main"])
         with pytest.raises(NotFound):
-            purge.purge(store, purge.Wanted(secrets=True))
+            purge.purge(store, purge.PurgeRequest(secrets=True))
     program.run(path, "config", SETTING, KINGFISHER)
     with Store(path) as store:
         with pytest.raises(Refused, match=f"{KIND} in demo/main:B1"):
             push_check.refuse(store, ["refs/heads/demo/main"])
-        assert purge.purge(store, purge.Wanted(secrets=True)).kinds == {KIND: 1}
+        assert purge.purge(store, purge.PurgeRequest(secrets=True)).kinds == {KIND: 1}
     with Store(path) as store:
         push_check.refuse(store, ["refs/heads/demo/main"])
     assert TOKEN.encode() not in everything(path)

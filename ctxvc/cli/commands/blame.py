@@ -31,7 +31,7 @@ def blame(app: App, name: str) -> None:
     """
     with app.reading() as stored:
         address = addresses.parse(name)
-        resolved = addresses.named(stored, name)
+        resolved = addresses.target(stored, name)
         if resolved is None or (address and address.file):
             raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
         answer = _blamed(stored_of(stored, resolved), resolved)

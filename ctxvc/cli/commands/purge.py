@@ -18,7 +18,7 @@ from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.store import purge_apply
 from ctxvc.store.purge.exposure import Report
-from ctxvc.store.purge.purge import Wanted, survey
+from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
@@ -61,7 +61,7 @@ def purge(
     if not (blocks or texts or secrets):
         raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
     with app.store() as store:
-        request = Wanted(
+        request = PurgeRequest(
             session=app.session or (store.current_session() if blocks else ""),
             blocks=blocks,
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),

@@ -85,7 +85,7 @@ def _as_file(app: App, session: Session, address: str) -> None:
     """Writes the exact bytes as files into the checkout of their scope, which is created or moved forward."""
     bodies = session.recover_bytes(address)
     session.stored.flush()
-    resolved = addresses.named(session.stored, address)
+    resolved = addresses.target(session.stored, address)
     if resolved is None:
         raise _uncommitted(address)
     store, snapshot = session.store, resolved.snapshot

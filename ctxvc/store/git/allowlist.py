@@ -1,6 +1,6 @@
-"""Which settings of a git repository are harmless: those that ctxvc writes, and those that neither run nor redirect.
+"""The harmless settings of a git repository: those that ctxvc writes, and those that neither run nor redirect anything.
 
-Every other is refused, the ones that git will have tomorrow included.
+All others are refused, including those of future versions of git.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import re
 
 from ctxvc.store.git.config import Setting
 
-#: What `ctxvc install git-hooks` sets, to the letter: git runs it in the person's own `git diff`, and we never do.
+#: Set by `ctxvc install git-hooks`, with exactly this value: git runs it in the person's own `git diff`; we never do.
 TEXTCONV = "diff.ctxvc.textconv"
 TEXTCONVS = frozenset({'ctxvc() { python3 -I -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
-#: What it set before: Python takes a `json` of the current folder then. Such a store opens, and `install` replaces it.
+#: Its former values, with which Python imports a `json` from the current folder. Such a store opens, and `install`
+#: replaces the value.
 OLD_TEXTCONVS = frozenset({'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
 
 #: Patterns as text: each is compiled when a store has such a setting, and most have few.
@@ -96,7 +97,7 @@ _VALUES: dict[str, str] = {
     "extensions.worktreeconfig": _SWITCH,
 }
 
-#: The same for keys with a name between, as in `branch.main.merge`.
+#: The same for keys with a name in between, as in `branch.main.merge`.
 _NAMED: dict[tuple[str, str], str] = {
     ("branch", "remote"): _NAME,
     ("branch", "pushremote"): _NAME,
@@ -114,7 +115,7 @@ _NAMED: dict[tuple[str, str], str] = {
 }
 _ADDRESSES = frozenset({"url", "pushurl"})
 
-#: Settings that nobody can accept: they bring in what no look at these files shows, or make the store another thing.
+#: Settings that nobody can accept: they include files that this check does not see, or change the kind of the store.
 _NEVER = re.compile(
     r"(?i)(include|includeif)\..*|extensions\..*|core\.worktree|remote\..*\.(promisor|partialclonefilter)", re.DOTALL
 )
@@ -122,7 +123,7 @@ _SCHEMES = frozenset({"https", "ssh", "file", "git"})
 
 
 def is_harmless(setting: Setting) -> bool:
-    """Whether the setting can run nothing and lead git nowhere."""
+    """Whether the setting can neither run anything nor redirect git."""
     key, value = setting.key, "true" if setting.value is None else setting.value
     section, _, rest = key.partition(".")
     name, _, last = rest.rpartition(".")
@@ -140,12 +141,13 @@ def is_harmless(setting: Setting) -> bool:
 
 
 def is_acceptable(setting: Setting) -> bool:
-    """Whether a person may accept the setting of a store, having seen it."""
+    """Whether a person who has seen the setting may accept it."""
     return not _NEVER.fullmatch(setting.key)
 
 
 def is_address(value: str) -> bool:
-    """Whether git reaches that address by https, ssh, a file's path or its own protocol, and by no program it names."""
+    """Whether git reaches the address by https, ssh, a file's path or its own protocol, and by no program that it
+    names."""
     if not value or value.startswith("-") or not re.fullmatch(_ANY, value):
         return False
     scheme, colons, rest = value.partition("://")
@@ -155,6 +157,6 @@ def is_address(value: str) -> bool:
     if re.match(r"[A-Za-z0-9_+.-]*::", value):
         return False
     before, colon, path = value.partition(":")
-    if colon and "/" not in before:  # host:path, as scp has it
+    if colon and "/" not in before:  # host:path, as in scp
         return not before.rpartition("@")[2].startswith("-") and not path.startswith("-")
     return True

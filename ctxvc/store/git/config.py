@@ -1,7 +1,7 @@
 """git's configuration files as values, without obeying them: no include is followed, nothing is looked up.
 
-The grammar is narrower than git's, so that whatever is read here means the same to git and to libgit2: a value stands
-on one line, and there is no NUL and no byte that is not UTF-8.
+The grammar is narrower than git's, so that everything accepted here means the same to git and to libgit2: a value is on
+one line, with no NUL and no invalid UTF-8.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _SPACE = " \t"
 
 
 class Setting(NamedTuple):
-    """`key` as git prints it: section and name in lower case, the part between as it stands. No value means true."""
+    """`key` as git prints it: section and name in lower case, the part between unchanged. No value means true."""
 
     key: str
     value: str | None
 
 
 def settings(data: bytes) -> Iterator[Setting]:
-    """What a configuration file sets, in its order.
+    """The settings in a configuration file, in its order.
 
-    Raises: ValueError, with the line's number, where a line is not of the grammar.
+    Raises: ValueError, with the line's number, if a line does not match the grammar.
     """
     if b"\0" in data:
         raise ValueError("it holds a NUL")
     section = ""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        # A byte that is no UTF-8 is U+FFFD here: no harmless key has one, and a name or an address may.
+        # Invalid UTF-8 becomes U+FFFD: no harmless key has one, while a name or an address may.
         line = raw.removesuffix(b"\r").decode("utf-8", "replace").strip(_SPACE)
         if "\r" in line:
             raise ValueError(f"line {number} has a carriage return")

@@ -1,7 +1,7 @@
 """Commits in bulk: one pack, written by `git fast-import`.
 
-Why this program and these flags: docs/decisions/0003-fast-import.md. The stream begins with `feature done`, so that
-one cut short moves no ref; a ref moves only from the tip that we read (`from`), else git refuses.
+docs/decisions/0003-fast-import.md explains the choice of program and flags. The stream begins with `feature done`, so
+that a truncated one moves no ref. A ref moves only from the tip that we read (`from`), or git refuses.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 
-#: Commits whose blobs are sorted together. More gives better deltas; fewer bound the memory, and let git begin sooner.
+#: Commits whose blobs are sorted together. More give better deltas; fewer bound the memory, and let git begin sooner.
 BATCH = 64
-#: For glibc: fast-import gives memory back and takes it again for every object, which was more than half of its time.
+#: For glibc: fast-import releases and requests memory for every object, which took more than half of its time.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "16777216"}
 #: The last date that every part of git can hold, in seconds since 1970: one in 2514.
 LATEST = (1 << 34) - 1
@@ -38,16 +38,16 @@ _TIME = re.compile(
     r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-#: Blobs are marked above this, commits below, so that a commit's name is known before its blobs are written.
+#: Marks of blobs are above this, those of commits below, so that a commit's name is known before its blobs are written.
 _BLOB_MARKS = 1 << 32
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to write: the ledger before and after it; the files follow from the two.
+    """A commit to write: the ledger before and after it, from which its files follow.
 
     `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
-    what this writer wrote last to `ref`, or begins a history. `files` are paths besides the ledger's own; `without`
-    names those that are not taken over from the parent.
+    this writer's last commit to `ref`, or begins a history. `files` are paths besides the ledger's own; `without` names
+    files of the parent that are dropped.
     """
 
     ref: str
@@ -65,7 +65,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackWriter:
-    """A running `git fast-import`. Leave the `with` block normally and all refs have moved; else none has."""
+    """A running `git fast-import`. A normal exit from the `with` block moves all refs, an error moves none."""
 
     def __init__(self, git_dir: Path, *, inherit: Sequence[int] = (), config: Sequence[str] = ()) -> None:
         self._git_dir = git_dir
@@ -82,14 +82,15 @@ class PackWriter:
         try:
             with ExitStack() as failed:
                 self._errors = failed.enter_context(tempfile.TemporaryFile())
-                # The child holds the locks too: if this process dies, nobody cleans up under a child that still writes.
+                # The child holds the locks too: if this process dies, no other cleans up under a child that still
+                # writes.
                 self._process = subprocess.Popen(
                     program.command(self._git_dir.absolute(), *arguments, config=self._config),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,
                     env={**program.environment(), **_ALLOCATOR},
-                    cwd=self._git_dir,  # ours may be gone by now
+                    cwd=self._git_dir,  # ours may have been deleted
                     pass_fds=self._inherit,
                 )
                 failed.pop_all()
@@ -101,11 +102,11 @@ class PackWriter:
         self._in: IO[bytes] = self._process.stdin
         self._out: IO[bytes] = self._process.stdout
         self._feeder = _Feeder(self._in)
-        self._in.write(b"feature done\n")  # buffered: a child that is gone already is noticed later
+        self._in.write(b"feature done\n")  # buffered: a dead child is noticed later
         return self
 
     def commit(self, commit: Commit) -> str:
-        """Takes `commit`; gives the name (`:n`) that later commits of this writer may use for it."""
+        """Takes `commit`; returns the name (`:n`) by which later commits of this writer may refer to it."""
         self._mark += 1
         self._batch.append((self._mark, commit))
         if len(self._batch) >= BATCH:
@@ -159,11 +160,11 @@ class PackWriter:
             try:
                 stream.close()
             except OSError:
-                pass  # the other end of the pipe is gone
+                pass  # the other end of the pipe is closed
         self._process.wait()
 
     def _encoded_batch(self) -> list[bytes]:
-        """The commits that wait, as fast-import reads them: first their blobs, then they themselves."""
+        """The waiting commits in fast-import's syntax: first their blobs, then the commits."""
         batch, self._batch = self._batch, []
         blobs = _Blobs(self._blob)
         edits = [list(_edits(commit, blobs)) for _, commit in batch]
@@ -190,15 +191,15 @@ class PackWriter:
         return "".join(out).encode("utf-8")
 
 
-#: What git says where a ref is not at the commit that we read.
+#: git's messages for a ref that is not at the commit that we read.
 _MOVED = ("Not updating", "does not contain", "reference already exists", "but expected")
 _NOT_IN_A_NAME = str.maketrans("<>\n\0", "    ")
 
 
 class _Feeder:
-    """Writes full batches to git in the background: the next one is made meanwhile, and both cores work.
+    """Writes full batches to git in a thread while the next one is made, so that both cores work.
 
-    Before the first batch there is no thread, so that a small flush pays for none.
+    There is no thread before the first batch, so a small flush does not pay for one.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -208,7 +209,7 @@ class _Feeder:
         self._error: OSError | None = None
 
     def put(self, chunks: list[bytes]) -> None:
-        """Takes a batch. Raises: OSError where an earlier one could not be written."""
+        """Takes a batch. Raises: OSError if an earlier one could not be written."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ctxvc-feeder", daemon=True)
             self._thread.start()
@@ -217,7 +218,7 @@ class _Feeder:
             raise self._error
 
     def finish(self) -> None:
-        """All batches are written. Raises: OSError where one could not be."""
+        """Waits until all batches are written. Raises: OSError if one could not be."""
         self.stop()
         if self._error:
             raise self._error
@@ -252,13 +253,13 @@ class _Blobs:
         return self._last
 
     def version(self, path: str, data: bytes) -> int:
-        """A blob that is one of several versions of the file at `path`."""
+        """Adds a blob, one of several versions of the file at `path`; returns its mark."""
         self._last += 1
         self._versions.setdefault(path, []).append((self._last, data))
         return self._last
 
     def encoded(self) -> tuple[list[bytes], int]:
-        """The blobs as fast-import reads them, and the last mark used."""
+        """The blobs in fast-import's syntax, and the last mark used."""
         chunks: list[bytes] = []
         for blobs in (self._bodies, *self._versions.values()):
             for mark, data in blobs:
@@ -273,7 +274,7 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     yield from (f"D {path}\n" for path in commit.without)
     for path, data in commit.files:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
-    for key in _gone(before, after):
+    for key in _removed(before, after):
         yield f"D {fmt.segment_path(key)}\n"
     for key in _changed(before, after):
         path = fmt.segment_path(key)
@@ -288,9 +289,9 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 
 
 def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
-    """Bodies that are gone, that moved between `blocks/` and `archive/`, and that are new."""
+    """The lines for bodies that are removed, moved between `blocks/` and `archive/`, or added."""
     old_segments = commit.before.segments if commit.before else NO_SEGMENTS
-    old_rows = {row.id: row for key in _gone(commit.before, commit.after) for row in old_segments[key]}
+    old_rows = {row.id: row for key in _removed(commit.before, commit.after) for row in old_segments[key]}
     rows: dict[str, Row] = {}
     for key in _changed(commit.before, commit.after):
         old, new = old_segments.get(key), commit.after.segments[key]
@@ -310,29 +311,30 @@ def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 
 
 def _changed(before: Ledger | None, after: Ledger) -> list[int]:
-    """The segments of `after` that are not those of `before`."""
+    """The segments of `after` that differ from those of `before`."""
     return after.segments.changed_since(before.segments if before else NO_SEGMENTS)
 
 
-def _gone(before: Ledger | None, after: Ledger) -> list[int]:
+def _removed(before: Ledger | None, after: Ledger) -> list[int]:
     if before is None:
         return []
     return [key for key in before.segments.changed_since(after.segments) if key not in after.segments]
 
 
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
-    """How many rows the two begin with in common: mostly all of `old`, since rows are added at the end."""
+    """The length of the common beginning: mostly all of `old`, since rows are added at the end."""
     count = 0
-    for left, right in zip(old, new, strict=False):
-        if left is not right:
+    for earlier, later in zip(old, new, strict=False):
+        if earlier is not later:
             break
         count += 1
     return count
 
 
 def epoch(time: str, default: int) -> int:
-    """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` where it is none."""
-    # `fromisoformat` takes other forms on each version of Python, and the same recording must make the same commits.
+    """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` if the text is not one."""
+    # `fromisoformat` accepts different forms on each version of Python, and a recording must always give the same
+    # commits.
     match = _TIME.fullmatch(time.strip()[:64])
     if match is None:
         return default
@@ -347,5 +349,5 @@ def epoch(time: str, default: int) -> int:
 
 
 def storable_date(seconds: int) -> int:
-    """The nearest date that git can hold: a clock or a recording may say what it likes."""
+    """The nearest date that git can hold: a clock or a recording may be wrong."""
     return min(max(seconds, 0), LATEST)

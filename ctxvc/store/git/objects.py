@@ -1,4 +1,4 @@
-"""git objects as a check reads them: raw, nothing taken on trust, and with an error that names the object."""
+"""git objects for verification: raw, with nothing taken on trust, and with errors that name the object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {b"commit": _COMMIT, b"tree": _TREE, b"blob": _BLOB}
 
 
 class Unreadable(Exception):
-    """An object that is missing, damaged, or of another type than its place asks for. `id` is its 20 bytes."""
+    """Raised for an object that is missing, damaged, or of the wrong type for its place. `id` is its 20 bytes."""
 
     def __init__(self, id: bytes, why: str) -> None:
         super().__init__(f"object {id.hex()[:12]} {why}")
@@ -32,7 +32,7 @@ class Unreadable(Exception):
 
 
 class Entry(NamedTuple):
-    """A file (mode 100644), a folder (40000), or something that no store has."""
+    """A file (mode 100644), a folder (40000), or something that does not belong in a store."""
 
     mode: bytes
     id: bytes
@@ -43,7 +43,7 @@ Tree = Mapping[bytes, tuple[bytes, bytes]]
 
 
 class Commit(NamedTuple):
-    """A commit as it is stored. `committer` is `name <mail>`."""
+    """A commit as stored. `committer` is `name <mail>`."""
 
     tree: bytes
     parents: tuple[bytes, ...]
@@ -52,7 +52,7 @@ class Commit(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs between two trees at `path`."""
+    """A difference between two trees at `path`."""
 
     path: str
     old: Entry | None
@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
 @contextmanager
 def unhashed() -> Iterator[None]:
-    """Inside, libgit2 does not hash what it reads, in this process: `git fsck` hashes all of it, at the same time."""
+    """Turns off libgit2's hashing of what it reads, in this process: `git fsck` hashes all of it at the same time."""
     option = pygit2.enums.Option.ENABLE_STRICT_HASH_VERIFICATION
     pygit2.option(option, False)
     try:
@@ -71,7 +71,7 @@ def unhashed() -> Iterator[None]:
 
 
 class Objects:
-    """Reads objects; those that are asked for again soon are kept."""
+    """Reads objects, with a cache of those that will be needed again soon."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._odb = repository.odb
@@ -95,7 +95,7 @@ class Objects:
         return Commit(tree, parents, name.decode("utf-8", "replace"), message.decode("utf-8", "replace"))
 
     def blob(self, id: bytes) -> bytes:
-        """The bytes of a blob; `version` is the same for a blob that is soon asked for again. Raises: Unreadable."""
+        """The bytes of a blob. Raises: Unreadable."""
         return self._read(id, _BLOB)
 
     def _tree(self, id: bytes) -> Tree:
@@ -107,22 +107,22 @@ class Objects:
         return {name: (mode, child) for mode, name, child in entries}
 
     def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
-        """What differs between two trees that lie at `path`, down to files `depth` folders below.
+        """The differences between two trees at `path`, down to files `depth` folders below.
 
-        A folder deeper than that is told as a change and not entered: no store has one, and a hostile tree of a few
-        bytes can have more paths than there is memory. One that cannot be read is told as `Unbrowsed`.
+        A folder deeper than that is reported as a change and not entered: no store has one, and a hostile tree of a few
+        bytes can have more paths than fit into memory. An unreadable folder is reported as `Unbrowsed`.
         """
         stack = [(old, new, path, depth)]
         while stack:
             before, after, at, levels = stack.pop()
             try:
-                left = self.tree(before) if before is not None else {}
-                right = self.tree(after) if after is not None else {}
+                old_tree = self.tree(before) if before is not None else {}
+                new_tree = self.tree(after) if after is not None else {}
             except Unreadable as error:
                 yield Unbrowsed(at, error)
                 continue
-            for name, was, now in differing(left, right):
-                where = f"{at}/{shown(name)}"
+            for name, was, now in differing(old_tree, new_tree):
+                where = f"{at}/{printable(name)}"
                 old_folder, new_folder = (folder(was), folder(now)) if levels else (None, None)
                 if old_folder or new_folder:
                     stack.append((old_folder, new_folder, where, levels - 1))
@@ -137,16 +137,16 @@ class Objects:
             raise Unreadable(id, "is missing") from None
         except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
-        if kind != type:  # older pygit2 gives a plain number
+        if kind != type:  # older pygit2 returns a plain number
             raise Unreadable(id, f"is no {type.name.lower()}")
         return data
 
     def _loose_object(self, id: bytes) -> tuple[pygit2.enums.ObjectType, bytes] | None:
-        """A loose object's type and bytes. Not by libgit2, which never returns from one that is cut short."""
+        """A loose object's type and bytes. Not through libgit2, which never returns from a truncated one."""
         try:
             raw = zlib.decompress(self._loose[id].read_bytes())
         except FileNotFoundError:
-            return None  # it was packed meanwhile
+            return None  # packed meanwhile
         if hashlib.sha1(raw, usedforsecurity=False).digest() != id:
             raise ValueError("its bytes are not those of its name")
         head, _, data = raw.partition(b"\0")
@@ -154,7 +154,7 @@ class Objects:
 
 
 def _loose_files(folder: Path) -> dict[bytes, Path]:
-    """The loose objects. A store has hardly any: what ctxvc writes is in packs."""
+    """The loose objects. A store has hardly any: ctxvc writes packs."""
     files = {}
     for path in folder.glob("[0-9a-f][0-9a-f]/*"):
         if _LOOSE.fullmatch(path.name):
@@ -163,42 +163,43 @@ def _loose_files(folder: Path) -> dict[bytes, Path]:
 
 
 class Unbrowsed(NamedTuple):
-    """A folder of which it is not known what differs."""
+    """A folder whose differences are unknown."""
 
     path: str
     error: Unreadable
 
 
 def differing(old: Tree, new: Tree) -> list[tuple[bytes, Entry | None, Entry | None]]:
-    """Name, entry before and entry after, of what two folders do not have in common."""
+    """Name, entry before and entry after, for each difference between two folders."""
     get = old.get
     differences: list[tuple[bytes, Entry | None, Entry | None]]
     differences = [(name, entry(old, name), Entry(*now)) for name, now in new.items() if get(name) != now]
     if len(old) + sum(was is None for _, was, _ in differences) == len(new):
-        return differences  # nothing went, as in nearly every commit
+        return differences  # nothing was removed, as in nearly every commit
     return [*differences, *((name, Entry(*old[name]), None) for name in old.keys() - new.keys())]
 
 
 def entry(tree: Tree, name: bytes) -> Entry | None:
-    """What `name` is in a folder."""
+    """The entry of that name in a folder."""
     fields = tree.get(name)
     return None if fields is None else Entry(*fields)
 
 
 def folder(entry: Entry | None) -> bytes | None:
-    """The id of the tree, where the entry is a folder."""
+    """The id of the tree if the entry is a folder, else None."""
     return entry.id if entry is not None and entry.mode == TREE else None
 
 
-def shown(name: bytes) -> str:
-    """A file name for people; the format has only ASCII ones."""
+def printable(name: bytes) -> str:
+    """A file name for people; the format itself has only ASCII names."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def find(
     objects: Objects, commits: Iterable[tuple[bytes, Commit]], ids: frozenset[bytes]
 ) -> dict[bytes, tuple[bytes, str]]:
-    """For each wanted object, the first of the commits that needs it and the path there (empty: itself or its root)."""
+    """For each wanted object, the first of the commits that needs it and its path there (empty for a commit or its
+    root)."""
     places: dict[bytes, tuple[bytes, str]] = {}
     seen: set[bytes] = set()
     for own, commit in commits:
@@ -217,5 +218,5 @@ def find(
                 tree = objects.tree(child)
             except Unreadable:
                 continue
-            stack += [(mode, below, f"{path}/{shown(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
+            stack += [(mode, below, f"{path}/{printable(name)}".lstrip("/")) for name, (mode, below) in tree.items()]
     return places

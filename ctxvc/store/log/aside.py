@@ -1,4 +1,4 @@
-"""Bytes of journals that could not be read: kept beside the journal until a person accepts that they are lost."""
+"""Unreadable bytes of journals: kept beside the journal until a person accepts that they are lost."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ctxvc.store.log.damage import described
 from ctxvc.store.log.journal import Damage
 from ctxvc.store.store import Store
 
-#: Stands in the name of every file with such bytes, and can stand in none of a session's.
+#: In the name of every file with such bytes, and in no session's name.
 MARK = "~unreadable-"
-# The session, then digits of what is in it, so that twice the same is one file.
+# The session, then digits of the contents, so that the same bytes twice make one file.
 _NAME = re.compile(rf"(?P<session>.+){MARK}[0-9a-f]+(?P<accepted>\.accepted)?")
-# What earlier versions called it: a session may be called so, too.
+# The name in earlier versions, which a session may have too.
 _EARLIER = re.compile(r"(?P<session>.+)\.unreadable-[0-9a-f]+(?P<accepted>\.accepted)?")
 ACCEPTED = ".accepted"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """A damaged piece of a session's journal. `file` is what it is, or will be, called beside the journal."""
+    """A damaged piece of a session's journal. `file` is its present or future file name beside the journal."""
 
     session: str
     file: str
@@ -44,7 +44,7 @@ def piece(name: str, sessions: Container[str]) -> re.Match[str] | None:
 
 
 def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
-    """Each piece is in a file of its own beside the journal, on the disk. Raises: OSError."""
+    """Writes each piece into a file of its own beside the journal, on the disk. Raises: OSError."""
     folder = store.journal_path(session).parent
     for damaged in damage:
         name = _name(session, damaged)
@@ -53,7 +53,7 @@ def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
 
 
 def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
-    """What nobody has accepted yet: files, and `damage` that is in no file so far."""
+    """The damage that is not accepted yet: in files, and `damage` that is in no file so far."""
     listed = {notice.file: notice for notice in unaccepted(store, session)}
     for damaged in damage:
         name = _name(session, damaged)
@@ -62,7 +62,7 @@ def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[N
 
 
 def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
-    """The notices that were not asked for in this way before: each is given once on this machine."""
+    """The notices not given before: each is given once on this machine."""
     fresh = []
     for notice in notices(store, session, damage):
         marker = store.cache_path / "notices" / notice.file
@@ -72,12 +72,12 @@ def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[No
         try:
             _mark(marker)
         except OSError:
-            pass  # a store on a medium that cannot be written to tells it each time
+            pass  # on a read-only medium it is given each time
     return fresh
 
 
 def _mark(marker: Path) -> None:
-    """The file is there. No link is followed: the store may be somebody else's. Raises: OSError."""
+    """Creates the file. No link is followed: the store may be foreign. Raises: OSError."""
     for folder in (marker.parents[1], marker.parent):
         if folder.is_symlink():
             return
@@ -86,7 +86,7 @@ def _mark(marker: Path) -> None:
 
 
 def unaccepted(store: Store, session: str) -> Iterator[Notice]:
-    """A notice for each file of the session with such bytes that nobody has accepted yet."""
+    """A notice for each file of the session with such bytes that is not accepted yet."""
     folder = store.journal_path(session).parent
     try:
         listed = sorted(os.listdir(folder))

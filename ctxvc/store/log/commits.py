@@ -127,8 +127,8 @@ def plan(
 
 def covered(message: str, journal: str) -> int:
     """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
-    named, newest = sequence(message)
-    return newest if named == journal else 0
+    name, newest = sequence(message)
+    return newest if name == journal else 0
 
 
 def sequence(message: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""What damage in a journal costs: the numbers that it may have used, and parts of the records behind it. Pure."""
+"""The cost of damage in a journal: the numbers that it may have used, and parts of later records. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.store.log.journal import FRAME_SIZE, Change, Damage, Record
 
-#: Numbers that stay used for a record that tells none, or a few more where it was long enough to hold them.
+#: Numbers that stay used for a record that shows none, or a few more if it was long enough to hold them.
 SPARE = 64
-# What each takes of a record at the very least, in bytes.
+# The least size of each in a record, in bytes.
 _ROW = 128
 _CHANGE = 48
 _GROUP = 16
 
-#: Of a block or group, in characters.
+#: The longest name of a block or group, in characters.
 _LONGEST_NAME = 13
 
 _decoder = msgspec.msgpack.Decoder(Record)
@@ -34,7 +34,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 def record_of(damage: Damage) -> Record | None:
-    """The record, where its payload can still be decoded. What it says is not certain."""
+    """The record, if its payload can still be decoded. Its contents are not certain."""
     try:
         return _decoder.decode(damage.data[FRAME_SIZE:])
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -42,7 +42,7 @@ def record_of(damage: Damage) -> Record | None:
 
 
 def numbers_after(damage: Damage, before: Numbers) -> Numbers:
-    """The newest numbers that may have been given out with a damaged record. None of them is given out again."""
+    """The newest numbers that a damaged record may have used. None of them is used again."""
     spare = Numbers(
         before.seq + _spare(damage, _CHANGE),
         before.block + _spare(damage, _ROW),
@@ -51,10 +51,11 @@ def numbers_after(damage: Damage, before: Numbers) -> Numbers:
     record = record_of(damage)
     if record is None:
         return msgspec.structs.replace(spare, seq=damage.seq or spare.seq)
-    # A flipped bit can make any of these another number, but not all of them, and none that the record has no room for.
+    # A flipped bit can turn any of these into another number, but not all, nor into one that the record has no room
+    # for.
     blocks = [change.counters.block for change in record.changes]
     blocks += [_number(row.id) for row in _rows(record)]
-    blocks += [int(found[1]) for found in _BLOCK.finditer(damage.data)]
+    blocks += [int(match[1]) for match in _BLOCK.finditer(damage.data)]
     groups = [change.counters.group for change in record.changes]
     groups += [_number(group.id) for change in record.changes for group in change.groups]
     return Numbers(
@@ -65,7 +66,7 @@ def numbers_after(damage: Damage, before: Numbers) -> Numbers:
 
 
 def described(damage: Damage) -> str:
-    """What a damaged record held, as far as it tells: `B5-B7 of scope main`; empty where it tells nothing."""
+    """The contents of a damaged record, as far as they are legible: `B5-B7 of scope main`; empty if nothing is."""
     record = record_of(damage)
     if record is None:
         return ""
@@ -78,10 +79,10 @@ def described(damage: Damage) -> str:
 
 
 def mended(change: Change, before: Ledger) -> Change:
-    """What is left of a change that was made on top of what is lost now; `before` is its scope without that.
+    """The rest of a change that was made on top of a lost one; `before` is its scope without the lost one.
 
-    Nothing in it names a block or group that is not there, and no row is without its body. It no longer says what was
-    sent to a model, since that cannot be rendered any more.
+    It names no missing block or group, and each of its rows has its body. It no longer has the hash of a prompt, since
+    that prompt cannot be rendered any more.
     """
     bodies = {block for block, suffix, _ in change.bodies if not suffix}
 
@@ -130,7 +131,7 @@ def _mended_rows(
             continue
         if row.group and row.group not in groups:
             if before.get(row.id) is not None:
-                continue  # it stays as it was: the group that took it in is lost
+                continue  # unchanged: the group that took it in is lost
             row = msgspec.structs.replace(row, group="", level=min(row.level, 1))  # noqa: PLW2901
         yield msgspec.structs.replace(row, parent="") if row.parent and not is_there(row.parent) else row
 
@@ -148,6 +149,6 @@ def _spare(damage: Damage, least: int) -> int:
 
 
 def _newest(numbers: list[int], before: int, limit: int) -> int:
-    """The largest of the numbers that can be true; all are false where none is, and then any could be."""
+    """The largest of the numbers that can be right; if none can, the largest possible."""
     likely = [number for number in numbers if before <= number <= limit]
     return max(likely) if likely else limit

@@ -1,6 +1,6 @@
-"""A flush: what is acknowledged becomes commits, branches move, HEAD last, and the journal lets go of it.
+"""A flush: acknowledged records become commits, branches move, HEAD last, and the journal drops the records.
 
-A crash between any two of these leaves a store that is right (docs/architecture.md, what a crash leaves).
+A crash between any two of these leaves a valid store (docs/architecture.md, what a crash leaves).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ctxvc.store.log.state import SessionState
 
 
 def flush(state: SessionState, lock: int) -> None:
-    """Everything but open steps, and the verbs made meanwhile, is committed. `state` is up to date before and after.
+    """Commits everything but open steps and the verbs made during them. `state` is up to date before and after.
 
-    `lock` is the file descriptor of the session's lock, which the caller holds.
-    Raises: CtxvcError; then what is not committed is in the journal.
+    `lock` is the file descriptor of the session's lock, which the caller holds. Raises: CtxvcError; then the journal
+    has everything that is not committed.
     """
     assert state.head is not None
     scopes = {

@@ -1,4 +1,4 @@
-"""The journal of a session: what was acknowledged and is not yet in a pack. One file, appended to under a lock.
+"""The journal of a session: acknowledged records that no pack has yet. One file, appended to under a lock.
 
 A frame is `magic, length, sequence number, checksum of the payload, checksum of these four`, then the payload
 (MessagePack). The first frame (number 0) is the head. docs/format.md has the bytes.
@@ -25,18 +25,18 @@ MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
 FRAME_SIZE = _FRAME.size + _CRC.size
-#: What a disk writes whole or not at all, in bytes.
+#: The bytes that a disk writes as a whole or not at all.
 SECTOR = 512
 _LONGEST_HEAD = 128
-#: More pieces of one journal are not told apart: to look for the end of each takes time.
+#: Further pieces of damage are merged: finding the end of each takes time.
 _MOST_DAMAGE = 100
 FORMAT = 1
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """`base` is the newest record by the last flush; `block` and `group` are the session's last numbers by then.
+    """`base` is the newest record at the last flush; `block` and `group` are the session's last numbers at that time.
 
-    `moving` says that refs may be moving without records: whoever reads this looks at them again every time.
+    `moving` says that refs may be moving without records, so every reader checks them again each time.
     """
 
     format: int
@@ -48,15 +48,15 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What one operation does to one scope: rows and groups as they are after it, never how to compute them.
+    """The change of one scope by one operation: rows and groups as they are after it, never how to compute them.
 
-    `step` is the step that appended rows belong to (0 for a verb), `done` that it is complete with them. `meta` sets
-    fields of `ctxvc.json`; counters only ever grow. A new scope names what it starts from as `origin`, and the blocks
-    that it `inherit`s from there (None: all). `merge` is a second parent. Both are full ids of commits, or `SCOPE/n`
-    for the commit by which that scope has this journal's change n, which need not be there yet (`reference`).
+    `step` is the step of the appended rows (0 for a verb), `done` that they complete it. `meta` sets fields of
+    `ctxvc.json`; counters only ever grow. A new scope names its `origin`, and the blocks that it `inherit`s from there
+    (None: all). `merge` is a second parent. Both are full commit ids, or `SCOPE/n` for the commit of this journal's
+    change n in that scope, which need not exist yet (`reference`).
 
-    `text` is the commit's own, between subject and trailers. `written` is when this was acknowledged, in seconds since
-    1970: so the commit is the same one whenever, and however often, it is made.
+    `text` is the commit's own, between subject and trailers. `written` is the time of acknowledgement, in seconds since
+    1970: it makes the commit identical whenever, and however often, it is made.
     """
 
     scope: str
@@ -97,7 +97,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes that stand where records were, and are none any more. `seq` is 0 where their own header is hit too."""
+    """Damaged bytes in the place of records. `seq` is 0 if their own header is damaged too."""
 
     start: int
     data: bytes
@@ -109,9 +109,9 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """What is no whole frame: `size` bytes that a crash left at the end, and `damage` anywhere.
+    """The bytes that are not whole frames: `size` bytes that a crash left at the end, and `damage` anywhere.
 
-    Reading goes on at `start`: behind the last whole frame.
+    Reading goes on at `start`, after the last whole frame.
     """
 
     start: int
@@ -125,9 +125,9 @@ _head_decoder = msgspec.msgpack.Decoder(Head)
 
 
 def reference(origin: str) -> tuple[str, int]:
-    """Scope and change number of a reference to what a change made; ("", 0) for the id of a commit.
+    """Scope and change number of a reference to a change; ("", 0) for the id of a commit.
 
-    Raises: Damaged where it is neither.
+    Raises: Damaged if it is neither.
     """
     scope, slash, number = origin.rpartition("/")
     if not slash:
@@ -142,7 +142,7 @@ def encode_head(head: Head) -> bytes:
 
 
 def encode_record(seq: int, record: Record) -> bytes:
-    """The frame of a record. Raises: BadInput where a value in it has no bytes, as half a character has none."""
+    """The frame of a record. Raises: BadInput if a value in it cannot be encoded, such as half a character."""
     try:
         return frame(seq, _encoder.encode(_plain(record)))
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
@@ -150,13 +150,15 @@ def encode_record(seq: int, record: Record) -> bytes:
 
 
 def _plain(record: Record) -> Record:
-    """The record with what is left out of rows and groups, so that it has the same bytes on every Python."""
+    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python."""
     changes = [
         msgspec.structs.replace(
             change,
             rows=tuple(fmt.plain_rows(change.rows)),
             groups=tuple(map(fmt.plain, change.groups)),
-            meta={name: fmt.plain(held) if isinstance(held, Source) else held for name, held in change.meta.items()},
+            meta={
+                name: fmt.plain(value) if isinstance(value, Source) else value for name, value in change.meta.items()
+            },
         )
         for change in record.changes
     ]
@@ -169,9 +171,9 @@ def frame(seq: int, payload: bytes) -> bytes:
 
 
 def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
-    """The frames of a journal, and what else stands in it, with their places in the file.
+    """The frames of a journal, and everything else in it, with their places in the file.
 
-    `data` are its bytes from `base` on, where a frame begins. docs/format.md tells a torn tail from damage.
+    `data` are its bytes from `base` on, where a frame begins. docs/format.md distinguishes a torn tail from damage.
     """
     frames: list[Frame] = []
     damage: list[Damage] = []
@@ -193,16 +195,16 @@ def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
 
 
 def _is_torn(data: bytes, at: int, base: int) -> bool:
-    """Whether what stands from `at` to the end is what a crash leaves of a record that was never acknowledged.
+    """Whether the bytes from `at` to the end are those that a crash leaves of a record that was never acknowledged.
 
-    That is the beginning of a frame, cut short, or one of which the file system never wrote the last sectors: zeros
-    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that. A header that was
-    written and is wrong is damage, whatever stands behind it: there may be whole records before the zeros.
+    That is the beginning of a frame, cut short, or a frame of which the file system never wrote the last sectors: zeros
+    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that. A wrong header
+    that was written is damage, whatever follows it: there may be whole records before the zeros.
     """
     size = len(data) - at
     fields = _fields(data, at)
     if fields is not None and size != FRAME_SIZE + fields[0]:
-        return size < FRAME_SIZE + fields[0]  # what has something behind it was whole once
+        return size < FRAME_SIZE + fields[0]  # a frame with bytes after it was whole once
     if size < FRAME_SIZE and data[at : at + len(MAGIC)] == MAGIC[:size]:
         return True
     zeros = len(data.rstrip(b"\0"))
@@ -211,10 +213,10 @@ def _is_torn(data: bytes, at: int, base: int) -> bool:
 
 
 def _resumption(data: bytes, at: int, seq: int) -> int:
-    """Where the damage that begins at `at` ends: at a frame, or at the end of the data.
+    """The end of the damage that begins at `at`: a frame, or the end of the data.
 
-    A payload may quote a journal, and no frame in it must ever be taken for one of this journal. So a length that a
-    header's own checksum proves is believed; else what is left of the header must agree with what follows; else
+    A payload may quote a journal, and no frame in it must ever be taken for one of this journal. So the length in the
+    header counts if the header's own checksum proves it; else the rest of the header must agree with what follows; else
     everything from there to the end must be frames.
     """
     if fields := _fields(data, at):
@@ -222,17 +224,17 @@ def _resumption(data: bytes, at: int, seq: int) -> int:
     places = [place for place in _places(data, at + 1) if _fields(data, place)[1] > seq]  # type: ignore[index]
     if len(data) - at > FRAME_SIZE:
         _, length, _, checksum = _FRAME.unpack_from(data, at)
-        done, sum_so_far = at + FRAME_SIZE, 0
+        end, sum_so_far = at + FRAME_SIZE, 0
         for place in (*places, len(data)):
-            if place > done:
-                done, sum_so_far = place, zlib.crc32(data[done:place], sum_so_far)
+            if place > end:
+                end, sum_so_far = place, zlib.crc32(data[end:place], sum_so_far)
                 if checksum == sum_so_far or length == place - at - FRAME_SIZE:
                     return place
     return _unbroken(data, places)
 
 
 def _places(data: bytes, at: int) -> Iterator[int]:
-    """Where the header of a frame stands whole, from `at` on."""
+    """The places of intact frame headers, from `at` on."""
     while (at := data.find(MAGIC, at)) != -1:
         if _fields(data, at):
             yield at
@@ -240,7 +242,7 @@ def _places(data: bytes, at: int) -> Iterator[int]:
 
 
 def _unbroken(data: bytes, places: Sequence[int]) -> int:
-    """The first of these places from which one frame follows another up to the end; the end where none is."""
+    """The first of these places from which one frame follows another up to the end; else the end."""
     reaching, work = [len(data)], 0
     ends = set(reaching)
     for place in reversed(places):
@@ -248,7 +250,7 @@ def _unbroken(data: bytes, places: Sequence[int]) -> int:
         if place + FRAME_SIZE + length in ends:
             work += length
             if work > 16 * len(data):
-                break  # frames within frames: nobody of ours wrote this
+                break  # frames within frames: not a journal of ours
             if _frame_at(data, place):
                 reaching.append(place)
                 ends.add(place)
@@ -268,7 +270,7 @@ def _frame_at(data: bytes, at: int) -> Frame | None:
 
 
 def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
-    """Length, number and checksum, where the head of a frame stands whole at `at`."""
+    """Length, number and checksum of an intact frame header at `at`, else None."""
     if len(data) - at < FRAME_SIZE:
         return None
     magic, length, seq, checksum = _FRAME.unpack_from(data, at)
@@ -279,9 +281,9 @@ def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
 
 
 def corrected_head(data: bytes) -> bytes | None:
-    """The head's frame where one flipped bit of it explains all that is wrong; None where it does not.
+    """The head's frame if a single flipped bit explains everything that is wrong with it, else None.
 
-    Both checksums must be right then: for so short a frame no other bit can be meant.
+    Both checksums must be right then: in so short a frame no other bit can be the one.
     """
     size = min(len(data), _LONGEST_HEAD)
     for bit in range(size * 8):
@@ -294,7 +296,7 @@ def corrected_head(data: bytes) -> bytes | None:
 
 
 class Journal:
-    """One open journal file. Not locked here: the session's lock is the caller's."""
+    """One open journal file. Its caller holds the session's lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -304,7 +306,7 @@ class Journal:
         self.size = 0
 
     def close(self) -> None:
-        """Lets go of the file; the next reading starts anew."""
+        """Closes the file; the next read starts anew."""
         for handle in (self._reading, self._writing):
             if handle is not None:
                 os.close(handle)
@@ -312,18 +314,18 @@ class Journal:
         self._inode = -1
 
     def moved(self) -> bool:
-        """Whether the file is no longer the one that was read: another in its place, or a shorter one."""
+        """Whether the path now has another file, or a shorter one, than the one that was read."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except FileNotFoundError:
             return self._inode != 0
-        return found.st_ino != self._inode or found.st_size < self.size
+        return status.st_ino != self._inode or status.st_size < self.size
 
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
-        """Head and records from byte `start` on, with their frames. Head is None behind the beginning.
+        """Head and records from byte `start` on, with their frames. The head is None unless `start` is 0.
 
-        What is damaged is passed over and stands in the tail.
-        Raises: Damaged where the head cannot be made out; Refused for a newer format.
+        Damage is skipped and returned in the tail. Raises: Damaged if the head is unreadable; Refused for a newer
+        format.
         """
         try:
             if start == 0:
@@ -346,16 +348,16 @@ class Journal:
         else:
             frames, tail = parse(data, start)
         self.size = tail.start
-        return head, [(found.seq, _decode(found, where)) for found in frames], frames, tail
+        return head, [(item.seq, _decode(item, where)) for item in frames], frames, tail
 
     def append(self, frames: Sequence[bytes]) -> None:
-        """The frames are on the disk when this returns; after an error the file is as it was. Raises: OSError."""
+        """Appends the frames, on the disk on return; after an error the file is as it was. Raises: OSError."""
         handle = self._open()
         try:
             files.write_all(handle, b"".join(frames))
             files.sync(handle)
         except OSError:
-            # What was not acknowledged must not come back. If even this fails, the next reader cuts the torn tail.
+            # Unacknowledged bytes must not come back. If even this fails, the next reader cuts the torn tail.
             try:
                 os.ftruncate(handle, self.size)
             except OSError:
@@ -364,7 +366,7 @@ class Journal:
         self.size += sum(map(len, frames))
 
     def cut_tail(self, tail: Tail) -> None:
-        """Removes what a crash left behind the last whole record."""
+        """Removes the bytes that a crash left after the last whole record."""
         if not tail.size:
             return
         handle = self._open()
@@ -372,7 +374,7 @@ class Journal:
         files.sync(handle)
 
     def rewrite(self, head: Head, frames: Iterable[bytes]) -> None:
-        """The file holds `head` and `frames`, whole and on the disk; before that it holds what it held."""
+        """Replaces the file with `head` and `frames`, in one step and on the disk."""
         data = b"".join((encode_head(head), *frames))
         self.close()
         files.replace(self.path, data)
@@ -380,7 +382,7 @@ class Journal:
         self.size = len(data)
 
     def _hold(self) -> None:
-        """The file is open: as long as it is, the system gives its inode's number to no other, and `moved` can tell."""
+        """Keeps the file open: its inode's number is not reused while it is, which `moved` relies on."""
         self.close()
         self._reading = self._opened(os.O_RDONLY)
         self._inode = os.fstat(self._reading).st_ino
@@ -399,13 +401,13 @@ class Journal:
         return contained.opened(self.path.parent, self.path.name, flags)
 
 
-def raw(found: Frame) -> bytes:
-    """The frame as it stood in the file."""
-    return frame(found.seq, found.payload)
+def raw(item: Frame) -> bytes:
+    """The bytes of the frame in the file."""
+    return frame(item.seq, item.payload)
 
 
 def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Frame], Tail]:
-    """The head and the records behind it. A head that is corrected counts as damage of the file all the same."""
+    """The head and the records after it. A head that can be corrected still counts as damage of the file."""
     frames, tail = parse(data)
     spoilt: tuple[Damage, ...] = ()
     if not frames or frames[0].start or frames[0].seq:
@@ -418,9 +420,9 @@ def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Fram
     return head, frames[1:], msgspec.structs.replace(tail, damage=spoilt + tail.damage)
 
 
-def _decode_head(found: Frame, where: str) -> Head:
+def _decode_head(item: Frame, where: str) -> Head:
     try:
-        head = _head_decoder.decode(found.payload)
+        head = _head_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
         raise Damaged(f"{where}: the head makes no sense: {error}") from error
     if head.format > FORMAT:
@@ -428,8 +430,8 @@ def _decode_head(found: Frame, where: str) -> Head:
     return head
 
 
-def _decode(found: Frame, where: str) -> Record:
+def _decode(item: Frame, where: str) -> Record:
     try:
-        return _record_decoder.decode(found.payload)
+        return _record_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"{where}: record {found.seq} makes no sense: {error}") from error
+        raise Damaged(f"{where}: record {item.seq} makes no sense: {error}") from error

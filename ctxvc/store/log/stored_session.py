@@ -351,15 +351,15 @@ class StoredSession:
             self._acknowledge(transaction)
             self._flush_if_possible()
 
-    def arrive(self, left: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
-        """A note of what a helper brings along from the scope `left`, as a commit on top of both; nobody goes anywhere.
+    def arrive(self, from_scope: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
+        """A note of what a helper brings along from `from_scope`, as a commit on top of both; nobody goes anywhere.
 
         `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
         with self.writing() as transaction:
-            self._state.scope(left)
-            arrive(transaction, scope or self.scope, left, text, actor=actor, of=of)
+            self._state.scope(from_scope)
+            arrive(transaction, scope or self.scope, from_scope, text, actor=actor, of=of)
             self._acknowledge(transaction)
             self._flush_if_possible()
 
@@ -476,7 +476,9 @@ class StoredSession:
         moved = [row.id for row in rows if seen.get(row.id) != current.get(row.id)]
         moved += [group.id for group in groups if seen.groups.get(group.id) != current.groups.get(group.id)]
         moved += [
-            each.id for each in groups if each.id not in current.groups and free <= int(each.id[1:]) < self.next_group
+            group.id
+            for group in groups
+            if group.id not in current.groups and free <= int(group.id[1:]) < self.next_group
         ]
         if moved:
             raise Conflict(

@@ -50,14 +50,20 @@ def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
         _go(transaction, scope, switch)
 
 
-def arrive(transaction: Transaction, scope: str, left: str, text: str, *, actor: str, of: str) -> None:
-    """One commit in `scope`, on top of it and of the scope `left`: what somebody brings along who worked there."""
-    transaction.finish(left)
-    note = scoping.arrival(left, text)
-    part = scoping.note(note, actor, left=left, of=of)
+def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, actor: str, of: str) -> None:
+    """One commit in `scope`, on top of it and of `from_scope`: what somebody brings along who worked there."""
+    transaction.finish(from_scope)
+    note = scoping.arrival(from_scope, text)
+    part = scoping.note(note, actor, left=from_scope, of=of)
     first, whole = scoping.subject_and_text(note)
     transaction.verb(
-        scope, op="note", actor=actor, subject=f"note: {first}", text=whole, parts=[part], merge=transaction.place(left)
+        scope,
+        op="note",
+        actor=actor,
+        subject=f"note: {first}",
+        text=whole,
+        parts=[part],
+        merge=transaction.place(from_scope),
     )
 
 

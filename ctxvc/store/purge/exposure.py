@@ -1,4 +1,4 @@
-"""Who had what a purge erases: prompts, remotes, checkouts."""
+"""Finding out who had the content that a purge erases: prompts, remotes, checkouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REMOTES = "refs/remotes/"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of a scope that have something of it, and the steps whose replies saw one of them in their prompt."""
+    """Blocks of a scope that have some of the content, and the steps whose prompt contained one of them."""
 
     session: str
     scope: str
@@ -32,12 +32,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a purge erases, or erased: how many different secrets of which kind, from where, and who had them.
+    """The content that a purge erases, or erased: the number of different secrets of each kind, their places, and who
+    had them.
 
     `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
-    folders that go, `remaining` those that may still have it afterwards. `commits` counts those written anew. `forms`
-    are the encodings that were looked for besides the text as it is; `short` counts the texts that are too short for
-    that. `copies` are places outside the store.
+    folders that are removed, `remaining` those that may still have the content afterwards. `commits` counts the
+    rewritten ones. `forms` are the encodings searched for besides the plain text; `short` counts the texts too short
+    for that. `copies` are places outside the store.
     """
 
     kinds: dict[str, int]
@@ -84,7 +85,7 @@ def seen(
 
 
 def tracked(store: Store) -> dict[str, list[str]]:
-    """What remotes have, as far as this store knows: their names, with commits that they had."""
+    """The contents of remotes, as far as this store knows: their names, with commits that they had."""
     try:
         had = wire.parsed(contained.read(store.path, purge_apply.REMOTES.as_posix()), dict)
     except (OSError, Refused):
@@ -102,22 +103,22 @@ def _is_there(store: Store, commit: object) -> bool:
 
 
 def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
-    """Name, address and whether it is known to have a commit that was written anew."""
+    """Name, address, and whether the remote is known to have a commit that was rewritten."""
     remembered = tracked(store)
     for name, value in sorted(program.config(store.repository).items()):
         match = re.fullmatch(r"remote\.(.+)\.url", name)
         if match:
             tips = remembered.pop(match[1], [])
-            had = any(each in rewriter.commits for each in (commits_of(store.path, tips) if tips else []))
+            had = any(commit in rewriter.commits for commit in (commits_of(store.path, tips) if tips else []))
             yield match[1], re.sub(r"//[^/@]*@", "//", value), had
     for name, tips in sorted(remembered.items()):
-        yield name, "", any(each in rewriter.commits for each in commits_of(store.path, tips))
+        yield name, "", any(commit in rewriter.commits for commit in commits_of(store.path, tips))
 
 
 def checkouts(store: Store) -> Iterator[str]:
     """The folders that are checkouts of the store.
 
-    Raises: Refused where a person changed something in one, or ctxvc does not know that it made it.
+    Raises: Refused if a person changed something in one, or ctxvc may not have made it.
     """
     for worktree in worktrees.listed(store.path):
         folder = worktree.folder

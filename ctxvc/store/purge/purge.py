@@ -1,9 +1,9 @@
-"""Erasing: something is nowhere in a store any more, in no commit, pack, journal or cache.
+"""Erasing content from a whole store: from every commit, pack, journal and cache.
 
-First it is found and told (`survey`), and nothing is changed. Then everything that will stand instead is made beside
-what there is, each object of it is searched, and it is written down as decided (`ctxvc/purge/state.json`): from then on
-whoever opens the store does it. Killed before, the store is the old one; killed after, the new one. At the end every
-other object and every file is searched.
+First the content is located and reported (`survey`), and nothing changes. Then all replacements are written beside the
+present files, each new object is searched, and the purge is recorded as decided (`ctxvc/purge/state.json`). From then
+on, opening the store completes it. Killed before that, the store is the old one; killed after, the new one. At the end
+every other object and every file is searched.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from ctxvc.store.purge.scrub import KIND, Scrub, emptied
 from ctxvc.store.purge_apply import MAP, REF, Decided
 from ctxvc.store.store import Store
 
-#: A text of fewer bytes is not looked for: it would hit everything.
+#: Shorter texts, in bytes, are not searched for: they would match everywhere.
 SHORTEST = 4
-#: What begins a text that hooks hand to a model, and a host then records as its own.
+#: The beginning of texts that hooks hand to a model, and that a host then records as its own.
 _HANDED = b"[ctxvc] "
 
-#: Of a purged block, what it says is looked for elsewhere too if it has so many bytes.
+#: The text of a purged block is searched for elsewhere too if it has at least this many bytes.
 TELLING = 16
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to go: blocks by their addresses in a session, texts, and secrets as the rules know them."""
+class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules know them."""
 
     session: str = ""
     blocks: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Prepared(msgspec.Struct):
-    """A scrub, and what it was made from. `rows` are those that have something of it, by id and checksum."""
+    """A scrub and its sources. `rows` are those that have some of the content, by id and checksum."""
 
     scrub: Scrub
     rows: frozenset[tuple[str, str]]
@@ -69,12 +69,12 @@ class _Prepared(msgspec.Struct):
     tips: dict[str, str]
 
 
-def survey(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
-    """What a purge would do. Changes nothing but that complete steps are flushed.
+def survey(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
+    """What a purge would do. Changes nothing, except that complete steps are flushed.
 
-    `transcripts` are files outside the store that may have it too; they are read for `copies.SECONDS` at most.
-
-    Raises: NotFound where there is nothing to erase, or no such block; BadInput; Refused where a checkout was changed.
+    `transcripts` are files outside the store that may have the content too; reading them takes at most
+    `copies.SECONDS`.
+    Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed.
     """
     gc.flush(store)
     with _alone(store):
@@ -83,11 +83,11 @@ def survey(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> R
     return _with_copies(report, prepared, transcripts)
 
 
-def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Report:
-    """Erases it, and proves that by searching every object and file. Open the store anew afterwards.
+def purge(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
+    """Erases the content and proves it by searching every object and file. The store must be opened anew afterwards.
 
-    Raises: as `survey`; Refused, and nothing is changed, where something of it could not be taken out; CtxvcError where
-    something of it is still found.
+    Raises: as `survey`; Refused, before any change, if some of the content could not be removed; CtxvcError if some of
+    it is still found.
     """
     gc.flush(store)
     with _alone(store) as lock:
@@ -97,7 +97,7 @@ def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Re
         report = _report(store, prepared, rewriter, done=True)
         searched = _stage(store, prepared, rewriter, report, lock)
         report = msgspec.structs.replace(report, remaining=purge_apply.apply(store.path, lock))
-        remaining = list(search.left(store.path, prepared.scrub, searched))
+        remaining = list(search.remaining(store.path, prepared.scrub, searched))
     if remaining:
         raise CtxvcError(f"something of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
     return _with_copies(report, prepared, transcripts)
@@ -108,7 +108,8 @@ def purge(store: Store, request: Wanted, transcripts: Sequence[Path] = ()) -> Re
 
 @contextmanager
 def _alone(store: Store) -> Iterator[int]:
-    """Inside, nobody of ours writes to the store: all sessions' locks, then the store's."""
+    """Keeps every ctxvc process from writing to the store: holds all sessions' locks, then the store's. Yields that
+    one."""
     with ExitStack() as locks:
         names = store.sessions()
         for name in names:
@@ -125,7 +126,7 @@ def _alone(store: Store) -> Iterator[int]:
         yield lock
 
 
-def _prepare(store: Store, request: Wanted) -> _Prepared:
+def _prepare(store: Store, request: PurgeRequest) -> _Prepared:
     raw = Raw(store.repository)
     tips = _tips(store)
     roots = _roots(raw, tips.values())
@@ -166,14 +167,14 @@ def _prepare(store: Store, request: Wanted) -> _Prepared:
         raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
     search.check_files(store.path, emptied)
     redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
-    scrub = Scrub(words=emptied, redactor=redactor, whole=frozenset(whole))
+    scrub = Scrub(marks=emptied, redactor=redactor, whole=frozenset(whole))
     rows = _rows(raw, bodies)
     scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole), rows)
     hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
     return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
 
 
-def _blocks(store: Store, request: Wanted) -> Iterator[tuple[Row, bytes]]:
+def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
     for text in request.blocks:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
@@ -192,7 +193,7 @@ def _blocks(store: Store, request: Wanted) -> Iterator[tuple[Row, bytes]]:
 
 
 def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
-    """All rows that ever were, as often as they changed."""
+    """All rows in history, once for each version."""
     lines: dict[bytes, str] = {}
     for path, blob in bodies:
         if path.startswith("ledger/") and path != fmt.GROUPS:
@@ -225,17 +226,17 @@ def _with_bodies(
         new = secrets.renamed(bodies.get(name, data), sums)
         if new != data:
             bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
-    return Scrub(words=scrub.words, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+    return Scrub(marks=scrub.marks, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
 
 
 def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
-    """The scrub with what the labels of rows become whose bodies change."""
+    """The scrub with the new labels of rows whose bodies change."""
     labels: dict[bytes, bytes] = {}
     for row in rows:
         if row.sha256 in scrub.sums:
             labels.update(_labels(row, scrub.row(row)))
     return Scrub(
-        words=scrub.words,
+        marks=scrub.marks,
         bodies=scrub.bodies,
         sums=scrub.sums,
         labels=labels,
@@ -245,7 +246,7 @@ def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
 
 
 def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
-    """What a label was, and is: also as it stands in stubs."""
+    """The old and new forms of a label, including those in stubs."""
     if old.label == new.label:
         return
     for prefix in ("", display.one_line(f"{old.tool}:", 60)):
@@ -256,7 +257,7 @@ def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Data(bytes):
-    """A body that is no object yet: it waits in a journal."""
+    """A body in a journal, which is not an object yet."""
 
 
 def _bytes(raw: Raw, blob: bytes | _Data) -> bytes:
@@ -268,7 +269,7 @@ def _id(blob: bytes | _Data) -> bytes:
 
 
 def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
-    """What waits in the journals, at the paths where it will be."""
+    """The bodies in the journals, at their future paths."""
     for name in store.sessions():
         for _, record in journal_of(store.journal_path(name))[1]:
             for change in record.changes:
@@ -285,7 +286,7 @@ def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]
 
 
 def _tips(store: Store) -> dict[str, str]:
-    """ref → commit, of all that is not somebody else's, nor symbolic, nor our own list."""
+    """ref → commit, without foreign refs, symbolic ones, and the purge's own list."""
     tips = {}
     for reference in store.repository.references.iterator():
         name = reference.name
@@ -319,19 +320,19 @@ def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
 
 
 def _clear_the_way(objects: Path) -> None:
-    """No file is where git would make a folder for a new object. What is in such a file is no object of git's."""
+    """Deletes files in the places where git will make folders for new objects. No such file is an object of git's."""
     for file in objects.glob("[0-9a-f][0-9a-f]"):
         if not file.is_dir():
             file.unlink()
 
 
 def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewriter:
-    """All of history, rewritten: new objects lie beside the old ones, and nothing points to them yet."""
-    # The pack that is made of them is what is brought to the disk, not each of them.
+    """All of history, rewritten: the new objects are beside the old ones, and no ref points to them yet."""
+    # These objects are not synced one by one: the pack made of them will be.
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, False)
     try:
         rewriter = Rewriter(Raw(program._open(store.path, trusted=True), dry=dry), prepared.scrub)
-        # Plans name commits of scopes: those are known by then.
+        # Plans name commits of scopes, which are known by then.
         plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
         first = commits_of(store.path, scopes) if scopes else []
@@ -346,9 +347,9 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
 
 
 def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> frozenset[str]:
-    """Everything new is on the disk, and the store is still the old one until the very last line.
+    """Writes everything new to the disk; the store stays the old one until the very last line.
 
-    Gives the ids of all objects that will be left: they were searched. Raises: Refused.
+    Returns the ids of all objects that will remain, which have been searched. Raises: Refused.
     """
     folder = store.path / purge_apply.FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -412,7 +413,7 @@ def _refusal(places: Sequence[str]) -> Refused:
 
 
 def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator[str]:
-    """Where objects are that these commits reach, for a person."""
+    """The places of objects that these commits reach, for a person."""
     objects = Objects(store.repository)
     ids = frozenset(map(bytes.fromhex, names))
     commits = commits_of(store.path, tips) if names else []
@@ -423,22 +424,22 @@ def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator
 
 
 def _target(store: Store, ref: str) -> str:
-    """What a ref points to: of an annotated tag, the tag."""
+    """The target of a ref: the tag itself for an annotated tag."""
     return str(store.repository.references[ref].target) if ref in store.repository.references else ""
 
 
 def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
-    """Files that go where they have something of it: records that could not be read, and what hooks left to be done."""
+    """Files to delete if they have some of the content: unreadable records, and requests and outputs left by hooks."""
     sessions = store.sessions()
     for pattern in ("journal/*", *(f"hooks/{name}/*" for name in purge_apply.WAITING)):
-        for found in (store.path / "ctxvc").glob(pattern):
-            journal = pattern == "journal/*" and not (aside.MARK in found.name or aside.piece(found.name, sessions))
-            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(found)):
-                yield str(found.relative_to(store.path))
+        for entry in (store.path / "ctxvc").glob(pattern):
+            journal = pattern == "journal/*" and not (aside.MARK in entry.name or aside.piece(entry.name, sessions))
+            if not journal and any(scrub.touches(file.read_bytes()) for file in contained.files(entry)):
+                yield str(entry.relative_to(store.path))
 
 
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
-    """A commit that says which blobs and commits became which, on top of what earlier purges noted."""
+    """A commit that records the replacements of blobs and commits, on top of those of earlier purges."""
     raw = Raw(store.repository)
     blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
     before: dict[str, dict[str, str]] = {}
@@ -460,7 +461,7 @@ def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
 
 
 def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
-    """What became what by two purges, one after another."""
+    """The replacements by two purges in sequence, as one mapping."""
     return {**{old: second.get(new, new) for old, new in first.items()}, **second}
 
 
@@ -469,7 +470,7 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
 
 def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
     scrub = prepared.scrub
-    if not rewriter.commits and not scrub.bodies and not any(search.left(store.path, scrub)):
+    if not rewriter.commits and not scrub.bodies and not any(search.remaining(store.path, scrub)):
         raise NotFound("nothing of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
@@ -480,11 +481,11 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         checkouts=tuple(exposure.checkouts(store)),
         remaining=tuple(worktrees.lost(store.path)),
         forms=encodings.FORMS,
-        short=sum(len(word) < encodings.SHORTEST for word in scrub.words),
+        short=sum(len(word) < encodings.SHORTEST for word in scrub.marks),
         done=done,
     )
 
 
 def _with_copies(report: Report, prepared: _Prepared, transcripts: Sequence[Path]) -> Report:
-    """The report with what is outside the store: searched when the store may be used again."""
+    """The report with the copies outside the store, searched once the store may be used again."""
     return msgspec.structs.replace(report, copies=tuple(copies(prepared.scrub, transcripts)))

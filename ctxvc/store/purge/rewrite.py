@@ -1,6 +1,6 @@
-"""History with some things gone from it: trees and commits written anew, each once, and only those that have to be.
+"""History without some content: only the trees and commits that must change are rewritten, each once.
 
-What a commit becomes follows from what it was and what is to go: whoever has both comes to the same ids.
+A new commit depends only on the old one and the content to erase: rewriting it anywhere gives the same ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class Raw:
-    """Objects as bytes, in and out. With `dry` nothing is written: what is new is only given its id."""
+    """Objects as bytes, in and out. With `dry` nothing is written: new objects only get their id."""
 
     def __init__(self, repository: pygit2.Repository, *, dry: bool = False) -> None:
         self._odb = repository.odb
@@ -62,17 +62,17 @@ class Raw:
         return self._odb.write(_KINDS[kind], data).raw
 
     def entries(self, id: bytes) -> list[tuple[bytes, bytes, bytes]]:
-        """Mode, name and id of what is in a folder."""
+        """Mode, name and id of each entry of a folder."""
         return _ENTRY.findall(self.read(id))
 
 
 def names(tree: bytes) -> list[bytes]:
-    """What the entries of a folder are called."""
+    """The names of the entries of a folder."""
     return [name for _, name, _ in _ENTRY.findall(tree)]
 
 
 def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Path and id of each file below some trees; one that lies at several places is told once."""
+    """Path and id of each file below the trees; a file in several places is listed once."""
     seen: set[bytes] = set()
     stack = [(root, "") for root in roots]
     while stack:
@@ -90,7 +90,7 @@ def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 class Rewriter:
-    """Gives for old objects new ones. `trees`, `blobs` and `commits` are old → new ids of those that changed."""
+    """Maps old objects to new ones. `trees`, `blobs` and `commits` are old → new ids of those that changed."""
 
     def __init__(self, raw: Raw, scrub: Scrub) -> None:
         self._raw = raw
@@ -98,7 +98,7 @@ class Rewriter:
         self._memo: dict[tuple[bytes, str], bytes] = {}
         self._rows: dict[bytes, bytes] = {}
         self.commits: dict[bytes, bytes] = {}
-        self.roots: dict[bytes, bytes] = {}  # commit → its new tree, where that is another
+        self.roots: dict[bytes, bytes] = {}  # commit → its new tree, if that differs
 
     def all(self, ids: list[bytes]) -> None:
         """Rewrites commits, parents before children."""
@@ -116,7 +116,7 @@ class Rewriter:
                 self.commits[commit] = self._raw.commit(data)
 
     def tree(self, id: bytes, path: str) -> bytes:
-        """The folder that stands at `path` instead."""
+        """The replacement of the folder at `path`."""
         key = (id, path)
         if key not in self._memo:
             entries = self._raw.entries(id)
@@ -130,7 +130,7 @@ class Rewriter:
         if mode == _FOLDER:
             return self.tree(id, f"{where}/")
         if where.startswith(("blocks/", "archive/")) and id not in self._scrub.bodies:
-            return id  # all bodies were looked at before
+            return id  # all bodies were scrubbed before
         key = (id, where)
         if key not in self._memo:
             data = self._raw.read(id)
@@ -139,7 +139,7 @@ class Rewriter:
         return self._memo[key]
 
     def _file(self, path: str, data: bytes) -> bytes:
-        """A file other than a body."""
+        """The replacement of a file other than a body."""
         top = path.partition("/")[0]
         if path == fmt.GROUPS:
             return lines(data, self._group) if self._scrub.touches(data) else data
@@ -154,7 +154,7 @@ class Rewriter:
         return self._scrub.written_json(data) if path.endswith(".json") else self._scrub.written(data)
 
     def _row(self, line: bytes) -> bytes:
-        if line not in self._rows:  # one row stands in many versions of its segment
+        if line not in self._rows:  # one row is in many versions of its segment
             (row,) = fmt.decode_rows(line, "ledger")
             if row.sha256 in self._scrub.sums or self._scrub.touches(line):
                 new = self._scrub.row(row)
@@ -169,8 +169,8 @@ class Rewriter:
         return line if new == group else fmt.encode_groups([new]).rstrip(b"\n")
 
     def _plan(self, data: bytes) -> bytes:
-        """A plan that waits; it names the commit that it was made from, and beginnings of checksums."""
-        data = self._named(self._scrub.written_json(data))
+        """A waiting plan; it names the commit that it was made from, and prefixes of checksums."""
+        data = self._with_new_ids(self._scrub.written_json(data))
         value = wire.parsed(data, dict) or {}
         for action in value.get("plan", {}).get("actions", ()):
             for block, checksum in action.get("checksums", {}).items():
@@ -185,28 +185,28 @@ class Rewriter:
         new = [b"tree %s" % self.roots.get(id, tree).hex().encode()]
         new += [b"parent %s" % self.commits.get(parent, parent).hex().encode() for parent in parents]
         head = b"\n".join([*new, *head.split(b"\n")[len(new) :]])
-        message = self._named(self._scrub.written(message))
+        message = self._with_new_ids(self._scrub.written(message))
         prompt = _PROMPT.search(message)
         if prompt and self._changed(id, int(prompt[1] or 0), children):
-            # What was sent is no more, so its hash cannot be compared with anything.
+            # The prompt that was sent no longer exists, so its hash cannot be compared with anything.
             message = message[: prompt.start()] + message[prompt.end() :]
         return head + b"\n\n" + message
 
     def _changed(self, id: bytes, later: int, children: Mapping[bytes, list[bytes]]) -> bool:
-        """Whether the tree of a commit, or of one of those right behind it, is another now."""
+        """Whether the tree of a commit, or of one of its direct children, has changed."""
         if id in self.roots:
             return True
         return later > 0 and any(self._changed(child, later - 1, children) for child in children.get(id, ()))
 
-    def _named(self, data: bytes) -> bytes:
-        """A text in which commits are called as they are called now."""
+    def _with_new_ids(self, data: bytes) -> bytes:
+        """A text with the new ids of the commits that it names."""
         return _ID.sub(
             lambda match: self.commits.get(bytes.fromhex(match[0].decode()), b"").hex().encode() or match[0], data
         )
 
 
 def lines(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """JSON Lines, each changed by itself."""
+    """JSON Lines, with `change` applied to each line."""
     return b"".join(change(line) + b"\n" for line in data.split(b"\n") if line)
 
 
@@ -219,7 +219,7 @@ def links(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
-    """All commits that these reach, parents first."""
+    """All commits that the tips reach, parents first."""
     listed = program.run(
         path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n"
     )
@@ -239,7 +239,7 @@ def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
 
 
 def journal_rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
-    """A journal without what is to go. Its records keep their numbers."""
+    """The journal without the content. Its records keep their numbers."""
     head, records = journal_of(path)
     if head is None:
         return path.read_bytes()

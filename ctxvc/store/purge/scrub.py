@@ -1,6 +1,6 @@
-"""What a purge puts in the place of what: in bodies, rows, groups, messages and everything else that a store keeps.
+"""The replacements that a purge makes: in bodies, rows, groups, messages and everything else that a store keeps.
 
-A value that knows what is to go, and changes one piece at a time; which pieces there are, `store.rewrite` knows.
+A `Scrub` knows the content to erase and changes one piece at a time; `purge.rewrite` knows which pieces there are.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.secrets import encodings, redact
 from ctxvc.core.secrets.redact import Redactor
 
-#: The kind in the mark of what was purged by its text or its address.
+#: The kind in the mark of content purged by its text or its address.
 KIND = "purged"
 
-#: A beginning of so many bytes gives away what was cut off behind it.
+#: A prefix of this many bytes gives away the rest of a truncated text.
 _TELLING = 8
-#: Lines that ctxvc cuts are shorter than this many bytes.
+#: Lines truncated by ctxvc are shorter than this many bytes.
 _LONG = 2_000
-#: How a text ends that ctxvc cut to one line: at its own end, in a stub, in a table.
+#: The ends of a text that ctxvc shortened to one line: its own end, in a stub, in a table.
 _SHORTENED = re.compile(r'…(?=\Z|[\n;\])"|\\]|  | \|)'.encode())
-#: One of these stands behind every text of which ctxvc left only the beginning; it may be written as JSON.
+#: One of these follows every text that ctxvc shortened to its beginning; it may be written as JSON.
 _SIGNS = ("…".encode(), b"\\u2026", b"\n[ctxvc: ", b"\\n[ctxvc: ")
-#: What stands between the two ends of an output that a hook cut.
+#: The text between the two ends of an output that a hook truncated.
 _LEFT_OUT = re.compile(rb"\n\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; ")
 
-#: A string of JSON, or anything else in it that is no sign: a number, `true`, `false`, `null`.
+#: A JSON string, or anything else in JSON that is not a sign: a number, `true`, `false`, `null`.
 _SCALAR = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|[^\s\[\]{}:,"]+', re.DOTALL)
-#: The fields of ours in which names stand: no mark is one.
+#: Our own fields that hold names: a mark is not a valid one.
 _NAMES = frozenset({b"session", b"scope", b"parent"})
 
-#: What stands in the place of a picture or document: the smallest of its kind.
+#: The replacement of a picture or document: the smallest one of its kind.
 _SMALLEST = {
     "png": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==",
     "gif": "R0lGODlhAQABAIAAAAAAAP///yH5BAAAAAAALAAAAAABAAEAAAIBRAA7",
@@ -52,17 +52,17 @@ _SMALLEST = {
 
 @dataclass(frozen=True)
 class Scrub:
-    """`words` are what is to go, each with the mark in its place. `bodies` are blobs, by id, with what they become.
+    """`marks` are the texts to erase, each with its mark. `bodies` are blobs, by id, with their replacements.
 
-    `sums` are the same by the SHA-256 of what they were. `labels` are words of old labels, looked for in labels and
-    stubs only. `redactor` looks for secrets besides, where that is wanted.
+    `sums` are the same by the SHA-256 of the old body. `labels` are words of old labels, replaced in labels and stubs
+    only. `redactor` also replaces secrets, if that was requested.
     """
 
-    words: Mapping[bytes, bytes] = field(default_factory=dict)
+    marks: Mapping[bytes, bytes] = field(default_factory=dict)
     bodies: Mapping[bytes, bytes] = field(default_factory=dict)
     sums: Mapping[str, bytes] = field(default_factory=dict)
     labels: Mapping[bytes, bytes] = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()  # the sums of bodies of which nothing is left
+    whole: frozenset[str] = frozenset()  # the sums of bodies replaced as a whole
     redactor: Redactor | None = None
     _forms: Mapping[bytes, bytes] = field(init=False, repr=False)
     _pattern: re.Pattern[bytes] | None = field(init=False, repr=False)
@@ -72,11 +72,11 @@ class Scrub:
     _in_labels: re.Pattern[bytes] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        forms = {form: mark for word, mark in self.words.items() for form in forms_of(word)}
+        forms = {form: mark for word, mark in self.marks.items() for form in forms_of(word)}
         object.__setattr__(self, "_forms", forms)
         object.__setattr__(self, "_pattern", redact.any_of(forms) if forms else None)
         object.__setattr__(self, "_encoded", encodings.Search(forms))
-        encoded = {form: mark for word, mark in self.words.items() for form in encodings.beginnings(word[:_LONG])}
+        encoded = {form: mark for word, mark in self.marks.items() for form in encodings.beginnings(word[:_LONG])}
         cut = {**encoded, **forms}
         object.__setattr__(self, "_cut", cut)
         heads = {form[:_TELLING] for form in cut if len(form) > _TELLING}
@@ -85,21 +85,21 @@ class Scrub:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """The SHA-256 of bodies that change, and what it becomes."""
+        """The SHA-256 of bodies that change → that of their replacements."""
         return {old: hashlib.sha256(new).hexdigest() for old, new in self.sums.items()}
 
     # --- text
 
     def data(self, data: bytes) -> bytes:
-        """A recorded text without what is to go; the same object where it has nothing of it."""
+        """A recorded text without the content; the same object if it has none of it."""
         if self.has(data):
-            data = self._words(data)
+            data = self._marked(data)
         if self._begins(data):
             data = self._without_beginnings(data, _LEFT_OUT)
         return self.redactor.data(data) if self.redactor else data
 
     def written(self, data: bytes) -> bytes:
-        """As `data`, of a text that ctxvc wrote: what it cut there may have left no more than the beginning of it."""
+        """As `data`, for a text that ctxvc wrote: shortening may have left only the beginning of the content."""
         data = self.data(data)
         if self._begins(data):
             data = self._without_beginnings(data, _SHORTENED)
@@ -112,13 +112,13 @@ class Scrub:
         return value if clean is data else display.decode(clean)
 
     def name(self, value: str) -> str:
-        """The id of a call or the name of a tool, with what a provider takes as one in the place of what is to go."""
+        """The id of a call or the name of a tool; the replacement is one that a provider accepts."""
         data = display.encode(value)
         clean = self.data(data)
         return value if clean is data else display.decode(redact.as_name(clean))
 
     def json(self, data: bytes) -> bytes:
-        """Recorded JSON: each string as what it says, each number by its digits; the rest stays as it is."""
+        """Recorded JSON without the content: strings are compared decoded, numbers by their digits; the rest stays."""
         if self.touches(data):
             data = redact.strings(data, self._string)
             if self.has(data):
@@ -137,19 +137,19 @@ class Scrub:
         return value if clean == data else wire.parse(clean)
 
     def written_value(self, value: Any) -> Any:
-        """As `value`, of one that ctxvc wrote."""
+        """As `value`, for one that ctxvc wrote."""
         data = wire.compact(value)
         clean = self.written_json(data)
         return value if clean == data else wire.parse(clean)
 
     def has(self, data: bytes) -> bool:
-        """Whether bytes have some of the words, as they stand there or encoded."""
+        """Whether the bytes have some of the words, plain or encoded."""
         if self._pattern is None:
             return False
         return self._pattern.search(data) is not None or self._encoded.has(data)
 
     def touches(self, data: bytes) -> bool:
-        """Whether something in the bytes of a file may have to go."""
+        """Whether the bytes of a file may have content to erase."""
         plain = redact.plain(data)
         patterns = (self._pattern, self._in_labels)
         return (
@@ -160,12 +160,12 @@ class Scrub:
         )
 
     def _begins(self, data: bytes) -> bool:
-        """Whether there may be the beginning of a word that was cut."""
+        """Whether the bytes may have the beginning of a truncated word."""
         if self._heads is None or not any(sign in data for sign in _SIGNS):
             return False
         return self._heads.search(data) is not None
 
-    def _words(self, data: bytes) -> bytes:
+    def _marked(self, data: bytes) -> bytes:
         assert self._pattern is not None
         return self._encoded.without(self._pattern.sub(lambda match: self._forms[match[0]], data))
 
@@ -180,10 +180,10 @@ class Scrub:
     def _scalar(self, match: re.Match[bytes]) -> bytes:
         if match[1] or not self.has(match[0]):
             return match[0]
-        return wire.compact(display.decode(self._words(match[0])))
+        return wire.compact(display.decode(self._marked(match[0])))
 
     def _without_beginnings(self, data: bytes, cut: re.Pattern[bytes]) -> bytes:
-        """The text without words of which only the beginning is left, before the sign that something was cut."""
+        """The text without words of which only the beginning is left, before the sign of a truncation."""
         assert self._heads is not None
         pieces, at = [], 0
         for match in self._heads.finditer(data):
@@ -199,9 +199,9 @@ class Scrub:
     # --- pieces of a tree
 
     def body(self, data: bytes, ext: str, *, ours: bool = False) -> bytes:
-        """What a body becomes; `ours` says that ctxvc wrote it.
+        """The replacement of a body; `ours` says that ctxvc wrote it.
 
-        A picture or document that has something of it becomes an empty one.
+        A picture or document that has some of the content becomes an empty one.
         """
         if ext == "json":
             return self.json(data)
@@ -210,7 +210,7 @@ class Scrub:
         return emptied(data, ext, b"[purged]") if self.has(data) else data
 
     def row(self, row: Row) -> Row:
-        """A row that fits what its body became."""
+        """The row for the replacement of its body."""
         new = self.sums.get(row.sha256)
         extra = row.extra and self.value(row.extra)
         tool, call = self.name(row.tool), self.name(row.call)
@@ -227,7 +227,7 @@ class Scrub:
                 extra = {name: value for name, value in extra.items() if name in ("ctxvc", "source")}
             if row.kind == "thinking":
                 extra = {name: value for name, value in extra.items() if name != "signature"}
-        # What the label of a text that stays shows of it may stay too, also where it was cut.
+        # The part of an unchanged text that the label shows may stay too, even if shortened.
         fields["label"] = display.decode(self.data(display.encode(fields["label"])))
         fields["stub"] = self._stub(fields["stub"])
         return msgspec.structs.replace(row, extra=extra, tool=tool, call=call, **fields)
@@ -236,7 +236,7 @@ class Scrub:
         return msgspec.structs.replace(group, stub=self._stub(group.stub), label=self._stub(group.label))
 
     def renames(self, row: Row) -> bool:
-        """Whether something of it stands in a row: in an id, a name or the rest of its content block."""
+        """Whether a row has some of the content: in an id, a name or the rest of its content block."""
         return (self.name(row.call), self.name(row.tool)) != (row.call, row.tool) or self.value(row.extra) != row.extra
 
     def _stub(self, stub: str) -> str:
@@ -247,7 +247,7 @@ class Scrub:
 
 
 def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
-    """What stands in the place of a whole body, so that its row still says what it is."""
+    """The replacement of a whole body, of the type that its row says."""
     if ext in _SMALLEST:
         return base64.b64decode(_SMALLEST[ext])
     if ext != "json":
@@ -263,7 +263,7 @@ def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
 
 
 def forms_of(word: bytes) -> list[bytes]:
-    """How a text may stand elsewhere: on one line, in a stub, on a terminal, quoted as JSON once and twice."""
+    """The forms of a text elsewhere: on one line, in a stub, on a terminal, quoted as JSON once and twice."""
     text = display.decode(word)
     line = " ".join(text.split())
     forms = [text, line, line.replace("[", "(").replace("]", ")"), display.visible_controls(text)]

@@ -1,4 +1,4 @@
-"""Is something anywhere in a store? Every object is unpacked, reachable or not, and every other file is read."""
+"""Searches a whole store: unpacks every object, reachable or not, and reads every other file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ctxvc.store.git import program
 from ctxvc.store.purge.rewrite import names as names_in
 from ctxvc.store.purge.scrub import Scrub
 
-#: What goes as a whole, and what is put in another's place.
+#: Files that are deleted or replaced as a whole.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
 _REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
 
 
-def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
-    """Where something of it still is: every object is unpacked but those that were `searched`, every file read."""
+def remaining(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
+    """The places that still have some of the content, in all files and in all objects but those already `searched`."""
     there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
     for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
         yield f"{kind} {name[:12]}"
@@ -30,7 +30,7 @@ def left(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[s
 
 
 def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Id and type of those of the objects that have something of it."""
+    """Id and type of the objects that have some of the content."""
     old = {blob.hex() for blob in scrub.bodies}
     for name, kind, data in _read(path, names):
         if name in old or scrub.has(b"\n".join(names_in(data)) if kind == "tree" else data):
@@ -44,7 +44,7 @@ def objects(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def packed(path: Path, pack: str) -> list[str]:
-    """The ids of the objects in a pack, in the order in which they lie there."""
+    """The ids of the objects in a pack, in their order there."""
     listed = program.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())
     places = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
     return [name.decode() for _, name in places]
@@ -63,9 +63,9 @@ def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
                 yield name, kind, process.stdout.read(int(size) + 1)[:-1]
 
 
-def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
-    """Raises: Refused where something of it stands in what is not ours to change: a name, the configuration, …"""
-    scrub = Scrub(words=words)
+def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
+    """Raises: Refused if something that is not ours to change has some of the content: a name, the configuration, …"""
+    scrub = Scrub(marks=marks)
     for file in files(path):
         where = file.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
@@ -74,7 +74,7 @@ def check_files(path: Path, words: Mapping[bytes, bytes]) -> None:
 
 
 def _hint(path: Path, where: Path) -> str | Phrase:
-    """How to get something out of a file that is not ours to change."""
+    """How to remove content from a file that is not ours to change."""
     if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
         remove = program.advice(f"--git-dir={path}", "branch", "-D", "SESSION/SCOPE")
         return Phrase("purge-name", remove=remove)
@@ -82,7 +82,7 @@ def _hint(path: Path, where: Path) -> str | Phrase:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The files of a store but for its objects; those in a folder among the packs, which git passes over, are none."""
+    """The files of a store except its objects, with those in folders among the packs, which git ignores."""
     for name in sorted(os.listdir(path)):
         if name != "objects":
             yield from contained.files(path / name)

@@ -1,4 +1,4 @@
-"""Does every body lie where its row says, and are its bytes those that were recorded?"""
+"""Checks that every body is where its row says, with the bytes that were recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = Mapping[str, tuple[Row | None, Row | None]]
 
 
 def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
-    """What is wrong with the files under `blocks/` and `archive/`; `rows` are those that differ."""
+    """The faults of the files under `blocks/` and `archive/`; `rows` are those that differ."""
     removed, added = _expected(rows)
     moved_away: dict[str, bytes] = {}
     blobs: dict[str, bytes] = {}
@@ -29,10 +29,10 @@ def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
         if change.new is not None:
             blobs[change.path] = change.new.id
     for path in added.keys() - blobs.keys():
-        if trees.known(added[path]):
+        if trees.is_checkable(added[path]):
             yield damage(f"{added[path]} has no file where its state says it lies", trees.at(path, added[path]))
     for path in removed.keys() - moved_away.keys():
-        if trees.known(removed[path]):
+        if trees.is_checkable(removed[path]):
             yield damage(f"{removed[path]} lies where its state says it does not", trees.at(path, removed[path]))
     for old, new in rows.values():
         if new is not None and (old is None or altered(old, new)):
@@ -42,7 +42,7 @@ def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
 
 
 def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
-    """The files that must go and come by what the rows say: path → block."""
+    """The files that must be removed and added according to the rows: path → block."""
     removed: dict[str, str] = {}
     added: dict[str, str] = {}
     for block, (old, new) in rows.items():
@@ -56,12 +56,12 @@ def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mapping[str, str]) -> Iterator[Finding]:
-    """A file that came, went or changed, against what the rows say."""
+    """A file that was added, removed or changed, compared with the rows."""
     path, old, new = change
     if (new.mode == FILE and old is None and path in added) if new else path in removed:
         return
     block = fmt.block_of_path(path)
-    if block and not trees.known(block):
+    if block and not trees.is_checkable(block):
         return
     if new is None:
         yield damage(f"{block or path} is gone from where its state says it lies", trees.at(path))
@@ -74,7 +74,7 @@ def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mappi
 
 
 def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
-    """The bytes of a new body, and of the files that it names, are those that were recorded."""
+    """Compares the bytes of a new body, and of the files that it names, with the recorded checksums."""
     path = fmt.body_path(row)
     if path not in blobs:
         return

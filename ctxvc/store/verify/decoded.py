@@ -1,4 +1,4 @@
-"""What blobs hold, decoded. A blob that many commits share is decoded, and a body hashed, once."""
+"""Decoded blobs. A blob that many commits share is decoded once, and a body is hashed once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxvc.store.verify.finding import FROM_A_COPY
 
 T = TypeVar("T")
 
-#: Versions of the groups that are kept: a history has many, and asks for the last few.
+#: Versions of the groups that are cached: a history has many, and needs only the last few.
 _VERSIONS = 8
 
 
@@ -50,11 +50,11 @@ class Contents:
         return self._sums[blob]
 
     def added(self, old: bytes, new: bytes) -> tuple[Row, ...]:
-        """The last rows of a segment that only grew at its end, as it does in nearly every commit; else none."""
+        """The last rows of a segment that only grew at its end, as in nearly every commit; else none."""
         before, after = self.objects.version(old), self.objects.version(new)
         if not before.endswith(b"\n") or not after.startswith(before):
             return ()
-        # With the last row of before, so that the order is looked at across the seam.
+        # With the last row of before, so that the order is checked across the seam.
         last = before.rfind(b"\n", 0, -1) + 1
         return _decoded(fmt.decode_rows, after[last:], "the ledger")[1:]
 
@@ -69,7 +69,7 @@ class Contents:
         return self._groups[blob]
 
     def regrouped(self, old: bytes | None, new: bytes | None) -> Regrouped:
-        """What differs between two versions of the groups (None: there are none). Raises: Unreadable, Damaged.
+        """The difference between two versions of the groups (None: no groups). Raises: Unreadable, Damaged.
 
         Only the lines that differ are decoded: there can be thousands of groups, and a verb changes a few.
         """
@@ -82,7 +82,7 @@ class Contents:
         if new not in self._groups and len(before) == _filled(lines[0]):
             after = {name: group for name, group in before.items() if name not in was} if was else dict(before)
             after.update(now)
-            if len(after) == _filled(lines[1]):  # else a name stands there twice, and it counts which one is the last
+            if len(after) == _filled(lines[1]):  # else a name is there twice, and the last one counts
                 self._keep(new, after)
         after = self.groups(new)
         differ = {name for name in was.keys() | now.keys() if before.get(name) != after.get(name)}
@@ -113,7 +113,7 @@ def named_files(body: bytes) -> list[tuple[str, int, str]]:
 
 
 def _middles(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Two lists without what both begin with and end with."""
+    """Two lists without their common beginning and end."""
     head = sum(takewhile(bool, map(eq, old, new)))
     old, new = old[head:], new[head:]
     tail = sum(takewhile(bool, map(eq, reversed(old), reversed(new))))

@@ -1,4 +1,4 @@
-"""What a check of a store says: values, and nothing that looks at a store."""
+"""Findings of a verification, as values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxvc.core.ledger.ledger import SEGMENT
 from ctxvc.errors import Phrase
 from ctxvc.store import format as fmt
 
-#: `damage`: the store does not hold what it says it holds. `warning`: it does, and something should be put right.
+#: `damage`: the store does not hold what it claims. `warning`: it does, and something needs attention.
 Level = Literal["damage", "warning"]
 
 FROM_A_COPY = "take the store back from a clone or a backup; the rest of it can still be read"
@@ -19,8 +19,8 @@ EDITED = "something other than ctxvc wrote this commit; " + FROM_A_COPY
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is hit. `block` is `B17` or `G3`, or `B64-B127` for a file or folder of so many; `path` is in the commit's
-    tree, or where there is no commit, in the store's folder."""
+    """The place of a finding. `block` is `B17` or `G3`, or `B64-B127` for a ledger file or folder; `path` is in the
+    commit's tree or, without a commit, in the store's folder."""
 
     session: str = ""
     scope: str = ""
@@ -31,7 +31,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __str__(self) -> str:
         scope = f"{self.session}/{self.scope}" if self.scope else self.session
         commit = f"commit {self.commit[:12]}" if self.commit else ""
-        # A path in a damaged or foreign tree can hold anything, a terminal's escapes too.
+        # A path in a damaged or foreign tree can contain anything, even terminal escapes.
         return ", ".join(display.one_line(part, 200) for part in (scope, commit, self.block, self.path) if part)
 
 
@@ -51,7 +51,8 @@ def warning(what: str, where: Where, hint: str | Phrase) -> Finding:
 
 
 def blocks_at(path: str) -> str:
-    """The block whose body lies at `path`, or the span of those that a ledger file or a folder is for; else empty."""
+    """The block whose body is at `path`, or the range of blocks of a ledger file or folder; empty for any other
+    path."""
     if block := fmt.block_of_path(path):
         return block
     top, *names = path.removesuffix(".jsonl").split("/")

@@ -1,4 +1,4 @@
-"""What `git fsck` finds, as values."""
+"""The findings of `git fsck`, as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = re.compile(r"\b[0-9a-f]{40}\b")
 _REF = re.compile(r"\b(?:refs/[^\s:]+|HEAD)")
 _LOOSE = re.compile(r"\bobjects/([0-9a-f]{2})/([0-9a-f]{38})\b")
 _PACK = re.compile(r"\bobjects/pack/(pack-[0-9a-f]+\.\w+)")
-#: Lines that repeat what another line says, or say nothing that is wrong.
+#: Lines that repeat another line, or that are not about a fault.
 _NOISE = (
     "broken link from",
     "to ",
@@ -27,7 +27,7 @@ _NOISE = (
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """One thing that git says is wrong. `object` is hexadecimal; all of these may be empty but the first."""
+    """One fault that git reports. `object` is hexadecimal; all fields but the first may be empty."""
 
     text: str
     object: str = ""
@@ -37,7 +37,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 def complaints(path: Path) -> list[Complaint]:
-    """What git itself says of the whole store: connectivity, every object's bytes and form, packs, refs."""
+    """git's own verification of the whole store: connectivity, every object's bytes and form, packs, refs."""
     answer = subprocess.run(
         program.command(path, "fsck", "--full", "--strict", "--no-dangling", "--no-progress"),
         stdout=subprocess.PIPE,
@@ -52,7 +52,7 @@ def complaints(path: Path) -> list[Complaint]:
 
 
 def parse(output: str) -> list[Complaint]:
-    """The complaints in what `git fsck` printed, one an object, ref or pack."""
+    """The complaints in the output of `git fsck`, one per object, ref or pack."""
     listed: dict[str, Complaint] = {}
     for raw in output.splitlines():
         line = raw.strip()
@@ -60,14 +60,14 @@ def parse(output: str) -> list[Complaint]:
             complaint = _complaint(line)
             listed.setdefault(complaint.object or complaint.ref or complaint.pack, complaint)
     if len(listed) > 1:
-        listed.pop("", None)  # "inflate: data stream error" and the like: another line says of what
+        listed.pop("", None)  # "inflate: data stream error" and the like: another line names the object
     return list(listed.values())
 
 
 def _complaint(line: str) -> Complaint:
     mild = line.startswith("warning")
     if ref := _REF.search(line):
-        # What a broken ref holds need not be an object.
+        # A broken ref may contain anything, not only an id.
         return Complaint(line, ref=ref.group(), mild=mild)
     if loose := _LOOSE.search(line):
         return Complaint(line, object="".join(loose.groups()), mild=mild)

@@ -1,7 +1,8 @@
-"""Do the groups of a scope and its rows agree? Pure; looks only at what changed, the rest having been looked at.
+"""Checks that the groups of a scope and its rows agree. Pure; compares only what changed, since the rest was checked
+before.
 
-Members point to their group and a group lists its members. Whatever changed one side of that is compared with the
-other side, so that a group costs what changed in it, not what it holds.
+Members point to their group, and a group lists its members. A change on one side is compared with the other side, so
+that a group costs as much as changed in it, not as much as it holds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def disagreements(
     rows: Mapping[str, tuple[Row | None, Row | None]],
     row: Callable[[str], Row | None],
 ) -> Iterator[Disagreement]:
-    """What does not agree. `touched` are the groups and `rows` the rows that differ; `row` gives one as it is now."""
+    """The disagreements. `touched` are the groups and `rows` the rows that differ; `row` gives a row's current
+    version."""
     look = _Look(new, row)
     for block, (was, now) in rows.items():
         yield from look.pointer(block, was.group if was else "", now.group if now else None)
@@ -35,7 +37,7 @@ def disagreements(
         if after is not None:
             yield from look.group(before, after)
         elif before is not None:
-            yield from look.left(name, before.members)
+            yield from look.removed(name, before.members)
 
 
 class _Look:
@@ -47,7 +49,7 @@ class _Look:
         self._members = lru_cache(maxsize=None)(self._members_of)
 
     def pointer(self, member: str, before: str, now: str | None) -> Iterator[Disagreement]:
-        """A member that was in one group (empty: in none) is now in another; None: it is gone."""
+        """A member has moved from one group (empty: from none) to another; None: it was removed."""
         if now == before:
             return
         if now and now not in self._groups:
@@ -55,18 +57,18 @@ class _Look:
         elif now and member not in self._members(now):
             yield member, f"{member} is in {now}, which does not have it"
         if before in self._groups and member in self._members(before):
-            yield before, _told(before, member, now)
+            yield before, _complaint(before, member, now)
 
     def group(self, before: Group | None, group: Group) -> Iterator[Disagreement]:
-        """A group that is new or stands otherwise."""
+        """A group that is new or changed."""
         members = self._members(group.id)
         members_before = frozenset(before.members) if before else frozenset()
         if not members or len(members) != len(group.members):
             yield group.id, f"{group.id} has no members, or one twice"
         for member in sorted(members - members_before):
             if (pointer := self._group_of(member)) != group.id:
-                yield group.id, _told(group.id, member, pointer)
-        yield from self.left(group.id, members_before - members)
+                yield group.id, _complaint(group.id, member, pointer)
+        yield from self.removed(group.id, members_before - members)
         if before is None or before.level != group.level or members != members_before:
             for member in group.members:
                 yield from self._levels(group, self._groups.get(member))
@@ -74,8 +76,8 @@ class _Look:
             yield from self._levels(self._groups[group.group], group)
         yield from self._itself(before, group)
 
-    def left(self, name: str, members: Collection[str]) -> Iterator[Disagreement]:
-        """Members that a group no longer has: none still says that it is in it."""
+    def removed(self, name: str, members: Collection[str]) -> Iterator[Disagreement]:
+        """Members that left a group must not point to it any more."""
         for member in sorted(members):
             if self._group_of(member) == name:
                 lost = "which does not have it" if name in self._groups else "which is not there"
@@ -97,7 +99,7 @@ class _Look:
                 yield group.id, f"the stub of {group.id} needs {block}, which is not there"
 
     def _group_of(self, member: str) -> str | None:
-        """The group that a block or group says it is in; None where there is no such member."""
+        """The group that a block or group points to; None if there is no such member."""
         if member.startswith("G"):
             return self._groups[member].group if member in self._groups else None
         row = self._row(member)
@@ -107,5 +109,5 @@ class _Look:
         return frozenset(self._groups[name].members)
 
 
-def _told(group: str, member: str, pointer: str | None) -> str:
+def _complaint(group: str, member: str, pointer: str | None) -> str:
     return f"{group} has {member}, which is " + ("not there" if pointer is None else f"in {pointer or 'no group'}")

@@ -1,7 +1,7 @@
-"""Is each commit what its parent, its ledger and the laws say it must be?
+"""Checks that each commit follows from its parent, its ledger and the laws.
 
 By induction: a commit is compared with its first parent only, and only where their trees differ. So every version of
-every file is looked at once, every body is hashed once, and a history costs what it changed, not what it holds.
+every file is read once, every body is hashed once, and a history costs as much as it changed, not as much as it holds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ctxvc.store.git.objects import (
     differing,
     entry,
     folder,
-    shown,
+    printable,
 )
 from ctxvc.store.verify import bodies
 from ctxvc.store.verify.decoded import Contents
@@ -42,7 +42,7 @@ _REQUEST = frozenset({"request/system.txt", "request/system.json", "request/tool
 
 
 class History:
-    """Checks commits. `broken` gathers the objects that cannot be read, each with the oldest commit that needs it."""
+    """Checks commits. `broken` gathers the unreadable objects, each with the oldest commit that needs it."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -52,11 +52,11 @@ class History:
 
     @property
     def bytes(self) -> int:
-        """How many bytes of bodies were hashed."""
+        """The number of bytes of bodies that were hashed."""
         return self._contents.bytes
 
     def findings(self, commit: Commit, parent: Commit | None, age: int, where: Where) -> Iterator[Finding]:
-        """What is wrong with a commit: what it changed since `parent`, or without one all that it holds.
+        """The faults of a commit: in its changes since `parent`, or in all of it without one.
 
         `age` is its distance from the first commit.
         """
@@ -65,7 +65,7 @@ class History:
             try:
                 before = self._objects.tree(parent.tree)
             except Unreadable:
-                pass  # told where that commit is looked at; of this one, all is
+                pass  # reported for that commit; this one is checked as a whole
         try:
             root = self._objects.tree(commit.tree)
         except Unreadable as error:
@@ -76,7 +76,7 @@ class History:
         yield from self._tree(Trees(self._contents, before, root, where, partial(self._note, age)))
 
     def meta(self, commit: Commit) -> Meta | None:
-        """The commit's `ctxvc.json`, where it can be read."""
+        """The commit's `ctxvc.json`, if it is readable."""
         try:
             meta_entry = entry(self._objects.tree(commit.tree), fmt.META.encode())
             return self._contents.meta(meta_entry.id) if meta_entry else None
@@ -84,7 +84,7 @@ class History:
             return None
 
     def block_ids(self, commit: Commit) -> set[str]:
-        """The blocks that the commit's ledger has, as far as it can be read."""
+        """The blocks in the commit's ledger, as far as it is readable."""
         ids: set[str] = set()
         try:
             ledger = folder(entry(self._objects.tree(commit.tree), b"ledger"))
@@ -106,7 +106,7 @@ class History:
         self.note(error, age, where)
 
     def _tree(self, trees: Trees) -> Iterator[Finding]:
-        """What is wrong with a tree beside the one before it."""
+        """The faults of a tree compared with the one before it."""
         old = _held_meta(trees, trees.before)
         new = None
         try:
@@ -130,7 +130,7 @@ class History:
 
 
 def _meta(trees: Trees, root: Tree) -> Meta | None:
-    """What `ctxvc.json` says; None where git cannot read it. Raises: Damaged, Refused."""
+    """The parsed `ctxvc.json`; None if git cannot read it. Raises: Damaged, Refused."""
     meta_entry = entry(root, fmt.META.encode())
     if meta_entry is None:
         raise Damaged(f"there is no {fmt.META}", hint=FROM_A_COPY)
@@ -145,20 +145,20 @@ def _held_meta(trees: Trees, root: Tree) -> Meta | None:
     try:
         return _meta(trees, root)
     except CtxvcError:
-        return None  # told where that commit is looked at
+        return None  # reported for that commit
 
 
 def _counters(trees: Trees, old: Counters, new: Counters) -> Iterator[Finding]:
-    """Counters never go back: else a number would be given out twice."""
+    """Counters never decrease, or a number would be used twice."""
     back = [name for name in new.__struct_fields__ if getattr(new, name) < getattr(old, name)]
     if back:
         yield damage(f"the counters of {', '.join(back)} went back", trees.at(fmt.META), EDITED)
 
 
 def _top(trees: Trees) -> Iterator[Finding]:
-    """What stands beside the ledger and the bodies."""
+    """Entries besides the ledger and the bodies."""
     for name, _, now in differing(trees.before, trees.root):
-        path = shown(name)
+        path = printable(name)
         if now is not None and _TOP.get(path) != now.mode:
             yield trees.foreign(path)
         elif now is not None and path == fmt.ATTRIBUTES:

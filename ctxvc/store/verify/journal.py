@@ -1,4 +1,4 @@
-"""Does a journal hold what was acknowledged? Pure: bytes in, findings out."""
+"""Checks that a journal holds what was acknowledged. Pure: bytes in, findings out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxvc.store.log.journal import FORMAT, Change, Damage, Frame, Head, Record,
 from ctxvc.store.verify.decoded import named_files
 from ctxvc.store.verify.finding import Finding, Where, damage, warning
 
-#: What the commits of a change's scope hold, or of the one that it starts from. Raises: CtxvcError.
+#: The blocks in the commits of a change's scope, or of the one that it starts from. Raises: CtxvcError.
 Committed = Callable[[Change], Collection[str]]
 
 _LOST = "restore the file from a backup, or move it aside: what no commit has yet is lost with it"
@@ -23,7 +23,7 @@ _TORN = "the next write removes them; nothing that was acknowledged is in them"
 
 
 def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Finding]:
-    """What is wrong with a journal, and after which record."""
+    """The faults of a journal, each after its last sound record."""
     frames, tail = parse(data)
     waiting = list(tail.damage)
     last = "its beginning"
@@ -63,7 +63,7 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
 
 
 def records(data: bytes) -> int:
-    """How many records can be read, the head not counted."""
+    """The number of readable records, without the head."""
     frames, _ = parse(data)
     return sum(frame.seq > 0 for frame in frames)
 
@@ -96,16 +96,16 @@ def _described(record: Record) -> str:
 def _bodies(
     change: Change, ids: dict[str, set[str]], seq: int, where: Where, committed: Committed
 ) -> Iterator[Finding]:
-    """The bodies that a change brings are those of its rows, and no new row is without one."""
+    """Checks that a change's bodies are those of its rows, and that no new row lacks one."""
     where = msgspec.structs.replace(where, scope=change.scope)
     bodies = {(block, suffix): data for block, suffix, data in change.bodies}
     if change.scope not in ids:
         try:
-            # What a new scope starts from may be in no commit yet; then the journal has shown it before.
+            # The origin of a new scope may be in no commit yet; then an earlier record has it.
             origin, _ = reference(change.origin)
             ids[change.scope] = set(ids[origin] if origin in ids else committed(change))
         except CtxvcError:
-            ids[change.scope] = {row.id for row in change.rows}  # told where those commits are looked at
+            ids[change.scope] = {row.id for row in change.rows}  # reported for those commits
     for row in change.rows:
         at = msgspec.structs.replace(where, block=row.id)
         body = bodies.get((row.id, ""))

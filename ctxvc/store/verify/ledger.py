@@ -1,4 +1,4 @@
-"""Is a commit's ledger what the one before it and the laws say it must be?"""
+"""Checks that a commit's ledger follows from the one before it and the laws."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxvc.store.verify.finding import EDITED, Finding, damage
 from ctxvc.store.verify.groups import disagreements
 from ctxvc.store.verify.trees import Trees
 
-#: What no verb changes in a row; `extra` is another, without what we note in it ourselves.
+#: The fields of a row that no verb changes; of `extra`, all but our own notes in it.
 IDENTITY = (
     "kind", "role", "origin", "msg", "step", "turn", "call", "tool", "error", "ext", "files", "bytes", "sha256",
 )  # fmt: skip
@@ -32,14 +32,14 @@ _SUFFIX = re.compile(r"[1-9][0-9]{0,5}\.[A-Za-z0-9]{1,16}")
 
 @dataclass(slots=True)
 class LedgerChanges:
-    """The rows that differ, before and after, and the groups; complete once `findings` has been gone through."""
+    """The rows that differ, before and after, and the groups; complete once `findings` is exhausted."""
 
     trees: Trees
     rows: dict[str, tuple[Row | None, Row | None]] = field(default_factory=dict)
     groups: Regrouped | None = None
 
     def findings(self, same_scope: bool) -> Iterator[Finding]:
-        """What is wrong. `same_scope`: the commit before is of the same scope, and what it had is still there."""
+        """The faults. `same_scope`: the commit before is of the same scope, so its rows must still be there."""
         for change in self.trees.diff("ledger", 1):
             if change.new is not None and change.new.mode != FILE:
                 yield self.trees.foreign(change.path)
@@ -51,7 +51,7 @@ class LedgerChanges:
         yield from self._grouping()
 
     def beyond(self, counters: Counters, same_scope: bool) -> Iterator[Finding]:
-        """Blocks and groups with numbers that the counters say were never given out."""
+        """Blocks and groups with numbers above the counters."""
         for _, row in self.rows.values():
             if row is not None and row.number > counters.block:
                 what = f"{row.id} is beyond the counter of blocks, {counters.block}"
@@ -66,7 +66,7 @@ class LedgerChanges:
     # --- rows
 
     def _segment(self, change: Change) -> Iterator[Finding]:
-        """Takes in the rows of a segment that differ."""
+        """Reads the rows of a segment that differ."""
         trees = self.trees
         try:
             segment = fmt.segment_number(change.path)
@@ -93,7 +93,7 @@ class LedgerChanges:
                 yield damage(f"the row of {row.id} is in another's place", trees.at(change.path, row.id), EDITED)
 
     def _versions(self, change: Change) -> tuple[Mapping[str, Row], Mapping[str, Row]]:
-        """The rows before and after, without some that are the same in both. Raises: Unreadable, Damaged."""
+        """The rows before and after, without some that both have. Raises: Unreadable, Damaged."""
         contents = self.trees.contents
         if change.old and change.new and (added := contents.added(change.old.id, change.new.id)):
             return {}, {row.id: row for row in added}
@@ -125,7 +125,7 @@ class LedgerChanges:
             yield damage(str(error), self.trees.at(change.path))
 
     def _grouping(self) -> Iterator[Finding]:
-        """Groups and rows point to each other: looked at where either changed."""
+        """Checks that groups and rows point to each other, where either changed."""
         moved = any((old.group if old else "") != (new.group if new else "") for old, new in self.rows.values())
         if self.groups is None and not moved:
             return
@@ -138,7 +138,7 @@ class LedgerChanges:
                 where = msgspec.structs.replace(self.trees.where, block=block, path=fmt.GROUPS)
                 yield damage(what, where, EDITED)
         except (Unreadable, Damaged):
-            return  # told where that file changed
+            return  # reported where that file changed
 
     def _row(self, block: str) -> Row | None:
         """The row of a block in this commit. Raises: Unreadable, Damaged."""
@@ -152,7 +152,7 @@ class LedgerChanges:
 
 
 def altered(old: Row, new: Row) -> list[str]:
-    """The fields that differ and never may."""
+    """The fields that differ and must not."""
     names = []
     if _identity(old) != _identity(new):
         names = [name for name in IDENTITY if getattr(old, name) != getattr(new, name)]

@@ -1,4 +1,4 @@
-"""A commit's tree beside the one before it: what differs, and of which blocks nothing can be known."""
+"""A commit's tree compared with the one before it: the differences, and the blocks that cannot be checked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ctxvc.store.git.objects import Change, Entry, Objects, Tree, Unbrowsed, Unr
 from ctxvc.store.verify.decoded import Contents
 from ctxvc.store.verify.finding import EDITED, Finding, Where, blocks_at, damage
 
-#: Told of an object that cannot be read, and where.
+#: Called with an unreadable object and its place.
 Note = Callable[[Unreadable, Where], None]
 
 
 @dataclass(slots=True)
 class Trees:
-    """The two root folders; `before` is empty where there is none, and all of `root` is looked at.
+    """The two root folders; `before` is empty if there is none, and then all of `root` is checked.
 
-    `unknown` are folders (`00/0b`, `00` for all in it, empty for all) of which the rows or the files cannot be read: of
-    their blocks nothing more is said.
+    `unknown` are folders (`00/0b`, `00` for all in it, empty for all) whose rows or files are unreadable: their blocks
+    get no further findings.
     """
 
     contents: Contents
@@ -38,7 +38,8 @@ class Trees:
         return self.contents.objects
 
     def diff(self, name: str, depth: int) -> Iterator[Change]:
-        """What differs in a folder of the root, down to files `depth` folders below. What cannot be read is noted."""
+        """The differences in a folder of the root, down to files `depth` folders below. Unreadable objects are
+        noted."""
         old, new = folder(entry(self.before, name.encode())), folder(entry(self.root, name.encode()))
         if old == new:
             return
@@ -50,21 +51,22 @@ class Trees:
                 yield change
 
     def segment(self, block: str) -> Entry | None:
-        """The ledger file that a block's row stands in, if it is there. Raises: Unreadable; ValueError for no block."""
+        """The ledger file with a block's row, if there is one. Raises: Unreadable; ValueError if `block` is not a
+        block."""
         high, low = fmt.folder(block_number(block)).split("/")
         segments = entry(self.child("ledger"), high.encode())
         return entry(self.objects.tree(segments.id), f"{low}.jsonl".encode()) if segments else None
 
     def child(self, name: str) -> Tree:
-        """A folder of the root; empty where there is none. Raises: Unreadable."""
+        """A folder of the root; empty if there is none. Raises: Unreadable."""
         child = entry(self.root, name.encode())
         return self.objects.tree(child.id) if child else {}
 
     def forget(self, path: str) -> None:
-        """Nothing more is said of the blocks for which there is a ledger file or a folder at `path`."""
+        """Suppresses further findings for the blocks of the ledger file or folder at `path`."""
         self.unknown.add(path.removesuffix(".jsonl").partition("/")[2])
 
-    def known(self, block: str) -> bool:
+    def is_checkable(self, block: str) -> bool:
         if not self.unknown:
             return True
         place = fmt.folder(block_number(block))

@@ -1,6 +1,6 @@
-"""Does a store hold what it says it holds? Everything that is wrong becomes a finding; nothing is changed.
+"""Checks that a store holds what it claims. All faults become findings; nothing is changed.
 
-git looks at its own side (`fsck`) while we look at ours: every commit, every journal, refs and files.
+git checks its own side (`fsck`) while we check ours: every commit, every journal, refs and files.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from ctxvc.store.verify import journal as check_journal
 from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.verify.history import History
 
-#: Told of a commit at most: what is quite broken, or hostile, is clear by then.
+#: The most findings of one commit: more add nothing about one that is badly broken or hostile.
 _MOST = 100
 _PERMISSIONS = "check who owns the store, and its permissions"
 
-#: Called with commits looked at, and how many there are.
+#: Called with the number of commits checked, and of all commits.
 Progress = Callable[[int, int], None]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, damage first and oldest first in each scope, and what was looked at. `bytes` are those hashed."""
+    """The findings, damage first and oldest first in each scope, and the extent of the check. `bytes` counts those
+    hashed."""
 
     findings: tuple[Finding, ...]
     sessions: int
@@ -58,14 +59,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(store: Store, progress: Progress | None = None, *, deep: bool = True) -> Report:
-    """Everything that is wrong with the store; without `deep`, with what its newest commits and its journals hold.
+    """The faults of the whole store or, without `deep`, of its newest commits and its journals.
 
     Safe while others write. No damage makes it raise.
     """
     before = _standing(store)
     report = _verify(store, progress, deep=deep)
     if report.damaged and _standing(store) != before:
-        # Refs or packs moved under our feet: what seemed to be missing may be in another place.
+        # Refs or packs moved during the check: an object that seemed to be missing may be in another place.
         report = _verify(store, progress, deep=deep)
     return report
 
@@ -109,7 +110,7 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
 
 
 def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, bytes]], *, deep: bool) -> _Walk:
-    """All commits that the tips reach, children before parents; the tips alone where not `deep`."""
+    """All commits that the tips reach, children before parents; only the tips if not `deep`."""
     walk = _Walk({}, {}, {})
     waiting = [(tip, (session, scope)) for session, scopes in tips.items() for scope, tip in scopes.items()]
     while waiting:
@@ -136,7 +137,7 @@ def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, by
 
 def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: bool) -> Iterator[tuple[int, Finding]]:
     total = len(walk.commits)
-    # Parents first: what was decoded of one commit is known when the next changes a little of it.
+    # Parents first: the decoded parts of one commit serve the next, which changes little.
     for count, name in enumerate(reversed(walk.commits), 1):
         commit = walk.commits[name]
         session, scope = walk.scopes[name]
@@ -158,7 +159,7 @@ def _scopes(history: History, tips: Mapping[str, Mapping[str, bytes]], walk: _Wa
             yield damage(f"session {session} has no scope main", Where(session=session))
         for scope, tip in scopes.items():
             meta = history.meta(walk.commits[tip]) if tip in walk.commits else None
-            # A scope that two clones both went on with is kept as `<scope>@<clone>`.
+            # A scope that two clones both continued is kept as `<scope>@<clone>`.
             if meta is not None and (session, scope.split("@")[0]) != (meta.session, meta.scope):
                 what = f"the branch points to a commit of {meta.session}/{meta.scope}"
                 where = Where(session=session, scope=scope, commit=tip.hex(), path=ref_of(session, scope))
@@ -172,7 +173,7 @@ def _git_side(
     walk: _Walk,
     reported: Iterable[Finding],
 ) -> Iterator[Finding]:
-    """What git found and we did not, each object with a commit and a path that need it."""
+    """Faults that only git found, each object with a commit and a path that need it."""
     complaints = [item for item in complaints if not item.object or bytes.fromhex(item.object) not in history.broken]
     ids = frozenset(bytes.fromhex(item.object) for item in complaints if item.object)
     oldest_first = [(name, walk.commits[name]) for name in reversed(walk.commits)]
@@ -197,9 +198,9 @@ def _git_side(
 
 
 def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
-    """session → scope → tip; and the refs that cannot be read, or hide what is there."""
+    """session → scope → tip; and findings for refs that are unreadable or hide others."""
     try:
-        # libgit2 tells of a broken list of refs once, and takes it for an empty one from then on.
+        # libgit2 reports a broken list of refs once, and takes it for an empty one from then on.
         with Store(store.path) as afresh:
             tips = {
                 session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
@@ -211,12 +212,14 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
-            hint = f"`{program.advice('replace', '-d', _shown(ref.removeprefix('refs/replace/')))}` takes it away"
-            findings.append(damage("git shows another object in the place of this one", Where(path=_shown(ref)), hint))
+            hint = f"`{program.advice('replace', '-d', _printable(ref.removeprefix('refs/replace/')))}` takes it away"
+            findings.append(
+                damage("git shows another object in the place of this one", Where(path=_printable(ref)), hint)
+            )
         elif not ref.isascii():
             hint = "`git for-each-ref` shows it; rename or delete it"
             findings.append(
-                warning("its name is none that a scope can have: it is left alone", Where(path=_shown(ref)), hint)
+                warning("its name is none that a scope can have: it is left alone", Where(path=_printable(ref)), hint)
             )
     hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
     closed: list[OSError] = []
@@ -224,10 +227,10 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
         try:
             store.repository.references[ref]
         except KeyError:
-            continue  # it was deleted, or packed, meanwhile
+            continue  # deleted or packed meanwhile
         except (pygit2.GitError, OSError, ValueError):
-            session, scope = scope_of(_shown(ref)) or ("", "")
-            where = Where(session=session, scope=scope, path=_shown(ref))
+            session, scope = scope_of(_printable(ref)) or ("", "")
+            where = Where(session=session, scope=scope, path=_printable(ref))
             findings.append(damage("the branch cannot be read", where, hint))
     for problem in closed:
         where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
@@ -235,13 +238,14 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     return tips, findings
 
 
-def _shown(ref: str) -> str:
-    """A ref's name that can be printed."""
+def _printable(ref: str) -> str:
+    """A ref's name, safe to print."""
     return os.fsencode(ref).decode("utf-8", "backslashreplace")
 
 
 def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:
-    """Files that should be branches, and that git leaves out where it lists them; `closed` is told of other folders."""
+    """Files that should be branches but that git skips when it lists them; `closed` is called for unreadable
+    folders."""
     for folder, _, files in os.walk(path / HEADS, onerror=closed):
         for name in files:
             ref = Path(folder, name).relative_to(path).as_posix()
@@ -250,7 +254,7 @@ def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -
 
 
 def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[Finding]:
-    """HEAD and each session's own name a scope that is there; objects come from nowhere else."""
+    """Checks that HEAD and each session's own HEAD name an existing scope, and that objects come from nowhere else."""
     refs = {ref_of(session, scope) for session, scopes in tips.items() for scope in scopes}
     for name in ("HEAD", *map(head_ref, tips)):
         try:
@@ -305,7 +309,7 @@ def _journals(
 def _journal(
     store: Store, history: History, walk: _Walk, tips: Mapping[str, bytes], where: Where
 ) -> tuple[list[Finding], bool]:
-    """What is wrong with a journal, and whether it has records at all."""
+    """The faults of a journal, and whether it has any records."""
 
     def committed(change: Change) -> set[str]:
         try:
@@ -318,12 +322,12 @@ def _journal(
     try:
         findings = list(check_journal.findings(path.read_bytes(), where, committed))
         if findings:
-            # A writer may have been in the middle of a record: look again when none is.
+            # A writer may have been in the middle of a record: read again under its lock.
             try:
                 with locked(store.lock_path(where.session), timeout=5):
                     findings = list(check_journal.findings(path.read_bytes(), where, committed))
             except CtxvcError:
-                pass  # a store on a medium that cannot be written to has no writers
+                pass  # a store on a read-only medium has no writers
         return findings, check_journal.records(path.read_bytes()) > 0
     except OSError as error:
         return [damage(f"it cannot be read: {error.strerror}", where)], False
@@ -351,7 +355,7 @@ def _privacy(path: Path) -> Iterator[Finding]:
 
 
 def _leftovers(store: Store) -> Iterator[Finding]:
-    """What killed writers left. While one is alive that is not to be told from what it needs: then nothing."""
+    """Leftovers of killed writers; none while a writer lives, whose files look the same."""
     try:
         with locked(store._store_lock, timeout=0):
             files = leftovers.leftovers(store.path)
@@ -366,7 +370,7 @@ def _leftovers(store: Store) -> Iterator[Finding]:
 
 
 def _standing(store: Store) -> tuple[list[str], list[str]]:
-    """The packs, and where each ref points, as far as they can be read."""
+    """The packs, and the target of each ref, as far as they are readable."""
     packs = sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
     try:
         refs = [f"{scope} {tip}" for scopes in store.all_tips().values() for scope, tip in scopes.items()]
