@@ -59,7 +59,7 @@ CORE = (
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
-    *("timestamp", "files", "format", "timestamp", "contained", "identity"),
+    *("timestamp", "files", "format", "contained", "identity"),
     *("git.config", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("commit_reader", "log.journal"),
