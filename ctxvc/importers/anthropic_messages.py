@@ -30,10 +30,10 @@ from ctxvc.importers.protocol import (
 from ctxvc.importers.request_log import (
     Log,
     Turn,
+    annotated,
     counts,
     digest,
     has_role,
-    noted,
     objects,
     opening,
     records,
@@ -82,7 +82,7 @@ def _is_block(block: Any) -> bool:
 def events(recording: Recording) -> Iterator[Event]:
     """Raises: BadInput where the file holds no message."""
     log = Log(FORMAT, recording.stem, _fingerprint, _message)
-    return log.tell(records(recording), _turns)
+    return log.events(records(recording), _turns)
 
 
 conversations = single(events)
@@ -96,7 +96,7 @@ state = file_state
 
 def _turns(value: Any) -> Iterator[Turn]:
     if isinstance(value, list) and any(has_role(item) and not _is_response(item) for item in value):
-        yield Turn(messages=value, whole=True, missing=("system prompt", "tool definitions"))
+        yield Turn(messages=value, is_request=True, missing=("system prompt", "tool definitions"))
     else:
         for item in value if isinstance(value, list) else [value]:
             yield from _exchange(item) if isinstance(item, dict) else [Turn(messages=[item])]
@@ -105,14 +105,14 @@ def _turns(value: Any) -> Iterator[Turn]:
 def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
     """The request and the response in one object of a log; an object that is neither counts as a message."""
     request, response = value.get("request", value), value.get("response", value)
-    found = False
+    is_request = False
     match request:
         case {"messages": list(messages)}:
-            found = True
+            is_request = True
             system, tools = request.get("system"), request.get("tools")
             yield Turn(
                 messages=messages,
-                whole=True,
+                is_request=True,
                 model=text_of(request.get("model")),
                 system=system if isinstance(system, str) else objects(system),
                 tools=objects(tools),
@@ -125,7 +125,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
             usage=counts(response.get("usage")),
             missing=("what was sent",),
         )
-    elif not found:
+    elif not is_request:
         yield Turn(messages=[value], missing=("system prompt", "tool definitions"))
 
 
@@ -143,14 +143,14 @@ def _message(value: Any, key: str, turn: Turn) -> Message | str:
     if not blocks:
         return "it is empty"
     parts = [wire.part(block, role, origin(block, role)) for block in blocks]
-    if rest := {name: item for name, item in value.items() if name not in _TAKEN}:
-        parts[0] = noted(parts[0], "ctxvc", {"message": rest})
+    if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
+        parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
     return Message(
         role=role,
         parts=tuple(parts),
         key=key,
         reply=turn.reply,
-        model="" if turn.whole else turn.model,
+        model="" if turn.is_request else turn.model,
         usage=turn.usage,
     )
 
@@ -172,9 +172,10 @@ def _fingerprint(message: Any) -> bytes:
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if isinstance(blocks, list):
-        blocks = [_told(block) if isinstance(block, dict) else block for block in blocks]
+        blocks = [
+            {key: value for key, value in block.items() if value is not None and key != "cache_control"}
+            if isinstance(block, dict)
+            else block
+            for block in blocks
+        ]
     return digest([message.get("role"), blocks])
-
-
-def _told(block: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if value is not None and key != "cache_control"}

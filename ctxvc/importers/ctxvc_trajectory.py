@@ -27,7 +27,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import counts, noted, text_of
+from ctxvc.importers.request_log import annotated, counts, text_of
 
 FORMAT = "ctxvc-trajectory"
 ENDINGS = LINES
@@ -69,7 +69,7 @@ def events(recording: Recording) -> Iterator[Event]:
             case {"role": "user" | "assistant" | "system" as role, "content": [_, *_] as content}:
                 system = None
                 meta = value.get("meta")
-                yield from _told(role, content, meta if isinstance(meta, dict) else {}, line)
+                yield from _message_events(role, content, meta if isinstance(meta, dict) else {}, line)
             case _:
                 yield Warned(text="no message with a role and content", line=line.number)
 
@@ -97,7 +97,7 @@ def _opened(header: dict[str, Any]) -> Opened:
     source = text_of(header.get("id"))
     fixups = header.get("fixups")
     unrecorded = ["system prompt"] if header.get("native_format") == "claude-code" else []
-    left_out = [words for name, words in _LEFT_OUT.items() if isinstance(fixups, dict) and name in fixups]
+    left_out = [description for name, description in _LEFT_OUT.items() if isinstance(fixups, dict) and name in fixups]
     return Opened(
         format=FORMAT,
         source=source,
@@ -109,12 +109,12 @@ def _opened(header: dict[str, Any]) -> Opened:
     )
 
 
-def _told(role: Role, content: list[Any], meta: dict[str, Any], line: Line) -> Iterator[Event]:
+def _message_events(role: Role, content: list[Any], meta: dict[str, Any], line: Line) -> Iterator[Event]:
     summary = meta.get("compact_summary") is True
     client = summary or meta.get("injected") is True or meta.get("native_role") == "developer"
     parts = [_part(block, role, client=client) for block in content]
     if notes := {name: value for name, value in meta.items() if name in ("native_role", "speaker")}:
-        parts[0] = noted(parts[0], "ctxvc", notes)
+        parts[0] = annotated(parts[0], "ctxvc", notes)
     message = Message(
         role=role,
         parts=tuple(parts),
@@ -136,6 +136,6 @@ def _part(block: Any, role: Role, *, client: bool) -> Part:
     match block:
         case {"type": "tool_result", "synthetic": True}:
             received = {name: value for name, value in block.items() if name != "synthetic"}
-            return noted(wire.part(received, role, "client"), "ctxvc", {"interrupted": True})
+            return annotated(wire.part(received, role, "client"), "ctxvc", {"interrupted": True})
     made_by = origin(block, role)
     return wire.part(block, role, "client" if client and made_by == "human" else made_by)

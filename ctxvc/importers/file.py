@@ -30,7 +30,7 @@ class Line(msgspec.Struct, frozen=True):
     start: int
     end: int
     data: bytes
-    whole: bool = True  # False for a last line that has no newline
+    complete: bool = True  # False for a last line that has no newline
 
 
 class Recording:
@@ -48,16 +48,16 @@ class Recording:
         *,
         growing: bool = False,
         projects: Sequence[Path] = (),
-        kept: Callable[[Truncation], bytes | None] = lambda _: None,
+        stored_output: Callable[[Truncation], bytes | None] = lambda _: None,
     ) -> None:
         self.path = path
         self.growing = growing
         self.projects = projects
-        self.kept = kept
+        self.stored_output = stored_output
         self._progress = progress
         #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
         self.misread: dict[int, int] = {}
-        #: Of the unpacked file, in bytes, once `whole` has read it.
+        #: Of the unpacked file, in bytes, once `document` has read it.
         self.length = 0
 
     @property
@@ -73,7 +73,7 @@ class Recording:
         with self._open() as stream:
             return _legible(self._guard(lambda: stream.read(size)))[0]
 
-    def whole(self) -> bytes:
+    def document(self) -> bytes:
         """All of it, in UTF-8. Raises: BadInput where there are more than `LONGEST`."""
         with self._open() as stream:
             data = self._guard(lambda: stream.read(LONGEST + 1))
@@ -112,15 +112,15 @@ class Recording:
                 data = pending[0] if len(pending) == 1 else b"".join(pending)
                 number, start, offset = number + 1, offset, offset + size
                 pending, size = [], 0
-                whole = data.endswith(b"\n")
-                if self.growing and not whole:
+                complete = data.endswith(b"\n")
+                if self.growing and not complete:
                     return
                 if stripped := data.strip():
                     if not stripped.isascii():
                         stripped, bad = _legible(stripped)
-                        if bad and whole:
+                        if bad and complete:
                             self.misread[number] = bad
-                    yield Line(number, start, offset, stripped, whole)
+                    yield Line(number, start, offset, stripped, complete)
 
     def _open(self) -> BinaryIO:
         try:
@@ -132,9 +132,9 @@ class Recording:
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _guard(self, read: Callable[[], bytes]) -> bytes:
+    def _guard(self, operation: Callable[[], bytes]) -> bytes:
         try:
-            return read()
+            return operation()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise BadInput(
                 f"{self.path}: the gzip data is cut or damaged: {error}", hint="fetch the file again"
@@ -151,8 +151,8 @@ def _legible(data: bytes) -> tuple[bytes, int]:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        read = data.decode("utf-8", "surrogateescape")
-        text, bad = _ESCAPED.subn(lambda found: f"\\u{ord(found[0]):04x}", read)
+        decoded = data.decode("utf-8", "surrogateescape")
+        text, bad = _ESCAPED.subn(lambda match: f"\\u{ord(match[0]):04x}", decoded)
         return text.encode("utf-8"), bad
     return data, 0
 

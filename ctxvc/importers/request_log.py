@@ -25,7 +25,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     messages: list[Any]
-    whole: bool = False
+    is_request: bool = False
     model: str = ""
     system: Any = None
     tools: Any = None
@@ -71,12 +71,12 @@ class Log:
         self._fingerprint = fingerprint
         self._message = message
         self._known: dict[str, Any] = {}
-        self._opened = self._changed = self._said = False
-        self._root = self._told = self._at = _Node("", 0)
+        self._opened = self._changed = self._has_messages = False
+        self._root = self._newest = self._at = _Node("", 0)
         self._count_at: dict[int, int] = {}
         self._replies: dict[str, int] = {}  # id of a response → how many had it
 
-    def tell(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
+    def events(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
         """The events of all records. Raises: BadInput where none holds a message."""
         for record in records:
             if isinstance(record, Warned):
@@ -88,7 +88,7 @@ class Log:
                 yield from self._turn(turn, record)
                 if turn.left_out:
                     yield Warned(text=f"left out: {turn.left_out}", line=record.line)
-        if not self._said:
+        if not self._has_messages:
             raise BadInput(f"{self._stem}: no message of the format {self._format} in it")
 
     def _opening(self, turn: Turn, line: int) -> Iterator[Event]:
@@ -113,22 +113,22 @@ class Log:
     def _turn(self, turn: Turn, record: Record) -> Iterator[Event]:
         at, skip, turn = self._at, 0, self._distinct(turn)
         prints = [self._fingerprint(message) for message in turn.messages]
-        if turn.whole:
+        if turn.is_request:
             at = self._root
             while skip < len(prints) and prints[skip] in at.next:
                 at, skip = at.next[prints[skip]], skip + 1
         for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
             key = self._key(at.depth + 1)
-            told = self._message(message, key, turn)
-            node = at.next[fingerprint] = _Node(at.key if isinstance(told, str) else key, at.depth + 1)
-            if isinstance(told, str):
-                yield Warned(text=f"message {node.depth} was left out: {told}", line=record.line)
+            converted = self._message(message, key, turn)
+            node = at.next[fingerprint] = _Node(at.key if isinstance(converted, str) else key, at.depth + 1)
+            if isinstance(converted, str):
+                yield Warned(text=f"message {node.depth} was left out: {converted}", line=record.line)
             else:
                 # Only now, so that going back and on along a known line is no fork.
-                if at.key != self._told.key:
+                if at.key != self._newest.key:
                     yield Forked(after=at.key, end=record.end)
-                self._said, self._told = True, node
-                yield Said(message=told, end=record.end)
+                self._has_messages, self._newest = True, node
+                yield Said(message=converted, end=record.end)
             at = node
         self._at = at
 
@@ -153,7 +153,7 @@ def records(recording: Recording) -> Iterator[Record | Warned]:
     try:
         value = wire.parse(first.data)
     except ValueError:
-        data = recording.whole()
+        data = recording.document()
         try:
             value = wire.parse(data)
         except ValueError as error:
@@ -213,7 +213,7 @@ def has_role(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str)
 
 
-def noted(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
+def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
     """`part` with more in its `extra` under `name`."""
     return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
 

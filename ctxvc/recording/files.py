@@ -166,7 +166,9 @@ class _Run:
             return Outcome(path=path, format=format, session=session, error=error)
 
     def _recording(self, path: Path) -> Recording:
-        return Recording(path, self.progress, projects=self.projects, kept=partial(hook_outputs.whole, self.store.path))
+        return Recording(
+            path, self.progress, projects=self.projects, stored_output=partial(hook_outputs.whole, self.store.path)
+        )
 
     def _settled(self, path: Path, format: str) -> bool:
         """Whether the file grows no more."""
@@ -240,8 +242,8 @@ class Follower:
     def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Iterator[IngestResult]:
         """Records each conversation in which something is said. Raises: CtxvcError, OSError."""
         # The end of a line that is being written is not there yet; at a recording's end it never comes.
-        kept = partial(hook_outputs.whole, self._store.path)
-        recording = Recording(path, growing=not final, projects=self._projects, kept=kept)
+        stored_output = partial(hook_outputs.whole, self._store.path)
+        recording = Recording(path, growing=not final, projects=self._projects, stored_output=stored_output)
         for suffix, conversation in _conversations(recording, self._format):
             events = _spoken(conversation)
             events = _closed(events) if closes else events

@@ -53,7 +53,7 @@ class Session:
         self._known: dict[str, object] = {}  # what `Opened` events have told
         self._title = ""
         self._titled_by_hand = False
-        self._told: dict[str, set[int]] = {}  # key → what was said under it
+        self._hashes: dict[str, set[int]] = {}  # key → what was said under it
         self._threads: dict[str, Thread] = {}
         self._replies: set[str] = set()
         self._unclosed: set[str] = set()  # scopes in which something was said since the last turn's end
@@ -64,7 +64,7 @@ class Session:
         self._queue: list[str] = []  # typed while the agent worked, not delivered yet
         self._delivered = 0  # how many an attachment brought in whose leaving the queue was not told yet
 
-    def tell(self, recording: Recording) -> Iterator[Event]:
+    def events(self, recording: Recording) -> Iterator[Event]:
         """The events of a file. Raises: BadInput where it cannot be read."""
         for line in recording.lines():
             if not self._beside:
@@ -73,7 +73,7 @@ class Session:
                 entry, parts = lines.read(line.data)
             except ValueError as error:
                 yield from self._news(Entry())
-                yield self._warned(line, f"{'not JSON' if line.whole else 'the last line is cut short'}: {error}")
+                yield self._warned(line, f"{'not JSON' if line.complete else 'the last line is cut short'}: {error}")
                 continue
             if entry.type == "attachment":
                 self._deliver(entry)
@@ -82,16 +82,16 @@ class Session:
             else:
                 yield from self._record(entry, line)
 
-    def tell_subagent(self, recording: Recording, task: str) -> Iterator[Event]:
+    def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
         """The events of a sub-agent's file, once the session's own is told. Raises: BadInput."""
         self._beside = recording.path.name
         self._home = _scope_name(recording.stem)
         if task:
             self._tasks[self._home] = task
-        return self.tell(recording)
+        return self.events(recording)
 
-    def _warned(self, line: Line, what: str) -> Warned:
-        return Warned(text=f"{self._beside}: {what}" if self._beside else what, line=line.number)
+    def _warned(self, line: Line, reason: str) -> Warned:
+        return Warned(text=f"{self._beside}: {reason}" if self._beside else reason, line=line.number)
 
     def _thread(self, scope: str) -> Thread:
         if scope not in self._threads:
@@ -144,7 +144,7 @@ class Session:
                 yield from self._news(entry)
                 if system != self._known.get("system"):
                     self._known["system"] = system
-                    missing = tuple(what for what in MISSING if what != _SYSTEM_PROMPT)
+                    missing = tuple(item for item in MISSING if item != _SYSTEM_PROMPT)
                     yield Opened(format=FORMAT, system=system, missing=missing)
             case "ai-title" | "custom-title" | "summary":
                 yield from self._titled(entry)
@@ -159,9 +159,9 @@ class Session:
             return
         if entry.type == "system" and entry.subtype == "api_error":
             # After a retry that worked, the host hangs what follows from the error, beside the reply that came.
-            self._thread(scope).hang_loose(entry.uuid)
+            self._thread(scope).attach_loosely(entry.uuid)
         else:
-            self._thread(scope).hang(entry.uuid, entry.parent_uuid)
+            self._thread(scope).attach(entry.uuid, entry.parent_uuid)
 
     def _titled(self, entry: Entry) -> Iterator[Event]:
         by_hand = entry.type == "custom-title"
@@ -177,15 +177,15 @@ class Session:
         """What was typed while the agent worked: a version that writes no attachment for it tells it only here."""
         match entry.operation:
             case "enqueue":
-                self._queue.append(lines.words(entry.content))
+                self._queue.append(lines.text_of(entry.content))
             case "popAll":
                 self._queue.clear()
             case "dequeue" if self._queue:
                 del self._queue[0]  # it follows as a prompt of its own
             case "remove" if self._delivered:
                 self._delivered -= 1
-            case "remove" if self._queue and (words := self._queue.pop(0)):
-                part = wire.text_part(words, "user", "client" if is_by_client(words) else "human")
+            case "remove" if self._queue and (text := self._queue.pop(0)):
+                part = wire.text_part(text, "user", "client" if is_by_client(text) else "human")
                 yield from self._message(entry, (part,), line)
 
     def _deliver(self, entry: Entry) -> None:
@@ -199,13 +199,13 @@ class Session:
 
     def _message(self, entry: Entry, parts: tuple[Part, ...], line: Line) -> Iterator[Event]:
         key = entry.uuid or _line_key(self._home, line)
-        said = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
-        if key in self._told:
-            if said in self._told[key]:
+        content_hash = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
+        if key in self._hashes:
+            if content_hash in self._hashes[key]:
                 return  # hosts write some lines twice
-            self._told[key].add(said)
+            self._hashes[key].add(content_hash)
             key = f"{key}~{_line_key(self._home, line)}"  # another message under the same id
-        self._told.setdefault(key, set()).add(said)
+        self._hashes.setdefault(key, set()).add(content_hash)
         yield from self._news(entry)
         scope = self._scope(entry)
         self._link(entry, parts, scope)
@@ -213,9 +213,9 @@ class Session:
         if entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
         else:
-            yield from self._said(entry, message, scope, line)
+            yield from self._message_events(entry, message, scope, line)
 
-    def _said(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
+    def _message_events(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
         thread = self._thread(scope)
         aside = entry.type in ("attachment", "queue-operation")
         result = any(part.kind == "tool_result" for part in message.parts)
@@ -225,7 +225,7 @@ class Session:
         if starts:
             yield from self._unsummarised(scope, line)
         if not (aside or result or goes_on or scope or entry.logical_parent_uuid):
-            after = thread.left_for(entry.parent_uuid, at_root=prompt)
+            after = thread.fork_point(entry.parent_uuid, at_root=prompt)
             if after is not None:
                 thread.fork(after)
                 yield Forked(after=after, end=self._end, time=message.time)
@@ -251,14 +251,14 @@ class Session:
 
     def _compaction(self, boundary: _Boundary, summary: tuple[Message, ...], scope: str, end: int) -> Compacted:
         thread = self._thread(scope)
-        kept = _kept(thread, boundary.metadata) | thread.since(boundary.tip)
-        thread.keep(kept)
+        preserved = _preserved(thread, boundary.metadata) | thread.since(boundary.tip)
+        thread.keep(preserved)
         detail = {name: value for name, value in boundary.metadata.items() if isinstance(value, str | int | float)}
         return Compacted(
             summary=summary,
             end=end,
-            kept=kept,
-            before=thread.first(kept),
+            kept=preserved,
+            before=thread.first(preserved),
             time=boundary.time,
             scope=scope,
             detail=detail,
@@ -303,23 +303,23 @@ def _scope_name(name: str) -> str:
 
 
 def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
-    said, role = entry.message, lines.role(entry)
+    api_message, role = entry.message, lines.role(entry)
     return Message(
         role=role,
         parts=parts,
-        reply=(said.id or entry.request_id or "") if said and role == "assistant" else "",
+        reply=(api_message.id or entry.request_id or "") if api_message and role == "assistant" else "",
         key=key,
         time=entry.timestamp or "",
-        model=(said.model or "") if said and not entry.synthetic else "",
+        model=(api_message.model or "") if api_message and not entry.synthetic else "",
         usage=lines.usage(entry),
     )
 
 
-def _kept(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
+def _preserved(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
     """The messages that the host says it kept through a compaction."""
     match metadata:
         case {"preservedMessages": {"uuids": [*keys]}}:
-            return thread.known([key for key in keys if isinstance(key, str)])
+            return thread.existing([key for key in keys if isinstance(key, str)])
         case {"preservedSegment": {"headUuid": str(head), "tailUuid": str(tail)}}:
             return thread.segment(head, tail)
     return frozenset()

@@ -143,8 +143,8 @@ def _salvage(value: Any) -> Entry:
     if entry.attachment is not None:
         entry.attachment.prompt = _raw(inner["attachment"].get("prompt"))
     if entry.rendered:
-        for item, given in zip(entry.rendered, value["rendered"], strict=True):
-            item.content = _raw(given.get("content"))
+        for item, original in zip(entry.rendered, value["rendered"], strict=True):
+            item.content = _raw(original.get("content"))
     return entry
 
 
@@ -178,8 +178,8 @@ def is_message(entry: Entry) -> bool:
 
 def role(entry: Entry) -> Role:
     """The role under which the model was shown this line."""
-    said = entry.rendered_role if entry.type == "attachment" else entry.message and entry.message.role
-    for candidate in (said, entry.type if entry.message else None):
+    recorded = entry.rendered_role if entry.type == "attachment" else entry.message and entry.message.role
+    for candidate in (recorded, entry.type if entry.message else None):
         if candidate in _CONVERSATION:
             return cast(Role, candidate)
     return "user"
@@ -203,10 +203,10 @@ def agent_of(entry: Entry) -> str:
 def queued(entry: Entry) -> str | None:
     """The text that an attachment brings in from the queue of what came while the agent worked; None if it does not."""
     attachment = entry.attachment
-    return words(attachment.prompt) if attachment and attachment.type == "queued_command" else None
+    return text_of(attachment.prompt) if attachment and attachment.type == "queued_command" else None
 
 
-def words(content: msgspec.Raw) -> str:
+def text_of(content: msgspec.Raw) -> str:
     """All text in a message's content; nothing where it cannot be read."""
     return "".join(_texts(content))
 
@@ -247,9 +247,9 @@ def _attached(entry: Entry) -> tuple[Part, ...]:
         and not _not_a_person(attachment.origin)
     )
     origin: Origin = "human" if typed else "client"
-    shown = tuple(part for item in entry.rendered or () for part in _content(item.content, role(entry), origin))
+    rendered = tuple(part for item in entry.rendered or () for part in _content(item.content, role(entry), origin))
     # Older versions did not write down how the model was shown it, and a person's words must not be lost.
-    return shown or (_content(attachment.prompt, "user", origin) if typed else ())
+    return rendered or (_content(attachment.prompt, "user", origin) if typed else ())
 
 
 def _origin(entry: Entry, side: Role) -> Origin | None:
@@ -274,17 +274,19 @@ def _not_a_person(source: Source | None) -> bool:
 
 
 def _content(content: msgspec.Raw, side: Role, origin: Origin | None) -> tuple[Part, ...]:
-    return tuple(_part(block, given, side, origin) for block, given in _blocks(content) if block not in ("", None))
+    return tuple(
+        _part(block, input_bytes, side, origin) for block, input_bytes in _blocks(content) if block not in ("", None)
+    )
 
 
-def _part(block: Any, given: bytes | None, side: Role, origin: Origin | None) -> Part:
+def _part(block: Any, input_bytes: bytes | None, side: Role, origin: Origin | None) -> Part:
     kind = block.get("type") if isinstance(block, dict) else None
     if isinstance(kind, str) and kind.endswith("tool_result"):
         return wire.part(block, side, "tool")
     if origin is None:
         text = _text(block)
         origin = "client" if text is not None and origins.is_by_client(text) else "human"
-    return wire.part(block, side, origin, input_bytes=given)
+    return wire.part(block, side, origin, input_bytes=input_bytes)
 
 
 def _text(block: Any) -> str | None:

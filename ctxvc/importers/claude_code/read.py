@@ -87,11 +87,11 @@ def events(recording: Recording) -> Iterator[Event]:
     Raises: BadInput where the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
     """
     session = _session(recording)
-    yield from session.tell(recording)
+    yield from session.events(recording)
     for path in beside(recording.path):
         subagent = Recording(path)
         try:
-            yield from session.tell_subagent(subagent, _starting_call(path))
+            yield from session.subagent_events(subagent, _starting_call(path))
         except BadInput as error:
             yield Warned(text=f"a sub-agent was left out: {error}")
 
@@ -101,12 +101,12 @@ def own_events(recording: Recording) -> Iterator[Event]:
 
     Raises: BadInput where it cannot be read.
     """
-    return _session(recording).tell(recording)
+    return _session(recording).events(recording)
 
 
 def conversations(recording: Recording) -> Conversations:
     """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
-    yield "", with_whole(own_events(recording), recording.path, recording.kept)
+    yield "", with_whole(own_events(recording), recording.path, recording.stored_output)
 
 
 def _session(recording: Recording) -> Session:
@@ -121,9 +121,9 @@ def beside(path: Path) -> list[Path]:
     Before version 2.1 they stood in the session's own folder, and name their session in each line.
     """
     session = Recording(path).stem
-    found = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
-    found += (other for other in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(other, session))
-    return [file for file in found if not file.name.startswith(_SIDE_REQUESTS)]
+    paths = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
+    paths += (legacy for legacy in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(legacy, session))
+    return [file for file in paths if not file.name.startswith(_SIDE_REQUESTS)]
 
 
 def _is_of_session(path: Path, session: str) -> bool:
@@ -151,14 +151,14 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
-    dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(project))
+    dashed = re.sub(r"[^A-Za-z0-9]", lambda character: "--" if character[0] > "\uffff" else "-", str(project))
     if name := env.get("CLAUDE_CODE_PROJECT_DIR_NAME"):
-        wanted = [root / name]
+        candidates = [root / name]
     elif len(dashed) > _LONGEST_FOLDER:
-        wanted = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
+        candidates = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
     else:
-        wanted = [root / dashed]
-    return [folder for folder in wanted if folder.is_dir()]
+        candidates = [root / dashed]
+    return [folder for folder in candidates if folder.is_dir()]
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
@@ -172,9 +172,9 @@ def is_of_project(head: bytes, project: str) -> bool:
 
     One that does not say where it was held stands where it belongs.
     """
-    found = _CWD.search(head)
+    match = _CWD.search(head)
     try:
-        cwd = str(wire.parse(found[1])) if found else project
+        cwd = str(wire.parse(match[1])) if match else project
     except ValueError:
         return True
     return Path(cwd).is_relative_to(project)
@@ -192,8 +192,8 @@ stamp = file_stamp
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of a transcript a store has; one that `ctxvc export` made and nobody went on with came from a store."""
-    found = file_state(path, positions)
-    return "whole" if found == "missing" and _is_export(path) else found
+    recorded = file_state(path, positions)
+    return "whole" if recorded == "missing" and _is_export(path) else recorded
 
 
 def _is_export(path: Path) -> bool:

@@ -31,16 +31,16 @@ class Thread:
     def __contains__(self, line: str | None) -> bool:
         return line in self._nearest
 
-    def hang(self, line: str, parent: Parent) -> None:
+    def attach(self, line: str, parent: Parent) -> None:
         """Take up a line that is no message, but may be the parent of one."""
         rootless = parent is None and self.tip != ""
         self._nearest.setdefault(line, None if rootless else self._above(parent))
 
-    def hang_loose(self, line: str) -> None:
+    def attach_loosely(self, line: str) -> None:
         """Take up a line whose children go on where the thread stands, whatever it hangs from itself."""
         self._nearest.setdefault(line, None)
 
-    def left_for(self, parent: Parent, *, at_root: bool) -> str | None:
+    def fork_point(self, parent: Parent, *, at_root: bool) -> str | None:
         """The message that a new one with this parent goes on from, if that is a fork; None where it simply follows.
 
         Without a parent it is a rewind to before the first message only if `at_root` says that it can be one.
@@ -83,7 +83,7 @@ class Thread:
         """After a compaction the kept messages are where the conversation may go on from."""
         self._open |= keys
 
-    def known(self, keys: list[str]) -> frozenset[str]:
+    def existing(self, keys: list[str]) -> frozenset[str]:
         """Those of `keys` that are messages of this thread."""
         return frozenset(key for key in keys if key in self._previous)
 

@@ -20,7 +20,7 @@ from ctxvc.core.recording.events import Event, Said
 from ctxvc.importers.file import LONGEST
 
 #: What a hook has kept of a cut; None where nothing of that name and checksum is there.
-Kept = Callable[[Truncation], bytes | None]
+StoredOutput = Callable[[Truncation], bytes | None]
 
 #: How a result begins that the host cut, how it names the file that has all, and how far in it does so.
 _CUT = b"<persisted-output>"
@@ -30,12 +30,13 @@ _HEAD = 4096
 _FIRST = truncation.suffix(1)
 
 
-def with_whole(events: Iterable[Event], transcript: Path, kept: Kept) -> Iterator[Event]:
+def with_whole(events: Iterable[Event], transcript: Path, stored_output: StoredOutput) -> Iterator[Event]:
     """The events; each result that was cut has the whole beside it, where the host or a hook keeps it still."""
     for event in events:
         if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
             parts = tuple(
-                _whole(part, transcript, kept) if _is_truncated(part) else part for part in event.message.parts
+                _with_files(part, transcript, stored_output) if _is_truncated(part) else part
+                for part in event.message.parts
             )
             yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
         else:
@@ -47,10 +48,10 @@ def _is_truncated(part: Part) -> bool:
     return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
 
 
-def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
+def _with_files(part: Part, transcript: Path, stored_output: StoredOutput) -> Part:
     by_host = _of_host(part.body, transcript) if part.body.startswith(_CUT) else None
     # The host may cut what a hook has cut already: then its file has our words in it.
-    files = _of_hook(part.body if by_host is None else by_host, part.call, kept)
+    files = _of_hook(part.body if by_host is None else by_host, part.call, stored_output)
     if by_host is not None and not files:
         files = {_FIRST: by_host}
     if not files:
@@ -59,18 +60,18 @@ def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
     return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
 
 
-def _of_hook(body: bytes, call: str, kept: Kept) -> Mapping[str, bytes]:
+def _of_hook(body: bytes, call: str, stored_output: StoredOutput) -> Mapping[str, bytes]:
     """The texts of a call's output that a hook cut, by the names that they have as files."""
-    found = ((truncation.suffix(one.number), kept(one)) for one in truncation.truncations(body, call))
-    return {name: data for name, data in found if data is not None}
+    outputs = ((truncation.suffix(one.number), stored_output(one)) for one in truncation.truncations(body, call))
+    return {name: data for name, data in outputs if data is not None}
 
 
 def _of_host(body: bytes, transcript: Path) -> bytes | None:
     """What is in the file that a result of the host's names; None where it is gone, or not the host's own."""
-    named = _SAVED.search(body[:_HEAD])
-    if named is None:
+    match = _SAVED.search(body[:_HEAD])
+    if match is None:
         return None
-    file = Path(os.fsdecode(named[1]))
+    file = Path(os.fsdecode(match[1]))
     project = transcript.parents[2] if transcript.parent.name == "subagents" else transcript.parent
     try:
         # The words are a tool's, perhaps: no file is read but those that the host keeps for its own outputs.

@@ -45,7 +45,7 @@ _TURN_ENDS = frozenset({"task_complete", "turn_complete", "turn_aborted"})
 _KEPT_BYTES = 80_000
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _PromptMessage(msgspec.Struct, frozen=True):
     """A message in the prompt. `identity` is the same for the same item, `size` in bytes.
 
     A `human` one starts a turn; `context` is what the client put in of its own.
@@ -68,8 +68,8 @@ def sniff(head: bytes) -> bool:
     if not isinstance(record, dict):
         return False
     if "payload" in record:
-        known = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-        return record.get("type") in known and isinstance(record["payload"], dict)
+        types = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+        return record.get("type") in types and isinstance(record["payload"], dict)
     return "type" not in record and {"id", "timestamp", "instructions"} <= record.keys()
 
 
@@ -89,9 +89,9 @@ def is_of_project(head: bytes, project: str) -> bool:
     match = re.search(rb'"cwd":\s*("(?:[^"\\]|\\.)*")', head) or re.search(rb"<cwd>([^<]*)</cwd>", head)
     if not match:
         return False
-    found = match.group(1)
+    value = match.group(1)
     try:
-        cwd = str(wire.parse(found)) if found.startswith(b'"') else found.decode("utf-8", "replace")
+        cwd = str(wire.parse(value)) if value.startswith(b'"') else value.decode("utf-8", "replace")
     except ValueError:
         return False
     root = project.rstrip("/\\")
@@ -106,7 +106,7 @@ def events(recording: Recording) -> Iterator[Event]:
             record = wire.parse(line.data)
         except ValueError:
             # A last line without a newline is still being written: what it is will be seen when it is whole.
-            if line.whole:
+            if line.complete:
                 yield from rollout.skip("the line is not JSON", line)
             continue
         if not isinstance(record, dict):
@@ -136,7 +136,7 @@ class _Rollout:
         self._reply = ""
         self._uncounted: Message | None = None  # of the newest reply, while its usage is not known
         self._total: object = None  # tokens of the session so far
-        self._prompt: list[_Seen] = []
+        self._prompt: list[_PromptMessage] = []
         self._compacted_to = 0  # how many messages the last compaction left
         self._warned: set[str] = set()
 
@@ -156,8 +156,8 @@ class _Rollout:
         match kind:
             case "response_item" | "inter_agent_communication":
                 item = payload if kind == "response_item" else {**payload, "type": kind}
-                if said := self._item(item, line, time):
-                    yield said
+                if event := self._item(item, line, time):
+                    yield event
             case "event_msg":
                 yield from self._event(payload, line, time)
             case "compacted":
@@ -170,8 +170,8 @@ class _Rollout:
                 yield Warned(text="the line has no known form", line=line.number)
             case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
                 self._warned.add(kind)
-                shown = display.one_line(kind, 40)
-                yield Warned(text=f"lines of an unknown type are left out: {shown!r}", line=line.number)
+                label = display.one_line(kind, 40)
+                yield Warned(text=f"lines of an unknown type are left out: {label!r}", line=line.number)
 
     def _open(self) -> Iterator[Event]:
         if not self._opened:
@@ -222,14 +222,14 @@ class _Rollout:
             time=time,
             model=self._model if by_model else "",
         )
-        self._prompt.append(_seen(message, item))
+        self._prompt.append(_prompt_message(message, item))
         self._uncounted = message if by_model else self._uncounted
         return Said(message=message, end=line.end)
 
     def _end_reply(self) -> None:
         self._reply, self._uncounted = "", None
 
-    def _counted(self, info: object, line: Line) -> Said | None:
+    def _usage_event(self, info: object, line: Line) -> Said | None:
         """The usage of the newest reply, as one more message of it without parts: it comes behind the reply's results.
 
         Counts are told again without a change when only the rate limits moved; a change means that a reply is complete.
@@ -237,12 +237,12 @@ class _Rollout:
         total = info.get("total_token_usage") if isinstance(info, dict) else None
         if not isinstance(info, dict) or total is None or total == self._total:
             return None
-        counted, usage = self._uncounted, _usage(info.get("last_token_usage"))
+        reply, usage = self._uncounted, _usage(info.get("last_token_usage"))
         self._total = total
         self._end_reply()
-        if not counted or not usage:
+        if not reply or not usage:
             return None
-        message = msgspec.structs.replace(counted, parts=(), key=f"line:{line.number}", usage=usage)
+        message = msgspec.structs.replace(reply, parts=(), key=f"line:{line.number}", usage=usage)
         return Said(message=message, end=line.end)
 
     def _event(self, event: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
@@ -251,8 +251,8 @@ class _Rollout:
             self._end_reply()
             yield Closed(end=line.end)
         elif kind == "token_count":
-            if said := self._counted(event.get("info"), line):
-                yield said
+            if usage_event := self._usage_event(event.get("info"), line):
+                yield usage_event
         elif kind == "thread_name_updated":
             if title := _text(event, "thread_name"):
                 yield Opened(format=FORMAT, title=title, grows=True)
@@ -288,46 +288,46 @@ class _Rollout:
         history = payload.get("replacement_history")
         summary = _text(payload, "message")
         if isinstance(history, list):
-            kept, new, before = self._replaced(history, summary, line, time)
+            retained, new, before = self._replaced(history, summary, line, time)
         else:
-            kept, new, before = self._kept_by_rule(), _summary(summary, f"line:{line.number}.1", time), ""
-            self._prompt = [*kept, *(_seen(message, {}) for message in new)]
+            retained, new, before = self._kept_by_rule(), _summary(summary, f"line:{line.number}.1", time), ""
+            self._prompt = [*retained, *(_prompt_message(message, {}) for message in new)]
         self._compacted_to = len(self._prompt)
         return Compacted(
-            summary=tuple(new), end=line.end, kept=frozenset(seen.key for seen in kept), before=before, time=time
+            summary=tuple(new), end=line.end, kept=frozenset(seen.key for seen in retained), before=before, time=time
         )
 
     def _replaced(
         self, history: list[Any], summary: str, line: Line, time: str
-    ) -> tuple[list[_Seen], list[Message], str]:
+    ) -> tuple[list[_PromptMessage], list[Message], str]:
         """What `history` keeps of the prompt, the messages it has besides, and the kept one that follows these."""
-        standing: dict[Hashable, list[_Seen]] = {}
+        candidates: dict[Hashable, list[_PromptMessage]] = {}
         for seen in reversed(self._prompt):
-            standing.setdefault(seen.identity, []).append(seen)
-        prompt: list[_Seen] = []
-        kept: list[_Seen] = []
+            candidates.setdefault(seen.identity, []).append(seen)
+        prompt: list[_PromptMessage] = []
+        retained: list[_PromptMessage] = []
         new: list[Message] = []
         before = ""
         for item in history:
             if not isinstance(item, dict) or _text(item, "type") in _NEVER_SENT:
                 continue
             key = f"line:{line.number}.{len(new) + 1}"
-            if same := standing.get(responses.identity(item)):
-                kept.append(same.pop())
-                prompt.append(kept[-1])
-                before = before or (kept[-1].key if new else "")
+            if matches := candidates.get(responses.identity(item)):
+                retained.append(matches.pop())
+                prompt.append(retained[-1])
+                before = before or (retained[-1].key if new else "")
             elif message := _restated(item, summary, key, time):
                 before = ""
                 new.append(message)
-                prompt.append(_seen(message, item))
+                prompt.append(_prompt_message(message, item))
         self._prompt = prompt
-        return kept, new, before
+        return retained, new, before
 
-    def _kept_by_rule(self) -> list[_Seen]:
+    def _kept_by_rule(self) -> list[_PromptMessage]:
         """What Codex keeps when it does not record it: its opening context, and the newest user messages that fit."""
         first = next((at for at, seen in enumerate(self._prompt) if seen.human), len(self._prompt))
         room = _KEPT_BYTES
-        recent: list[_Seen] = []
+        recent: list[_PromptMessage] = []
         for seen in reversed([seen for seen in self._prompt if seen.human]):
             room -= seen.size
             if room < 0:
@@ -359,11 +359,15 @@ def _usage(usage: object) -> dict[str, int]:
     """Token counts under the names of the Messages API, which counts cached input by itself."""
     if not isinstance(usage, dict):
         return {}
-    whole, cached, output = (usage.get(f"{kind}_tokens") for kind in ("input", "cached_input", "output"))
-    if not isinstance(whole, int) or not isinstance(output, int):
+    total_input, cached, output = (usage.get(f"{kind}_tokens") for kind in ("input", "cached_input", "output"))
+    if not isinstance(total_input, int) or not isinstance(output, int):
         return {}
-    read = cached if isinstance(cached, int) else 0
-    return {"input_tokens": max(0, whole - read), "cache_read_input_tokens": read, "output_tokens": output}
+    cache_read = cached if isinstance(cached, int) else 0
+    return {
+        "input_tokens": max(0, total_input - cache_read),
+        "cache_read_input_tokens": cache_read,
+        "output_tokens": output,
+    }
 
 
 def _name(source: str) -> str:
@@ -386,9 +390,9 @@ def _restated(item: dict[str, Any], summary: str, key: str, time: str) -> Messag
     return Message(role=role, parts=parts, key=key, time=time) if parts else None
 
 
-def _seen(message: Message, item: Mapping[str, Any]) -> _Seen:
+def _prompt_message(message: Message, item: Mapping[str, Any]) -> _PromptMessage:
     origins = {part.origin for part in message.parts}
-    return _Seen(
+    return _PromptMessage(
         key=message.key,
         identity=responses.identity(item),
         human="human" in origins,
