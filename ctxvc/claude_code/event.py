@@ -46,9 +46,9 @@ def parsed(data: bytes, event: str) -> HookEvent | None:
         return None
     if not isinstance(fields, dict):
         return None
-    words = {name: fields.get(name) for name in ("hook_event_name", "transcript_path", "cwd")}
-    named, transcript, folder = (word if isinstance(word, str) and "\0" not in word else "" for word in words.values())
-    return HookEvent(named or event, transcript, folder, fields)
+    values = (fields.get(name) for name in ("hook_event_name", "transcript_path", "cwd"))
+    name, transcript, folder = (value if isinstance(value, str) and "\0" not in value else "" for value in values)
+    return HookEvent(name or event, transcript, folder, fields)
 
 
 def request(event: HookEvent) -> Request | None:
@@ -80,28 +80,28 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
     until = time.monotonic() + seconds
     while True:
         try:
-            words = places.sealed(store, path).decode("utf-8", "replace")
+            text = places.sealed(store, path).decode("utf-8", "replace")
         except FileNotFoundError:
             if time.monotonic() >= until:
                 return ""
             time.sleep(0.01)
         else:
             places.remove(store, path)
-            return words
+            return text
 
 
 def so_far(store: Path, transcript: str) -> str:
     """What the model can be told after a compaction while the recorder is still at work."""
     try:
-        words = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
+        text = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
     except FileNotFoundError:
-        words = ""
-    return (words or "[ctxvc] This conversation is recorded.") + UNFINISHED
+        text = ""
+    return (text or "[ctxvc] This conversation is recorded.") + UNFINISHED
 
 
-def context(event: str, words: str, person: str = "") -> bytes:
-    """The answer that puts `words` before the model, as they are or not at all, and tells `person` to the person."""
+def context(event: str, text: str, person: str = "") -> bytes:
+    """The answer that puts `text` before the model, as they are or not at all, and tells `person` to the person."""
     answer: dict[str, object] = {"systemMessage": person} if person else {}
-    if words:
-        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": words[:MOST]}
+    if text:
+        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": text[:MOST]}
     return json.dumps(answer).encode() if answer else b""

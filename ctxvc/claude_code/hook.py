@@ -64,23 +64,23 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
             return b""
         _start([str(folder), requests.encoded(request).decode()])
         return hooks.context(hook_event.event, "", lacking)
-    told = ""
+    text = ""
     if request.event == "PreCompact":
         places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
-    if request.resumes and (told := hooks.handed_back(store, request.transcript, 0)):
+    if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # what was to be made is made
     requests.post(store, request)
     if not _runs(store):
         _start([str(store)])
     if request.resumes:
-        told = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
+        text = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
     elif starts and env.get(OFFER):
-        told = _offer(store)
+        text = _offer(store)
     elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
         from ctxvc.claude_code import truncate
 
         return truncate.swapped(hook_event.fields, int(longest), store)
-    return hooks.context(hook_event.event, told, lacking)
+    return hooks.context(hook_event.event, text, lacking)
 
 
 def _lacking(env: Mapping[str, str]) -> str:
@@ -111,7 +111,7 @@ def _runs(store: Path) -> bool:
         return True
 
 
-def _start(words: Sequence[str]) -> None:
+def _start(arguments: Sequence[str]) -> None:
     """A recorder that outlives this process, its host and their terminal."""
     if os.fork():
         return
@@ -121,6 +121,6 @@ def _start(words: Sequence[str]) -> None:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # the host waits until nobody holds its pipes
             os.dup2(nothing, stream)
-        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *words])  # noqa: S606 - it is us
+        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *arguments])  # noqa: S606 - it is us
     finally:
         os._exit(1)

@@ -116,29 +116,29 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
     """The recorded sessions of `projects`, of any program, against what the store at `store` has of them."""
     positions = _positions(store) if store else {}
     days = kept_days(settings_files(env, folder))
-    found = []
+    sessions = []
     for name, path in _recordings(env, projects):
         importer = importers.importer(name)
         age = importer.stamp(path).age
         state = importer.state(path, positions)
         if state == "grown" and age < SETTLED:
             state = "whole"  # of a session that goes on, an open step may wait
-        found.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
-    return found
+        sessions.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
+    return sessions
 
 
-def recorded_by_hooks(found: Iterable[Transcript], store: Path | None) -> bool:
-    """Whether hooks recorded the newest session of Claude Code in `found`."""
-    paths = [transcript.path for transcript in found if transcript.format == FORMAT]
+def recorded_by_hooks(sessions: Iterable[Transcript], store: Path | None) -> bool:
+    """Whether hooks recorded the newest session of Claude Code in `sessions`."""
+    paths = [transcript.path for transcript in sessions if transcript.format == FORMAT]
     if not paths or not store:
         return False
     newest = max(paths, key=lambda path: path.stat().st_mtime)
-    return places.standing(store, str(newest)).exists()
+    return places.status(store, str(newest)).exists()
 
 
 def _recordings(env: Mapping[str, str], projects: Sequence[Path]) -> list[tuple[str, Path]]:
-    found = [item for project in projects for item in importers.find(project, Path.home(), env)[0]]
-    return list(dict.fromkeys(found))
+    recordings = [item for project in projects for item in importers.find(project, Path.home(), env)[0]]
+    return list(dict.fromkeys(recordings))
 
 
 def _positions(store: Path) -> dict[str, int]:

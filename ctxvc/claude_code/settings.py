@@ -30,10 +30,10 @@ def recorded_here(folder: Path) -> bool:
     if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return True
     try:
-        held = json.loads((folder / LOCAL).read_bytes())
+        values = json.loads((folder / LOCAL).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(held, dict) and bool(commands(held))
+    return isinstance(values, dict) and bool(commands(values))
 
 
 def installed(settings: Settings, program: str) -> Settings:
@@ -47,9 +47,9 @@ def installed(settings: Settings, program: str) -> Settings:
         command = {"type": "command", "command": f"{program} hook {event}", "timeout": _TIMEOUT}
         group = {"matcher": "*", "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
         hooks[event] = [*hooks.get(event, []), group]
-    made = {**clean, "hooks": hooks}
-    made.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})
-    return made
+    result = {**clean, "hooks": hooks}
+    result.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})
+    return result
 
 
 def removed(settings: Settings) -> Settings:
@@ -57,9 +57,9 @@ def removed(settings: Settings) -> Settings:
     clean = dict(settings)
     if "hooks" in settings:
         events = _checked(settings["hooks"], dict, "hooks")
-        kept = {event: _without(groups, event) for event, groups in events.items()}
+        remaining = {event: _without(groups, event) for event, groups in events.items()}
         # What was empty before is not ours to take away.
-        clean["hooks"] = {event: groups for event, groups in kept.items() if groups or not events[event]}
+        clean["hooks"] = {event: groups for event, groups in remaining.items() if groups or not events[event]}
         if not clean["hooks"] and events:
             del clean["hooks"]
     match settings.get("statusLine"):
@@ -72,22 +72,26 @@ def commands(settings: Settings) -> list[str]:
     """Our hooks' commands in `settings`, whatever else is in them."""
     match settings.get("hooks"):
         case {**events}:
-            listed = [groups for groups in events.values() if isinstance(groups, list)]
+            groups = chain.from_iterable(groups for groups in events.values() if isinstance(groups, list))
         case _:
             return []
-    held = [group["hooks"] for groups in listed for group in groups if isinstance(group, dict) and "hooks" in group]
-    return [each["command"] for each in chain.from_iterable(h for h in held if isinstance(h, list)) if _ours(each)]
+    handlers = (group.get("hooks") for group in groups if isinstance(group, dict))
+    return [
+        handler["command"]
+        for handler in chain.from_iterable(value for value in handlers if isinstance(value, list))
+        if _ours(handler)
+    ]
 
 
 def _without(groups: Any, event: str) -> list[Any]:
-    found = []
+    result = []
     for group in _checked(groups, list, f"hooks.{event}"):
-        held = group.get("hooks") if isinstance(group, Mapping) else None
-        if not isinstance(held, list) or not any(map(_ours, held)):
-            found.append(group)
-        elif rest := [each for each in held if not _ours(each)]:
-            found.append({**group, "hooks": rest})
-    return found
+        handlers = group.get("hooks") if isinstance(group, Mapping) else None
+        if not isinstance(handlers, list) or not any(map(_ours, handlers)):
+            result.append(group)
+        elif foreign := [handler for handler in handlers if not _ours(handler)]:
+            result.append({**group, "hooks": foreign})
+    return result
 
 
 def _ours(handler: Any) -> bool:

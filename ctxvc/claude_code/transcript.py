@@ -22,14 +22,14 @@ from ctxvc.importers.claude_code.read import own_events
 from ctxvc.importers.file import Line, Recording
 
 
-class Standing(NamedTuple):
+class PlacedPiece(NamedTuple):
     """A piece of a prompt, and the byte offset of the transcript from which on it stands in it like this."""
 
     piece: Piece
     end: int
 
 
-class Held(Recording):
+class InMemory(Recording):
     """A transcript in memory."""
 
     def __init__(self, path: Path, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Part(Recording):
             yield line
 
 
-def prompt(recording: Recording) -> list[Standing]:
+def prompt(recording: Recording) -> list[PlacedPiece]:
     """What the model would be sent after the transcript, recorded words as they are. Raises: BadInput."""
     ends: dict[str, int] = {}  # block → the end of what brought it to its place
     rows: list[Row] = []
@@ -66,25 +66,25 @@ def prompt(recording: Recording) -> list[Standing]:
             ends |= {row.id: end for row in entry.rows}
             bodies |= {(block, suffix): data for block, suffix, data in entry.bodies}
     ledger = Ledger(meta=Meta(format=1, session="", scope="", counters=numbering.counters(0))).with_rows(rows)
-    read = Bodies(lambda row: bodies[row.id, ""], lambda row, suffix: bodies[row.id, suffix])
-    return [Standing(piece, ends.get(piece.block, 0)) for piece in valid(pieces(outline(ledger), read))]
+    reader = Bodies(lambda row: bodies[row.id, ""], lambda row, suffix: bodies[row.id, suffix])
+    return [PlacedPiece(piece, ends.get(piece.block, 0)) for piece in valid(pieces(outline(ledger), reader))]
 
 
-def common(standing: list[Standing], wanted: list[Piece]) -> tuple[int, int]:
-    """How far a transcript goes that comes to the beginning of `wanted`: the pieces it holds, and its end in bytes.
+def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
+    """How far a transcript goes that comes to the beginning of `expected`: the pieces it holds, and its end in bytes.
 
     (0, 0) where no part of it does. It ends where nothing is half done: behind a step or a compaction.
     """
-    same = 0
-    for own, other in zip(standing, wanted, strict=False):
-        if own.piece.role != other.role or formats.content(own.piece) != formats.content(other):
+    count = 0
+    for own, theirs in zip(placed, expected, strict=False):
+        if own.piece.role != theirs.role or formats.content(own.piece) != formats.content(theirs):
             break
-        same += 1
-    differs = standing[same].end if same < len(standing) else None
-    while same and standing[same - 1].end == differs:
-        same -= 1
-    end = standing[same - 1].end if same else 0
-    return (same, end) if end else (0, 0)
+        count += 1
+    differs = placed[count].end if count < len(placed) else None
+    while count and placed[count - 1].end == differs:
+        count -= 1
+    end = placed[count - 1].end if count else 0
+    return (count, end) if end else (0, 0)
 
 
 def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
@@ -100,7 +100,8 @@ def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
             case Step() if unit.scope in scopes:
                 current += ((message, unit.end) for message in unit.messages)
             case Compaction() if unit.scope in scopes:
-                current = [(message, unit.end) for message in _compacted([each for each, _ in current], unit.event)]
+                messages = _compacted([message for message, _ in current], unit.event)
+                current = [(message, unit.end) for message in messages]
             case Fork():
                 scopes.add(unit.scope)
                 before, count = reached[unit.unit]
@@ -110,9 +111,9 @@ def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
 
 
 def _compacted(messages: list[Message], event: Compacted) -> list[Message]:
-    kept = [message for message in messages if message.key and message.key in event.kept]
-    at = next((at for at, message in enumerate(kept) if message.key == event.before), len(kept))
-    return [*kept[:at], *event.summary, *kept[at:]]
+    retained = [message for message in messages if message.key and message.key in event.kept]
+    at = next((at for at, message in enumerate(retained) if message.key == event.before), len(retained))
+    return [*retained[:at], *event.summary, *retained[at:]]
 
 
 def _units(events: Iterable[Event]) -> Iterator[tuple[int, Unit]]:

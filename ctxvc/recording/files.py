@@ -59,9 +59,9 @@ def files_below(folder: Path) -> list[Path]:
 
 def files_of_sessions(projects: Iterable[Path], home: Path, env: Mapping[str, str]) -> list[Path]:
     """The files in which programs keep the sessions of `projects`: all recordings, then what lies beside them."""
-    found = [item for project in projects for item in importers.find(project, home, env)[0]]
-    beside = (file for name, path in found for file in importers.importer(name).files(path))
-    return list(dict.fromkeys([*(path for _, path in found), *beside]))
+    recordings = [item for project in projects for item in importers.find(project, home, env)[0]]
+    related = (file for name, path in recordings for file in importers.importer(name).files(path))
+    return list(dict.fromkeys([*(path for _, path in recordings), *related]))
 
 
 def import_paths(
@@ -88,8 +88,8 @@ def import_paths(
         try:
             for path in paths:
                 known_only = path.is_dir()
-                for each in files_below(path) if known_only else [path]:
-                    yield from run.file(each, known_only=known_only)
+                for file in files_below(path) if known_only else [path]:
+                    yield from run.file(file, known_only=known_only)
             yield from run.settle()
         finally:
             # Also where the caller has stopped listening: what git has is finished, and HEAD points to it.
@@ -116,9 +116,9 @@ class _Run:
 
     def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
         recording = self._recording(path)
-        known = "" if self.format == "auto" else self.format
+        name = "" if self.format == "auto" else self.format
         try:
-            known = known or importers.detect(recording)
+            name = name or importers.detect(recording)
         except BadInput as error:
             if not known_only:
                 yield from self.settle()
@@ -126,18 +126,18 @@ class _Run:
             return
         failed: CtxvcError
         try:
-            for suffix, events in _conversations(recording, known):
-                yield from self._conversation(path, known, suffix, events)
+            for suffix, events in _conversations(recording, name):
+                yield from self._conversation(path, name, suffix, events)
             return
         except OSError as error:
             failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
         except CtxvcError as error:
             failed = error
         yield from self.settle()
-        yield Outcome(path=path, format=known, error=failed)
+        yield Outcome(path=path, format=name, error=failed)
 
     def _conversation(self, path: Path, format: str, suffix: str, events: Iterable[Event]) -> Iterator[Outcome]:
-        begun = start_ingest(
+        ingestion = start_ingest(
             self.store,
             events,
             name=f"{self.name}{suffix}" if self.name else "",
@@ -145,23 +145,23 @@ class _Run:
             final=self._settled(path, format),
             as_new=self.as_new,
             redact=self.redact,
-            after=[other for _, other, _ in self.endings],
+            after=[earlier for _, earlier, _ in self.endings],
         )
-        end = self.background.submit(begun.finish)
-        self.endings.append((_outcome(path, format, begun.result), begun, end))
+        end = self.background.submit(ingestion.finish)
+        self.endings.append((_outcome(path, format, ingestion.result), ingestion, end))
         yield from self.settle(UNDER_WAY)
-        others = importers.importer(format).beside(path)
-        if others:
+        subagents = importers.importer(format).beside(path)
+        if subagents:
             yield from self.settle()
-        for other in others:
-            yield self._beside(other, format, begun.result.session)
+        for subagent in subagents:
+            yield self._subagent(subagent, format, ingestion.result.session)
 
-    def _beside(self, path: Path, format: str, session: str) -> Outcome:
+    def _subagent(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
             ((_, events),) = _conversations(self._recording(path), format)
-            done = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
-            return _outcome(path, format, done)
+            result = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
+            return _outcome(path, format, result)
         except CtxvcError as error:
             return Outcome(path=path, format=format, session=session, error=error)
 
@@ -174,17 +174,17 @@ class _Run:
         """Whether the file grows no more."""
         return self.final or importers.importer(format).stamp(path).age > SETTLED
 
-    def settle(self, most: int = 0) -> Iterator[Outcome]:
+    def settle(self, limit: int = 0) -> Iterator[Outcome]:
         """Waits until at most so many ends are under way; gives what became of the others."""
-        while len(self.endings) > most:
-            outcome, begun, end = self.endings.popleft()
+        while len(self.endings) > limit:
+            outcome, ingestion, end = self.endings.popleft()
             try:
                 end.result()
             except CtxvcError as error:
                 outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
             else:
-                if begun.result.created or begun.result.units:
-                    self.head = (begun.result.session, begun.scope)
+                if ingestion.result.created or ingestion.result.units:
+                    self.head = (ingestion.result.session, ingestion.scope)
                 self.store.merge_packs(MANY_PACKS)
             yield outcome
 
@@ -268,8 +268,8 @@ def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
     """The events, and behind them which lines had bytes that are no text."""
     yield from events
     for line, bad in recording.misread.items():
-        what = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
-        yield Warned(text=f"{what} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
+        subject = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
+        yield Warned(text=f"{subject} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
     recording.misread.clear()
 
 
@@ -293,14 +293,14 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
     yield Closed(end=end)
 
 
-def _outcome(path: Path, format: str, done: IngestResult) -> Outcome:
+def _outcome(path: Path, format: str, result: IngestResult) -> Outcome:
     return Outcome(
         path=path,
         format=format,
-        session=done.session,
-        created=done.created,
-        units=done.units,
-        blocks=done.blocks,
-        waiting=done.waiting,
-        warnings=done.warnings,
+        session=result.session,
+        created=result.created,
+        units=result.units,
+        blocks=result.blocks,
+        waiting=result.waiting,
+        warnings=result.warnings,
     )

@@ -42,10 +42,10 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     Where git looks for hooks is git's to say. A hook of somebody else's is never touched.
     Raises: NotFound where there is no repository, Refused.
     """
-    told = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
-    if not told:
+    output = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
+    if not output:
         raise NotFound(f"{folder} is in no git repository", hint=Phrase("hook-folder"))
-    hooks, common = (Path(line) for line in told.splitlines())
+    hooks, common = (Path(line) for line in output.splitlines())
     if git.own_repository(folder) is None:
         raise Refused(
             f"the .git of this project names {common}, which does not have it as a worktree or submodule",
@@ -61,7 +61,7 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
         )
     path = hooks / PROJECT
     script = None if uninstall else _script(PROJECT, program)
-    return path, _placed(path, script, _line(program), dry_run=dry_run)
+    return path, _install_script(path, script, _line(program), dry_run=dry_run)
 
 
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
@@ -74,14 +74,12 @@ def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> lis
         raise Refused(
             f"{path / 'hooks'} is a link: none is followed in a store", hint="put what it leads to in its place"
         )
-    done = []
+    changes = []
     for name in HOOKS:
-        script = None if uninstall else _script(name, program)
-        done.append(
-            (path / "hooks" / name, _placed(path / "hooks" / name, script, _line(program, name), dry_run=dry_run))
-        )
-    done.append((path / "config", _textconv(path, uninstall=uninstall, dry_run=dry_run)))
-    return done
+        hook, script = path / "hooks" / name, None if uninstall else _script(name, program)
+        changes.append((hook, _install_script(hook, script, _line(program, name), dry_run=dry_run)))
+    changes.append((path / "config", _textconv(path, uninstall=uninstall, dry_run=dry_run)))
+    return changes
 
 
 def scripts() -> Path:
@@ -104,11 +102,11 @@ def is_ours(path: Path) -> bool:
 def others(store: Path) -> list[Path]:
     """Hooks that git would run in the store and that are none of these scripts."""
     try:
-        found = sorted((store / "hooks").iterdir())
+        paths = sorted((store / "hooks").iterdir())
     except OSError:  # mostly there is no such folder
         return []
     return [
-        path for path in found if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
+        path for path in paths if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
     ]
 
 
@@ -126,7 +124,7 @@ def _line(program: str, name: str = PROJECT) -> str:
     }[name]
 
 
-def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
+def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
     """The script is at `path`, or with None no script of ours; gives whether that is a change. Raises: Refused."""
     there = os.path.lexists(path)
     if there and not is_ours(path):
@@ -151,13 +149,13 @@ def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bo
 
 def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
     # In the store's own settings word for word: a path to a script would break `git diff` where either is moved.
-    wanted = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
-    held = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
-    ours = held.startswith("ctxvc() { ") or held.endswith("hooks/git/textconv")
-    if (held and not ours) or (not held and uninstall) or (held == wanted and not uninstall):
+    command = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
+    current = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
+    ours = current.startswith("ctxvc() { ") or current.endswith("hooks/git/textconv")
+    if (current and not ours) or (not current and uninstall) or (current == command and not uninstall):
         return False
     if not dry_run:
-        git.run(path, "config", *(("--unset-all", TEXTCONV) if uninstall else (TEXTCONV, wanted)))
+        git.run(path, "config", *(("--unset-all", TEXTCONV) if uninstall else (TEXTCONV, command)))
     return True
 
 
@@ -171,8 +169,8 @@ def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
         return
     report = verify.verify(store, deep=False)
     if report.damaged:
-        told = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
-        raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint=Phrase("verify-links"))
+        problems = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
+        raise Damaged(f"not pushed: {'; '.join(problems[:_MOST])}", hint=Phrase("verify-links"))
     push_check.refuse(store, tips, [*had, *_tracked(store, remote)])
 
 
@@ -180,10 +178,10 @@ def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
     """The commits that would be there, and those that are there already as far as this store knows."""
     tips, had = [], []
     for line in lines:
-        words = line.split()
-        if len(words) == 4:
-            tips += [words[1]] if words[1].strip("0") else []
-            had += [words[3]] if words[3].strip("0") and words[3] in store.repository else []
+        fields = line.split()
+        if len(fields) == 4:
+            tips += [fields[1]] if fields[1].strip("0") else []
+            had += [fields[3]] if fields[3].strip("0") and fields[3] in store.repository else []
     return tips, had
 
 
@@ -191,8 +189,8 @@ def _tracked(store: Store, remote: str) -> list[str]:
     """What this store knows that the remote has."""
     if not remote:
         return []
-    told = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
-    return told.decode("ascii", "replace").split()
+    output = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
+    return output.decode("ascii", "replace").split()
 
 
 EVENT = "post-commit"
@@ -201,8 +199,8 @@ EVENT = "post-commit"
 LINK = "link"
 
 
-def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
-    """Leaves the commit that `words` name, made in `folder`, for a process that links it. Never fails.
+def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
+    """Leaves the commit that `arguments` name, made in `folder`, for a process that links it. Never fails.
 
     `hosts` has, for each host, the variable in which it names its session to the programs that it runs.
     """
@@ -211,11 +209,11 @@ def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hos
         store = places.store(folder, env)
         if store is None or places.is_off(env):
             return
-        if not words or not links_inbox.COMMIT.fullmatch(words[0]):
+        if not arguments or not links_inbox.COMMIT.fullmatch(arguments[0]):
             return
         host, recording = next(((host, env[name]) for host, name in hosts.items() if env.get(name)), ("", ""))
         links_inbox.post(
-            store, CodeCommit(words[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
+            store, CodeCommit(arguments[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
         )
         _start(store)
     # The boundary: whatever it is, the commit is made.
@@ -224,12 +222,12 @@ def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hos
             log.note(store, EVENT, f"{type(error).__name__}: {error}")
 
 
-def link(words: Sequence[str]) -> None:
-    """Makes links of what waits in the store that `words` name. Never fails: nobody is there to be told."""
+def link(arguments: Sequence[str]) -> None:
+    """Makes links of what waits in the store that `arguments` name. Never fails: nobody is there to be told."""
     from ctxvc.store import links
     from ctxvc.store.store import Store
 
-    path = Path(words[0])
+    path = Path(arguments[0])
     try:
         with Store(path) as store:
             links.take(store)
@@ -240,5 +238,5 @@ def link(words: Sequence[str]) -> None:
 def _start(store: Path) -> None:
     """A process that outlives this one and its terminal, and holds none of their files."""
     nothing = subprocess.DEVNULL
-    words = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
-    subprocess.Popen(words, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    command = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
+    subprocess.Popen(command, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)

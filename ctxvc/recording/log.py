@@ -16,9 +16,9 @@ _WIDTH = 1000
 _FILE = "ctxvc/hooks/log"
 
 
-def note(store: Path, what: str, words: str) -> None:
+def note(store: Path, event: str, text: str) -> None:
     """Adds a line: when, in what (an event), and what was wrong. Never fails: there is nobody left to tell."""
-    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(what, 40)}: {one_line(words, _WIDTH)}\n"
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(event, 40)}: {one_line(text, _WIDTH)}\n"
     try:
         contained.make_folder(store, "ctxvc/hooks")
         contained.detach(store, _FILE)
@@ -35,7 +35,7 @@ def note(store: Path, what: str, words: str) -> None:
         return
 
 
-def words(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
+def describe(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
     """What is known of an error, in the words of the table: of one that nobody foresaw also where it came from."""
     if isinstance(error, CtxvcError):
         reason, hint = render(error.reason, phrases), render(error.advice, phrases)

@@ -24,9 +24,9 @@ def is_off(env: Mapping[str, str]) -> bool:
 
 def store(folder: Path, env: Mapping[str, str]) -> Path | None:
     """The store that the environment names, else that of the project that `folder` is in; None where there is none."""
-    named = env.get("CTXVC_STORE")
-    if named:
-        path = Path(named).absolute()
+    override = env.get("CTXVC_STORE")
+    if override:
+        path = Path(override).absolute()
         return path if locate.is_store(path) else None
     try:
         return locate.find(folder)
@@ -59,7 +59,7 @@ def offer(store: Path) -> Path:
     return home(store) / "offer"
 
 
-def standing(store: Path, transcript: str) -> Path:
+def status(store: Path, transcript: str) -> Path:
     """How far a transcript is recorded, for the status line."""
     return home(store) / "standing" / _key(transcript)
 
@@ -89,8 +89,8 @@ def put(store: Path, path: Path, data: bytes) -> None:
 
 def write_sealed(store: Path, path: Path, data: bytes) -> None:
     """The file holds `data` under this machine's seal, for `sealed`. Raises: OSError, Refused."""
-    what = path.relative_to(store).as_posix().encode()
-    put(store, path, seals.seal(store, what + b"\n" + data).encode() + b"\n" + data)
+    name = path.relative_to(store).as_posix().encode()
+    put(store, path, seals.seal(store, name + b"\n" + data).encode() + b"\n" + data)
 
 
 def sealed(store: Path, path: Path) -> bytes:

@@ -39,15 +39,15 @@ class Watch:
             ended = stamp.age > SETTLED
             if ended and self._ended.get(path) == stamp:
                 continue
-            outcomes += _taken(follower, form, final=ended)
+            outcomes += _outcomes(follower, form, final=ended)
             if ended:
                 self._ended[path] = stamp
         return [outcome for outcome in outcomes if outcome.units or outcome.created or outcome.error]
 
 
-def _taken(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
+def _outcomes(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
     try:
         return follower.take(final=final)
     # The boundary: whatever is wrong with one transcript, the others are recorded.
     except Exception as error:
-        return [Outcome(path=follower.path, format=form, error=CtxvcError(log.words(error)))]
+        return [Outcome(path=follower.path, format=form, error=CtxvcError(log.describe(error)))]

@@ -84,20 +84,20 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return wire.part(block, role, maker)
 
 
-def append(context: Context, messages: Sequence[Message], shown: Mapping[str, str]) -> list[str]:
+def append(context: Context, messages: Sequence[Message], previews: Mapping[str, str]) -> list[str]:
     """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
 
-    `shown` is what the model is to see of a result, by its call. All is done under the session's lock: an entry is
-    weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
+    `previews` gives, by call, the text that the model sees of a result. All is done under the session's lock, so that
+    an entry is weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
     """
     stored, ids = context.stored, []
-    messages, shown = stored.redacted_messages(messages), stored.redacted(shown)
+    messages, previews = stored.redacted_messages(messages), stored.redacted(previews)
     with stored.writing() as transaction:
         for scope, entry in stored.number(transaction, messages):
             ledger = transaction.ledger(scope)
             texts = _texts(entry)
             view = context.view(ledger, entry.rows, transaction.bodies) if texts else None
-            admitted = admit(ledger, entry, texts, view, shown, context.terms.batch)
+            admitted = admit(ledger, entry, texts, view, previews, context.terms.batch)
             transaction.append(scope, _with_proof(context, scope, admitted))
             ids += [row.id for row in entry.rows]
         stored.acknowledge(transaction)
@@ -105,12 +105,12 @@ def append(context: Context, messages: Sequence[Message], shown: Mapping[str, st
 
 
 def admit(
-    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, shown: Mapping[str, str], batch: int
+    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, previews: Mapping[str, str], batch: int
 ) -> AdmittedEntry:
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
     The first words of a human are pinned, a turn begins with a cut, and `texts` are admitted or blocked by what they
-    cost in `view` (None where the entry has none). `shown` replaces a result's preview, by its call; if all results
+    cost in `view` (None where the entry has none). `previews` replaces a result's preview, by its call; if all results
     together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
@@ -127,7 +127,9 @@ def admit(
             texts,
             view.counted,
             calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
-            replacements={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            replacements={
+                row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews
+            },
             batch=batch,
         )
         rows = admitted.rows

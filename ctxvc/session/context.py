@@ -86,7 +86,7 @@ class Context:
         if bodies:
 
             def body(row: Row, suffix: str = "") -> bytes:
-                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._read(row, suffix, scope)
+                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._stored_bytes(row, suffix, scope)
 
             prices = prices.reading(Bodies(body, body))
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
@@ -100,7 +100,7 @@ class Context:
             next_group=self.stored.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
-            words=lambda row: display.decode(self._kept(row, "", scope)),
+            words=lambda row: display.decode(self._cached_body(row, "", scope)),
             handles=self.terms.handles,
         )
 
@@ -139,14 +139,16 @@ class Context:
         """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
         scope = self.scope
         if self._bodies is None or self._bodies[0] != scope:
-            bodies = Bodies(lambda row: self._kept(row, "", scope), lambda row, suffix: self._kept(row, suffix, scope))
+            bodies = Bodies(
+                lambda row: self._cached_body(row, "", scope), lambda row, suffix: self._cached_body(row, suffix, scope)
+            )
             self._bodies = scope, bodies
         return self._bodies[1]
 
-    def _kept(self, row: Row, suffix: str, scope: str) -> bytes:
+    def _cached_body(self, row: Row, suffix: str, scope: str) -> bytes:
         key = row.sha256, suffix  # the body of a row with siblings names them by their checksums
         if key not in self._held:
-            data = self._read(row, suffix, scope)
+            data = self._stored_bytes(row, suffix, scope)
             if self._size + len(data) > _HELD:
                 self._held.clear()
                 self._size = 0
@@ -158,15 +160,22 @@ class Context:
         scope = scope or self.scope
         model = self.ledger().meta.model
         if scope not in self._prices or self._prices[scope][0] != model:
-            bodies = Bodies(lambda row: self._read(row, "", scope), lambda row, suffix: self._read(row, suffix, scope))
+            bodies = Bodies(
+                lambda row: self._stored_bytes(row, "", scope),
+                lambda row, suffix: self._stored_bytes(row, suffix, scope),
+            )
             self._prices[scope] = model, Prices(self.meter, bodies, model)
             self._counted.pop(scope, None)
         return self._prices[scope][1]
 
-    def _read(self, row: Row, suffix: str, scope: str) -> bytes:
+    def _stored_bytes(self, row: Row, suffix: str, scope: str) -> bytes:
         if scope not in self.stored.scopes():
-            # One that begins in the append that goes on: what it inherits stands in a scope that is there.
-            scope = next(name for name in self.stored.scopes() if _same(self.ledger(name).get(row.id), row))
+            # A scope that begins in the running append: the rows that it inherits are in an existing one.
+            def holds(ledger: Ledger) -> bool:
+                own = ledger.get(row.id)
+                return own is not None and own.sha256 == row.sha256
+
+            scope = next(name for name in self.stored.scopes() if holds(self.ledger(name)))
         return self.stored.file(row, suffix, scope) if suffix else self.stored.body(row, scope)
 
     def _overhead_tokens(self, scope: str) -> int:
@@ -220,12 +229,12 @@ class Context:
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
-    def left(self, rehearsal: Rehearsal) -> int:
+    def tokens_after(self, rehearsal: Rehearsal) -> int:
         """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
         after = with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
-    def asked(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
+    def record_ask(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
         """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
@@ -242,8 +251,8 @@ class Context:
         ledger = self.ledger()
         new_cuts = cuts.before_reply(ledger)
         meta = msgspec.structs.replace(ledger.meta, cuts=new_cuts)
-        behind = [row for row in dashboards if not cuts.is_cut(row, meta)]
-        rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
+        after_reply = [row for row in dashboards if not cuts.is_cut(row, meta)]
+        rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in after_reply]
         if rows or new_cuts != ledger.meta.cuts:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
@@ -260,10 +269,10 @@ class Context:
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
-        listed = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
+        changes = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
-        self.stored.change(subject=f"settings: {listed}", op="settings", actor=self.actor, meta=new)
+        self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
@@ -283,10 +292,6 @@ def with_cut(ledger: Ledger) -> Ledger:
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
-def _same(one: Row | None, other: Row) -> bool:
-    return one is not None and one.sha256 == other.sha256
-
-
 def _op(rehearsal: Rehearsal) -> str:
     verbs = {action.verb for action in rehearsal.done}
     return verbs.pop() if len(verbs) == 1 else _MIXED
@@ -297,10 +302,8 @@ def _subject(rehearsal: Rehearsal) -> str:
     phrases = []
     for action in rehearsal.done:
         targets = selection.ranges(action.targets)
-        listed = ", ".join(
-            targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"]
-        )
-        phrases.append(f"{action.verb} {listed}")
+        text = ", ".join(targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"])
+        phrases.append(f"{action.verb} {text}")
     more = [f"{len(phrases) - _MOST_VERBS} more"] if len(phrases) > _MOST_VERBS else []
     groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
     grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)

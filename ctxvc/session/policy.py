@@ -27,27 +27,28 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
     """
     context.stored.refresh()
-    waiting = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
+    own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
     view = context.view()
-    plan = waiting.plan if waiting else ask_plan(policy, view)
-    if plan.asked and not waiting:
-        context.asked(actor_name(policy))
+    plan = own_plan.plan if own_plan else ask_plan(policy, view)
+    if plan.asked and not own_plan:
+        context.record_ask(actor_name(policy))
     if not plan.actions:
         return None
     pressure = plan.pressure or view.used > view.budget.guard
     rehearsal = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, rehearsal, cut=cut)
     if rehearsal and not now:
-        if waiting is None:
-            propose(context, _told(plan, f"waits: {why}"))
+        if own_plan is None:
+            propose(context, _with_reason(plan, f"waits: {why}"))
         return None
     if rehearsal:
+        plan = _with_reason(rehearsal.plan, f"now: {why}" if why else "")
         try:
-            context.commit(msgspec.structs.replace(rehearsal, plan=_told(rehearsal.plan, f"now: {why}" if why else "")))
+            context.commit(msgspec.structs.replace(rehearsal, plan=plan))
         except Conflict:
             return None  # somebody else changed the same: the next request looks again
-    if waiting:
-        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if rehearsal else "stale")
+    if own_plan:
+        pending_plans.drop(context.store, context.stored.name, [own_plan.id], "committed" if rehearsal else "stale")
     return rehearsal or None
 
 
@@ -68,7 +69,7 @@ def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> t
     return decision.now, decision.why
 
 
-def _told(plan: Plan, more: str) -> Plan:
+def _with_reason(plan: Plan, more: str) -> Plan:
     """The plan with a reason that says more; what an earlier look said is left out."""
     reason = plan.reason.partition("; waits: ")[0]
     return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))

@@ -49,7 +49,7 @@ def part(
             lines=line_span,
         )
     ((row, body),) = _pieces(context, resolved, address)
-    read = recover.recovered(
+    recovered = recover.recovered(
         row,
         body,
         lines=line_span,
@@ -64,9 +64,9 @@ def part(
         else address,
     )
     if resolved and resolved.row:
-        which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
+        which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
         _accessed(context, resolved, resolved.row, which)
-    return read
+    return recovered
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
@@ -89,7 +89,7 @@ def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[t
         _readable(context, row)
     bodies = resolved.snapshot.bodies
     files = [(row, resolved.file or truncation.whole(row)) for row in rows]
-    return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
+    return [_file_part(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
 
 
 def _blocks(resolved: Resolved) -> list[Row]:
@@ -101,7 +101,7 @@ def _blocks(resolved: Resolved) -> list[Row]:
     return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
 
 
-def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
+def _file_part(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
     """A file beside a body, with a row that tells of it alone."""
     ending = file.rpartition(".")[2]
     kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
@@ -125,12 +125,12 @@ def _measured(row: Row, data: bytes) -> Row:
     return msgspec.structs.replace(row, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def _room(context: Context, most: int) -> int:
+def _room(context: Context, limit: int) -> int:
     """The tokens, as we count, that a reading may cost: it must neither be offloaded nor make anything else leave."""
     view = context.view()
     free = view.budget.guard - view.used
     room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
-    return min(room, most or room)
+    return min(room, limit or room)
 
 
 def _readable(context: Context, row: Row) -> None:
@@ -139,13 +139,13 @@ def _readable(context: Context, row: Row) -> None:
         raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
-def _accessed(context: Context, resolved: Resolved, row: Row, what: str = "") -> None:
+def _accessed(context: Context, resolved: Resolved, row: Row, detail: str = "") -> None:
     """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
     own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
     own_row = context.ledger().get(row.id) if own else None
     where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
     context.stored.change(
-        subject=f"recover {where}{row.handle}{what}",
+        subject=f"recover {where}{row.handle}{detail}",
         op="recover",
         actor=context.actor,
         rows=[msgspec.structs.replace(own_row, reads=own_row.reads + 1)] if own_row else [],

@@ -41,10 +41,10 @@ def newest(context: Context) -> Slot:
     return last
 
 
-def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
+def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
     """The guard acts where the prompt would pass the budget with `spare` more tokens, as the provider counts them.
 
-    It leaves room for `behind` tokens then, which what it does brings along. Raises: OverBudget where that does not
+    It leaves room for `following` tokens then, which what it does brings along. Raises: OverBudget where that does not
     help.
     """
     for attempt in (1, 2):
@@ -54,7 +54,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
             return
         # What the guard does comes with a cut, and it need not take away what the cut does.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        rehearsal = guard(ahead, max(mine, behind))
+        rehearsal = guard(ahead, max(mine, following))
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
@@ -99,10 +99,10 @@ class DashboardFeed:
         """
         context = self._context
         ledger = context.ledger()
-        standing, read = _standing(ledger), context.bodies().body
-        if any(dashboard_text.groups_named(display.decode(read(row))) - ledger.groups.keys() for row in standing):
+        live, body_of = _live_dashboards(ledger), context.bodies().body
+        if any(dashboard_text.groups_named(display.decode(body_of(row))) - ledger.groups.keys() for row in live):
             try:
-                context.cut("a dashboard names a group that is gone", standing)
+                context.cut("a dashboard names a group that is gone", live)
             except Conflict:
                 context.stored.refresh()  # another writer has done it
 
@@ -122,7 +122,7 @@ class DashboardFeed:
             return 0
         return _priced(view, "full" if form == "cut" else form)
 
-    def most(self) -> int:
+    def largest(self) -> int:
         """The tokens, as the provider counts them, that any dashboard may cost: a full one, as after the guard."""
         return _priced(self._context.view(), "full")
 
@@ -134,7 +134,7 @@ class DashboardFeed:
         if form == "cut":
             return False
         if form != "none" and (
-            text := self._words(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
+            text := self._form_text(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
         ):
             part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
@@ -172,7 +172,9 @@ class DashboardFeed:
         """The steps of which the agent is reminded that it noted nothing of them."""
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
-    def _words(self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int) -> str:
+    def _form_text(
+        self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int
+    ) -> str:
         totals = self._context.totals(view)
         if form == "line":
             return dashboard_text.line_text(totals)
@@ -181,8 +183,8 @@ class DashboardFeed:
         text = self._dashboard_text(view, form, last, room, nudge)
         # With what it costs itself it may be across one more.
         own = view.calibrated(self._context.meter.count(text))
-        whole = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
-        more = self._context.terms.nudge(dashboard_text.crossed(last, whole, thresholds), unnoted)
+        updated = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
+        more = self._context.terms.nudge(dashboard_text.crossed(last, updated, thresholds), unnoted)
         return text if more == nudge else self._dashboard_text(view, form, last, room, more)
 
     def _dashboard_text(
@@ -231,10 +233,10 @@ def _cap(view: View) -> int:
 
 def _kept_tokens(view: View) -> int:
     """What the dashboards cost that no cut has taken away."""
-    return sum(map(view.price.body, _standing(view.ledger)))
+    return sum(map(view.price.body, _live_dashboards(view.ledger)))
 
 
-def _standing(ledger: Ledger) -> list[Row]:
+def _live_dashboards(ledger: Ledger) -> list[Row]:
     """The dashboards that no cut has taken away."""
     rows = chain.from_iterable(ledger.by_segment(_dashboards))
     return [row for row in rows if not is_cut(row, ledger.meta)]
@@ -263,5 +265,5 @@ def turn_began(ledger: Ledger) -> bool:
 def _largest(ledger: Ledger, view: View) -> str:
     rows = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
     rows.sort(key=lambda item: (-item[0], item[1].number))
-    listed = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
-    return f"what may not leave is {listed or 'the system prompt and the tools'}"
+    blocks = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
+    return f"what may not leave is {blocks or 'the system prompt and the tools'}"

@@ -299,7 +299,7 @@ class Session:
         usage = append.usage(reply)
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
-            self._context.asked(actor, trailers)
+            self._context.record_ask(actor, trailers)
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""
@@ -315,22 +315,22 @@ class Session:
         if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
         newest = session_request.newest(self._context)
-        began = session_request.turn_began(self.ledger())
-        if began:
+        turn_begins = session_request.turn_began(self.ledger())
+        if turn_begins:
             self.settle()  # a cut was made here anyway
         if self.policy:
-            session_policy.govern(self._context, self.policy, cut=began)
+            session_policy.govern(self._context, self.policy, cut=turn_begins)
         self._dashboards.retire()
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
             session_request.keep_below(self._context)
         elif self.terms.board == "off":
             session_request.keep_below(
-                self._context, self._dashboards.most()
+                self._context, self._dashboards.largest()
             )  # whoever has none has no more room for it
         else:
             # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.most())
+            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.largest())
             try:
                 self._dashboards.show()
             except Conflict as error:  # what is added would have made a change of scope, and another writer was first
@@ -395,7 +395,7 @@ class Session:
     def left(self, tried: Rehearsal) -> int:
         """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
         view = self.view()
-        return view.calibrated(self._context.left(tried))
+        return view.calibrated(self._context.tokens_after(tried))
 
     def archive(self, blocks: str | Sequence[str], index: str = "") -> Rehearsal:
         """Blocks and groups leave the prompt behind one stub with an index text; `recover` and `restore` bring them."""
