@@ -1,6 +1,6 @@
-"""What a model is told of what it cannot see any more: after a compaction, and at the start of a new session.
+"""Texts for a model on content that it cannot see any more: after a compaction, and at the start of a new session.
 
-The words are facts, each with a handle that resolves. All of them came from a recording: none can break its line.
+They are facts, each with a handle that resolves. All of them come from a recording, so each is escaped to one line.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt import stub, truncation
 
-#: Shares of the room: what notes and a person's own words may take at most. Results take what is left.
+#: The largest shares of the room for notes and for a person's own words. Results get the remainder.
 _NOTES = 0.35
 _WORDS = 0.25
 _NOTE = 600
 _LINE = 200
-#: What an output that was cut is taken to have at least, in bytes: shorter ones no host cuts.
+#: The least size of a truncated output's whole, in bytes: hosts do not truncate shorter ones.
 _CUT = 30_000
 
 Body = Callable[[Row], bytes]
 
 
 def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
-    """The notes, and the handles of what the host's compaction takes out of the prompt, or just took.
+    """The notes, and the handles of the blocks that the host's compaction takes out of the prompt, or just took.
 
-    At most `limit` characters; what does not fit is counted. Empty where nothing is recorded yet.
+    At most `limit` characters; lines that do not fit are counted. Empty if nothing is recorded yet.
     """
     group = _newest(ledger)
     removed = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
     if not removed:
         return ""
-    # Before the host says what it took, it may still keep some of it.
+    # Until the host has recorded its compaction, it may still keep some of the blocks.
     at_most, as_group = ("", f" as {group.id}") if group else ("up to ", "")
     head = [
         f"[ctxvc] This conversation is recorded as {ledger.meta.session}/{ledger.meta.scope}. The compaction took "
@@ -57,7 +57,7 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
 
 
 def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
-    """What a new session may know of this one: its notes, its last prompt, and what had left it. `limit` characters."""
+    """This session's notes, last prompt and removed blocks, for a new session; at most `limit` characters."""
     source = ledger.meta.source
     title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
     name = f"{ledger.meta.session}/{ledger.meta.scope}"
@@ -80,7 +80,7 @@ def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
 
 
 class _Page:
-    """Lines, of which no more are taken than there is room for."""
+    """A text of at most `limit` characters, to which only lines are added that fit."""
 
     def __init__(self, limit: int, head: Sequence[str]) -> None:
         self.limit = limit
@@ -88,7 +88,7 @@ class _Page:
 
     @property
     def room(self) -> int:
-        # Room for a line that says what did not fit, and for the last one.
+        # Less the space for a line that counts the others, and for the last one.
         return self.limit - len(self.text) - 160
 
     def line(self, text: str) -> None:
@@ -125,7 +125,7 @@ class _Page:
 
 
 def _newest(ledger: Ledger) -> Group | None:
-    """The group of the host's newest compaction, where nobody has replied since."""
+    """The group of the host's newest compaction; None if the model has replied since."""
     groups = [group for group in ledger.groups.values() if group.removed_by == "host" and not group.group]
     if not groups:
         return None
@@ -152,7 +152,7 @@ def _lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _line(row: Row, call: Row | None = None) -> str:
-    """A row in a line; of a result also what its call asked for."""
+    """A row as a line; for a result with the arguments of its call."""
     source = f"{row.kind} of {stub.escaped(row.tool, 40)}" if row.tool else row.kind
     label = stub.escaped(stub.arguments(call) or row.label, 100)
     size = display.human_bytes(row.bytes) + (" shown, kept whole" if truncation.whole(row) else "")

@@ -23,7 +23,7 @@ from ctxvc.recording.files import SETTLED
 from ctxvc.store.locate import project_root
 from ctxvc.store.store import Store
 
-#: Days after which Claude Code deletes a transcript that nobody wrote to, unless its settings say otherwise.
+#: Days without a change after which Claude Code deletes a transcript, unless its settings differ.
 _KEPT_DAYS = 30.0
 _DAY = 86_400
 
@@ -113,7 +113,7 @@ def _is_there(program: str) -> bool:
 
 
 def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], store: Path | None) -> list[Transcript]:
-    """The recorded sessions of `projects`, of any program, against what the store at `store` has of them."""
+    """The recorded sessions of `projects`, of any program, each with the state that the store at `store` has of it."""
     positions = _positions(store) if store else {}
     days = kept_days(settings_files(env, folder))
     sessions = []
@@ -122,7 +122,7 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
         age = importer.stamp(path).age
         state = importer.state(path, positions)
         if state == "grown" and age < SETTLED:
-            state = "whole"  # of a session that goes on, an open step may wait
+            state = "whole"  # the open step of a running session may wait
         sessions.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
     return sessions
 
@@ -152,5 +152,5 @@ def _positions(store: Path) -> dict[str, int]:
                     if source and source.id:
                         positions[source.id] = max(positions.get(source.id, 0), source.offset)
     except CtxvcError:
-        return {}  # `doctor` tells what is wrong with it elsewhere
+        return {}  # `doctor` reports the damage elsewhere
     return positions

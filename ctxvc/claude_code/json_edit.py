@@ -1,4 +1,4 @@
-"""A JSON object as text, changed only where its values change: everything else keeps its bytes."""
+"""Edits of a JSON object's text: only changed values are rewritten, everything else keeps its bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Key = str | int
 
 
 class _Part(NamedTuple):
-    """Where a member of an object stands, from its name on, or an item of a list."""
+    """The position of a member of an object, from its name on, or of an item of a list."""
 
     key: _Key
     start: int
@@ -24,16 +24,16 @@ class _Part(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What an object or a list becomes: values of the parts that stay, and (name, value) of those that come last."""
+    """The change of an object or a list: new values of the retained parts, and (name, value) of the appended ones."""
 
     retained: dict[_Key, Any]
     added: list[tuple[str | None, Any]]  # no name in a list
 
 
 def edited(text: str, target: Mapping[str, Any]) -> str:
-    """`text`, an object, with the members of `target` and no others. What is equal keeps its text, at any depth.
+    """`text`, an object, with the members of `target` and no others. Equal values keep their text, at any depth.
 
-    What is new comes last. Raises: ValueError where `text` is no object, or a changed one has a name twice.
+    New members come last. Raises: ValueError if `text` is not an object, or a changed object has a name twice.
     """
     current = json.loads(text.removeprefix("\ufeff"))
     start = _skip(text, 0)
@@ -42,14 +42,14 @@ def edited(text: str, target: Mapping[str, Any]) -> str:
 
 
 class _Edit:
-    """One edit of `text`; what is new is written in its style."""
+    """One edit of `text`; new values are written in its style."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._step = _indent(text)
 
     def value(self, at: int, current: Any, target: Any, lead: str) -> str:
-        """`target` in the place of `current`, which begins at `at`, as the value of a part behind `lead`.
+        """`target` in the place of `current`, which begins at `at`, as the value of a part after `lead`.
 
         Raises: ValueError.
         """
@@ -65,7 +65,7 @@ class _Edit:
         before = at
         for part in parts:
             if part.key in change.retained:
-                # Of the first that stays, what stood before the first of all; of the others what stood before them.
+                # The first retained part keeps the text before the first part of all; the others the text before them.
                 pieces.append(self._text[before : part.start] if pieces else self._text[at : parts[0].start])
                 pieces.append(self._text[part.start : part.value])
                 pieces.append(self.value(part.value, current[part.key], change.retained[part.key], inner))
@@ -76,7 +76,7 @@ class _Edit:
         return "".join([*pieces, self._text[parts[-1].end : end]])
 
     def _printed(self, value: Any, lead: str) -> str:
-        """`value` as JSON in a part behind `lead`."""
+        """`value` as JSON in a part after `lead`."""
         step = self._step if "\n" in lead else None
         margin = lead.rpartition("\n")[2]
         text = json.dumps(value, indent=step, ensure_ascii=False)
@@ -84,7 +84,7 @@ class _Edit:
         return text.replace("\n", "\r\n") if "\r\n" in self._text else text
 
     def _lead(self, start: int) -> str:
-        """What stands before a part: a line's end and its indentation, or nothing but a space."""
+        """The text before a part: a line's end and its indentation, or a space."""
         before, newline, margin = self._text[:start].rpartition("\n")
         if not newline or margin.strip():
             return " "
@@ -92,7 +92,7 @@ class _Edit:
 
 
 def _change(current: Any, target: Any) -> _Change:
-    """What `current` becomes; nothing stays where the one is not made of the other."""
+    """The change from `current` to `target`; nothing is retained if they are of different kinds."""
     if isinstance(current, dict) and isinstance(target, Mapping):
         retained: dict[_Key, Any] = {name: target[name] for name in current if name in target}
         return _Change(retained, [(name, value) for name, value in target.items() if name not in current])
@@ -121,7 +121,7 @@ def _parts(text: str, at: int) -> Iterator[_Part]:
             if key in names:
                 raise ValueError(f"{key!r} stands in it twice")
             names.add(str(key))
-            at = _skip(text, _skip(text, at) + 1)  # behind the colon
+            at = _skip(text, _skip(text, at) + 1)  # after the colon
         _, end = _DECODER.raw_decode(text, at)
         yield _Part(key, start, at, end)
         place += 1
@@ -137,6 +137,6 @@ def _skip(text: str, at: int) -> int:
 
 
 def _indent(text: str) -> str | None:
-    """The indentation of the first member; None where all stands in one line."""
+    """The indentation of the first member; None if everything is on one line."""
     match = re.search(r"\n([ \t]+)\S", text)
     return match[1] if match else ("  " if text.strip("\ufeff \t\r\n") == "{}" else None)

@@ -1,7 +1,7 @@
-"""The process beside the host: it does what hooks asked, one transcript at a time, and ends when nobody asks any more.
+"""The process beside the host that serves the hooks' requests, one transcript at a time, and ends when there are none.
 
-There is at most one for a store. Being killed costs nothing: a request goes when it is done, and the transcript is
-where the host wrote it. What cannot be done is logged and set aside, and the others go on.
+A store has at most one. Being killed costs nothing: a request is removed when it is served, and the transcript is
+where the host wrote it. A request that fails is logged and set aside, and the others are served.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ctxvc.store.locate import FOLDER, is_store, project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
-#: Seconds that a recorder waits for more before it ends: what a start costs is then rarely paid in a session.
+#: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0
 
 #: Seconds between two looks.
 _PAUSE = 0.05
 
-#: A transcript is read from its start each time. That may take one part in so many of the time, and where nobody waits
-#: for it, it waits; at most so many seconds.
+#: A transcript is read from its start each time. Unless a request is urgent, the next reading waits this many times as
+#: long as the last one took, and at most `_LONGEST` seconds.
 _SHARE = 20
 _LONGEST = 30.0
 
 #: Seconds that a new recorder waits for the lock: another may be about to end.
 _PATIENCE = 0.5
 
-#: So often a request is tried again whose session another writer holds.
+#: Attempts at a request whose session another writer holds.
 _TRIES = 3
 
 
 def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON) -> None:
-    """Does what is asked of the store at `path` until nothing has been asked for `linger` seconds.
+    """Serves the requests of the store at `path` until none has come for `linger` seconds.
 
-    Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
-    the store is opened anew.
+    Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
+    memory can be trusted.
     """
     contained.make_folder(path, "ctxvc/hooks")
     while requests.pending(path):
@@ -63,7 +63,7 @@ def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON
 
 
 def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
-    """Does what waits and what was set aside, now; gives what cannot be done still. Raises: CtxvcError, OSError."""
+    """Serves all requests now, those set aside too; gives those that still fail. Raises: CtxvcError, OSError."""
     requests.ask_again(path)
     work(path, linger=0, phrases=phrases)
     return [request for _, request in requests.aside(path)]
@@ -71,7 +71,7 @@ def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
 
 @dataclass(slots=True)
 class _Followed:
-    """A transcript, and when reading it again would take too much of the time."""
+    """A transcript, and when its next reading is due."""
 
     follower: Follower
     due: float = 0.0
@@ -104,7 +104,7 @@ class _Recorder:
         return followed is None or any(request.urgent for request in batch) or clock.monotonic() >= followed.due
 
     def _serve(self, transcript: str, group: Sequence[tuple[Path, Request]]) -> None:
-        """Does what was asked about one transcript, or sets it aside; it stays where another writer is in the way."""
+        """Serves requests about one transcript, or sets the newest aside; they stay if another writer is in the way."""
         batch = [request for _, request in group]
         followed = self.transcripts.get(transcript)
         if followed is None:
@@ -120,7 +120,7 @@ class _Recorder:
             succeeded = self._failed(batch, error)
         except (CtxvcError, OSError) as error:
             succeeded = self._failed(batch, error)
-        # The boundary: whatever is wrong with one transcript, the others are recorded.
+        # The boundary: an error in one transcript does not stop the others.
         except Exception as error:
             succeeded = self._failed(batch, error)
             self.surprised = True
@@ -137,9 +137,9 @@ class _Recorder:
             places.remove(self.store.path, path)
 
     def _record(self, follower: Follower, transcript: str, batch: Sequence[Request]) -> bool:
-        """Whether all of it could be recorded. Raises: CtxvcError, OSError."""
+        """Records the transcript; gives whether all of it succeeded. Raises: CtxvcError, OSError."""
         if not follower.path.exists():
-            return True  # a session in which nothing was said yet
+            return True  # a session without a message yet
         succeeded = True
         last = any(request.last for request in batch)
         for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
@@ -155,7 +155,7 @@ class _Recorder:
         return succeeded
 
     def _prepare_answers(self, stored: StoredSession, transcript: str, batch: Sequence[Request]) -> None:
-        """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
+        """Writes the next texts of hooks and the status line, which must be quick. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, stored.ledger()
         places.write_sealed(path, places.status(path, transcript), _status(ledger, stored))
         handoff_text = handoff.after_compaction(ledger, stored.body, event.MOST - len(event.UNFINISHED)).encode()
@@ -193,10 +193,10 @@ def _status(ledger: Ledger, stored: StoredSession) -> bytes:
 
 
 def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
-    """Does what is asked of a store.
+    """Serves the requests of a store.
 
-    `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged in
-    the words of `phrases`.
+    `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged with
+    the texts of `phrases`.
     """
     store: Path | None = None
     try:
@@ -208,16 +208,16 @@ def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, 
                 requests.post(store, first)
         if store:
             work(store, phrases=phrases)
-    # The boundary: nobody is there to be told.
+    # The boundary: errors can only go to the log.
     except Exception as error:
         if store:
             log.note(store, hook.RECORD, log.describe(error, phrases))
 
 
 def _project_store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store of the project that `folder` is in, a new one if need be; None where there is no place for one.
+    """The store of the project around `folder`, created if needed; None if no store belongs there.
 
-    A folder that is no project of git is one if the person said so. The home folder is none: a store there would be
+    Outside of git, a folder is a project only by the person's choice. The home folder never is: a store there would be
     that of every project below it.
     """
     override = env.get("CTXVC_STORE")

@@ -1,8 +1,8 @@
-"""A revision as a session file that Claude Code goes on from with `--resume`.
+"""A revision as a session file that Claude Code continues with `--resume`.
 
-As far as the transcript that the revision was recorded from comes to the same prompt, its own lines are used: with
-what the host attached and how it was shown, so that the provider still takes the thinking in them. The rest is written
-anew, as the model would see it, and without thinking: that is bound to what stood before it.
+As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
+host's attachments, so that the provider still accepts the thinking in them. Later lines are written anew, as the model
+would see them, and without thinking, which is bound to the exact text before it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ctxvc.store import purge_apply, revision, timestamp
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 
-#: The release whose form is written where the revision came from no other.
+#: The release whose form is written if the revision comes from no other.
 _VERSION = "2.1.329"
 _NAMESPACE = uuid.UUID("6f0f2b52-6a0c-5d0c-9f0e-6c1d0a3c8f11")
-#: Lines that speak of another file than the one they would stand in: titles, the newest prompt and leaf, saved states
-#: of edited files, what was spent, and copies of requests.
+#: Types of lines that are about the recorded file itself: titles, the newest prompt and leaf, saved states of edited
+#: files, costs, and copies of requests.
 _LEFT_OUT = frozenset(
     {"ai-title", "api-request", "api-request-blob", "api-request-shape", "cost-state", "custom-title"}
     | {"file-history-snapshot", "last-prompt", "summary"}
@@ -43,7 +43,7 @@ _LEFT_OUT = frozenset(
 _STEP = re.compile(r"step ([0-9]+):")
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
 _LONGEST_TITLE = 120
-#: The latest time that is written, in seconds: a recording may claim any.
+#: The latest time that is written, in seconds, since a recording may claim any.
 _LATEST = 250_000_000_000
 
 _Fields = dict[str, Any]
@@ -65,7 +65,7 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What is known of a step's reply: its time in seconds since 1970, the model and the provider's counts."""
+    """The facts about a step's reply: its time in seconds since 1970, the model and the provider's counts."""
 
     time: int
     model: str
@@ -77,10 +77,10 @@ def resumable(
 ) -> Resumable:
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
-    `recorded` is the transcript that it was imported from, where that is still there: its lines are kept as far as the
-    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept: nobody
-    knows where else they have it. `copy` tells one file of a revision from another. Raises: BadInput where `recorded`
-    cannot be read, Refused where nothing was said yet, or where the file, imported again, would not give the same
+    `recorded` is the transcript that it was imported from, if that still exists: its lines are kept as far as the
+    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept, since they
+    may have the purged text too. `copy` distinguishes several files of one revision. Raises: BadInput if `recorded`
+    cannot be read, Refused if there is no message yet, or if the file, imported again, would not give the same
     messages.
     """
     ledger = snapshot.ledger
@@ -123,7 +123,7 @@ def _name(snapshot: Snapshot, end: int, copy: int) -> str:
 
 
 def _common_start(ledger: Ledger, recorded: Path | None, expected: list[Piece]) -> tuple[int, int]:
-    """How many pieces of the prompt the recorded transcript comes to, and at which byte it is to be cut for them."""
+    """How many pieces of the prompt the recorded transcript gives, and the byte at which they end in it."""
     source = ledger.meta.source
     if recorded is None or source is None:
         return 0, 0
@@ -131,7 +131,7 @@ def _common_start(ledger: Ledger, recorded: Path | None, expected: list[Piece]) 
 
 
 def _difference(exported: Resumable, expected: list[Piece]) -> str:
-    """What would be another message if the file were imported; empty where all would be the same."""
+    """The first message that would differ if the file were imported, in words; empty if none would."""
     reread = transcript.InMemory(Path(f"{exported.session}.jsonl"), exported.data)
     try:
         actual = [placed.piece for placed in transcript.prompt(reread)]
@@ -155,7 +155,7 @@ def _messages(content: list[Piece]) -> Any:
 def _recorded_lines(
     recorded: Path, end: int, session: str, folder: Path, redactor: Redactor | None
 ) -> Iterator[dict[str, msgspec.Raw]]:
-    """The transcript's lines up to a byte, as lines of another session; sub-agents' turns are left out."""
+    """The transcript's lines up to a byte, as lines of another session, without sub-agents' turns."""
     for line in transcript.Part(recorded, end).lines():
         fields = _fields(redactor.body(line.data, "json") if redactor else line.data)
         if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
@@ -167,7 +167,7 @@ def _recorded_lines(
 
 
 def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
-    """The fields of a line, each in the bytes that it had; None where it is no JSON object."""
+    """The fields of a line, each in its original bytes; None if it is not a JSON object."""
     try:
         return _FIELDS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -176,7 +176,7 @@ def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def _value(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """A short field's value: for those that tell what a line is."""
+    """A short field's value, by which lines are classified."""
     return wire.parse(bytes(fields[name])) if name in fields else None
 
 
@@ -188,7 +188,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _envelope(snapshot: Snapshot, session: str, folder: Path) -> _Fields:
-    """What every line says of its session."""
+    """The fields of the session that every line has."""
     source = snapshot.ledger.meta.source
     release = _RELEASE.search(source.agent) if source and source.format == "claude-code" else None
     return {
@@ -210,7 +210,7 @@ def _title(snapshot: Snapshot, session: str) -> _Fields:
 
 
 class _Writer:
-    """Writes pieces of a prompt as lines behind those that stand there, each hanging from the one before it."""
+    """Writes pieces of a prompt as lines after the existing ones, each with the one before it as its parent."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Writer:
         self._envelope = envelope
         self._ledger = ledger
         self._calls = calls
-        # What the provider counted is told as long as nothing has left the prompt by our doing: the host believes it.
+        # The host believes the provider's counts, so they are written only if we removed nothing from the prompt.
         self._counted = all(row.state in ("visible", "pinned") or row.removed_by == "host" for row in ledger.rows())
         self._parent: str | None = None
         self._time = start
@@ -234,7 +234,7 @@ class _Writer:
             self._time = max(self._time, _parsed_time(_value(fields, "timestamp")))
 
     def lines(self, content: Iterable[Piece]) -> Iterator[_Fields]:
-        """The lines: a content block each of the model's and of results; what else is said, a message each."""
+        """The lines: one for each content block of the model and each result, and one for each other message."""
         sent = ((piece.role, piece) for piece in content if formats.content(piece))
         for role, group in formats.by_message(sent, lambda piece: not _is_result(piece)):
             if role == "assistant":
@@ -276,7 +276,7 @@ class _Writer:
 
     def _result(self, piece: Piece) -> _Fields:
         (block,) = formats.content(piece)
-        # The host keeps what a tool returned beside what the model was told. Only the latter is known.
+        # The host keeps a tool's raw output beside the model's text. Only the latter is recorded.
         failed = {"toolUseResult": f"Error: {display.decode(piece.body)}"} if piece.error else {}
         call_line = self._call_lines.get(piece.call)
         source = {"sourceToolAssistantUUID": call_line} if call_line else {}
@@ -290,7 +290,7 @@ class _Writer:
     def _line(self, piece: Piece, kind: str, message: _Fields, **more: Any) -> _Fields:
         call = self._call(piece)
         recorded = _at(call.time) if call else self._time
-        # The host goes on from the newest line, so that no two may be of one time.
+        # The host continues from the newest line, so no two may have the same time.
         self._time = max(self._time + timedelta(milliseconds=1), recorded)
         line = str(uuid.uuid5(uuid.UUID(self._envelope["sessionId"]), f"{self._parent}/{piece.block}"))
         fields = {
@@ -324,7 +324,7 @@ def _calls(entries: Iterable[Entry]) -> dict[int, _Call]:
 
 
 def _parsed_time(timestamp: object) -> datetime:
-    """What a line's timestamp says; the beginning of time where it says nothing."""
+    """The time of a line's timestamp; 1970 if it is not one."""
     try:
         time = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Claude Code's settings with our hooks in them, and without: values in, values out; what is not ours stays."""
+"""Claude Code's settings with our hooks and without them: values in, values out; everything else stays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Settings = dict[str, Any]
 #: The settings of one project that are not shared, which `install claude-code --project` changes.
 LOCAL = Path(".claude", "settings.local.json")
 
-#: Seconds after which the host stops waiting. SessionEnd has 1.5 in all, if nothing else is said.
+#: Seconds after which the host stops waiting. SessionEnd has 1.5 in all by default.
 _TIMEOUT = 10
-#: Events that can be told apart by a word; the others take none.
+#: Events that take a matcher.
 _MATCHED = frozenset({"SessionStart", "PostToolUse", "PostToolUseFailure", "SubagentStop", "PreCompact", "SessionEnd"})
 #: A command of ours, wherever the program lies.
 _OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
@@ -37,9 +37,9 @@ def recorded_here(folder: Path) -> bool:
 
 
 def installed(settings: Settings, program: str) -> Settings:
-    """`settings` in which `program` (as a shell takes it) is run at each event that is recorded; ours of before go.
+    """`settings` in which each recorded event runs `program` (as a shell takes it), in place of our earlier hooks.
 
-    A status line is added where there is none. Raises: BadInput where the hooks are not what the host takes.
+    A status line is added if there is none. Raises: BadInput if the hooks do not have the host's form.
     """
     clean = removed(settings)
     hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
@@ -58,7 +58,7 @@ def removed(settings: Settings) -> Settings:
     if "hooks" in settings:
         events = _checked(settings["hooks"], dict, "hooks")
         remaining = {event: _without(groups, event) for event, groups in events.items()}
-        # What was empty before is not ours to take away.
+        # Lists that were empty before are not ours to remove.
         clean["hooks"] = {event: groups for event, groups in remaining.items() if groups or not events[event]}
         if not clean["hooks"] and events:
             del clean["hooks"]

@@ -1,4 +1,4 @@
-"""The line that Claude Code shows below its prompt: how full the context is, and what is recorded."""
+"""The line that Claude Code shows below its prompt: the use of the context, and the counts of the recording."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from ctxvc.core.display import one_line
 from ctxvc.recording import places
 
-#: From so many percent of the window on it is shown in that colour.
+#: Percent of the window → the colour from there on.
 _COLORS = ((90, "\x1b[31m"), (70, "\x1b[33m"))
 _PLAIN = "\x1b[0m"
 
 
 def line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -> str:
-    """The line, for what the host says on stdin. What nobody knows is left out."""
+    """The line for the host's input on stdin, without unknown parts."""
     used = _used(fields.get("context_window"))
     parts = [_colored(used, color=color)] if used else []
     transcript = fields.get("transcript_path")
@@ -26,7 +26,7 @@ def line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -> str:
 
 
 def _used(window: object) -> tuple[int, str] | None:
-    """The percentage of the window that is used, floored, and its size in words; None where the host says nothing."""
+    """The percentage of the window that is used, floored, and its size as text; None if the host does not say."""
     if not isinstance(window, dict):
         return None
     size = _number(window.get("context_window_size"))

@@ -1,6 +1,6 @@
-"""A Claude Code transcript, judged by what it comes to: the prompt at its end, and where it can be cut.
+"""A Claude Code transcript as the prompt at its end, and the places at which it can be cut.
 
-It is read by our own importer, as a file that was just written or as the one that a session was recorded from.
+It is read by our own importer, from a file in memory or from the one that a session was recorded from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ctxvc.importers.file import Line, Recording
 
 
 class PlacedPiece(NamedTuple):
-    """A piece of a prompt, and the byte offset of the transcript from which on it stands in it like this."""
+    """A piece of a prompt, and the byte offset of the transcript from which on the prompt has it."""
 
     piece: Piece
     end: int
@@ -55,8 +55,8 @@ class Part(Recording):
 
 
 def prompt(recording: Recording) -> list[PlacedPiece]:
-    """What the model would be sent after the transcript, recorded words as they are. Raises: BadInput."""
-    ends: dict[str, int] = {}  # block → the end of what brought it to its place
+    """The prompt after the transcript, with recorded texts as they are. Raises: BadInput."""
+    ends: dict[str, int] = {}  # block → the end of the unit that put it in its place
     rows: list[Row] = []
     bodies: dict[tuple[str, str], bytes] = {}
     numbering = Numbering(block=0)
@@ -71,9 +71,9 @@ def prompt(recording: Recording) -> list[PlacedPiece]:
 
 
 def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
-    """How far a transcript goes that comes to the beginning of `expected`: the pieces it holds, and its end in bytes.
+    """The longest start of a transcript that gives the beginning of `expected`: its count of pieces, and its end byte.
 
-    (0, 0) where no part of it does. It ends where nothing is half done: behind a step or a compaction.
+    (0, 0) if there is none. It ends at a boundary: after a step or a compaction.
     """
     count = 0
     for own, theirs in zip(placed, expected, strict=False):
@@ -88,9 +88,9 @@ def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
 
 
 def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
-    """The messages that stand in the prompt at the end, sub-agents' left out, each with the end that brought it there.
+    """The messages in the prompt at the end, without sub-agents', each with the end of the unit that put it there.
 
-    A compaction brings all that stand after it: before its end the prompt is another.
+    A compaction puts all of them there anew, since the prompt before its end is another one.
     """
     current: list[tuple[Message, int]] = []
     reached = {0: (current, 0)}  # after each unit: the messages, as many as there were

@@ -1,6 +1,6 @@
-"""A tool's output that is too long for the prompt: the model is shown its two ends and how to get at the whole.
+"""Tool outputs that are too long for the prompt: the model sees both ends and how to read the whole.
 
-The host replaces an output only by one of the same shape, so only shapes that are known are touched.
+The host replaces an output only by one of the same shape, so unknown shapes are left alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ctxvc.recording import places
 from ctxvc.store import contained
 from ctxvc.store.hook_outputs import folder
 
-#: Of the characters that are allowed, what is shown of the beginning; the rest is of the end.
+#: The share of the allowed characters that shows the beginning; the others show the end.
 _HEAD = 0.7
-#: Shorter outputs stay as they are, whatever is asked for: the words about the cut would be no shorter.
+#: Shorter outputs stay as they are in any case: the notice of the truncation would be no shorter.
 _LEAST = 1000
 
 
@@ -44,7 +44,7 @@ def _shaped(response: Any, truncator: _Truncator) -> Any:
     match response:
         case str():
             return truncator.truncate(response)
-        # An output that the host cut itself is left to it: it names the file that has all.
+        # An output that the host truncated itself stays: it names the file with the whole.
         case {"stdout": str(text)} if "persistedOutputPath" not in response:
             return {**response, "stdout": truncator.truncate(text)}
         case {"content": [*_] as items}:
@@ -62,7 +62,7 @@ def _item(item: Any, truncator: _Truncator) -> Any:
 
 
 def _scanner(store: Path) -> str:
-    """What the store's settings name as its scanner, by the rules of git; empty for none. Raises: CtxvcError."""
+    """The scanner in the store's settings, read by git's rules; empty for none. Raises: CtxvcError."""
     from ctxvc.store import secret_scanner
     from ctxvc.store.git import config
 
@@ -74,7 +74,7 @@ def _scanner(store: Path) -> str:
 
 
 class _Truncator:
-    """Truncates texts, and keeps each of them whole."""
+    """Truncates texts, and stores each of them whole."""
 
     def __init__(self, longest: int, store: Path, call: str) -> None:
         self._longest = longest
@@ -83,7 +83,7 @@ class _Truncator:
         self._count = 0
 
     def truncate(self, text: str) -> str:
-        """`text`, or its two ends with a line between that says how to get at the whole. Raises: OSError."""
+        """`text`, or its two ends around a line on how to read the whole, which is stored. Raises: OSError."""
         if len(text) <= self._longest:
             return text
         data = self._redacted(text)
@@ -97,7 +97,7 @@ class _Truncator:
         return f"{text[:head]}\n{between}\n{text[-tail:]}"
 
     def _redacted(self, text: str) -> bytes:
-        """What of `text` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
+        """`text` as it may be on the disk, with marks for secrets, as in every recording. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
         redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")

@@ -1,7 +1,7 @@
 """Recordings of the Messages API: a list of messages, a request, a response, or a log with one of these a line.
 
-Every request repeats its conversation from the start. So the messages are kept as a tree: what a request shares with
-it is not told again, what it adds is told once, and a request that leaves the line told last is told as a fork. The
+Every request repeats its conversation from the start. So the messages form a tree: messages that a request shares with
+it yield no event, new ones yield one, and a request that leaves the newest branch yields a fork. The
 parts of this that do not depend on the form of a message (`opening`, `records`, `Turn`, `Log`) serve every log of
 requests; the OpenAI importer uses them too.
 """
@@ -51,14 +51,14 @@ _BLOCK_TYPE = re.compile(
 )
 
 
-#: Keys of a message or response that have their own place in a `Message`, or tell nothing of what the model saw.
+#: Keys of a message or response that have their own place in a `Message`, or do not concern the model's input.
 _TAKEN = frozenset(
     {"role", "content", "id", "type", "model", "usage", "stop_reason", "stop_sequence", "stop_details", "container"}
 )
 
 
 def sniff(head: bytes) -> bool:
-    """Whether all that `head` tells is messages, every part of them as in the Messages API."""
+    """Whether `head` holds messages only, and every part of them has the form of the Messages API."""
     turns = [turn for value in opening(head) for turn in _turns(value)]
     messages = whole_messages(turns)
     if not messages or not all(map(_is_ours, messages)) or messages[0]["role"] == "system":
@@ -134,7 +134,7 @@ def _is_response(value: Any) -> bool:
 
 
 def _message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message in our terms, or why there is none."""
+    """The message as one of ours, or the reason why there is none."""
     match value:
         case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
             blocks = [content] if isinstance(content, str) and content else list(content)
@@ -156,7 +156,7 @@ def _message(value: Any, key: str, turn: Turn) -> Message | str:
 
 
 def origin(block: Any, role: Role) -> Origin:
-    """Who made a content block, as far as the Messages API and the text's own marks tell."""
+    """The maker of a content block, by its type, its role and the marks in its text."""
     value = block.get("text") if isinstance(block, dict) else block
     if isinstance(block, dict) and text_of(block.get("type")).endswith("tool_result"):
         return "tool"

@@ -1,8 +1,8 @@
 """Recordings in the neutral format `ctxvc-trajectory/1`: a header line, then a message a line, as in the Messages API.
 
-`meta` on a message says what the original recording told besides: time, model, usage, that the client put the message
-in (`injected`), and where the recorded agent's own compaction dropped what stands above (`compact_boundary`, with a
-`compact_summary` in its place or none).
+`meta` on a message holds the other facts of the original recording: time, model, usage, whether the client put the
+message in (`injected`), and whether the recorded agent's own compaction dropped everything above (`compact_boundary`,
+with or without a `compact_summary` in its place).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GROWS = False
 _VERSION = "ctxvc-trajectory/1"
 _HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
 
-#: What a converter had to leave out, by the header's word for it.
+#: The parts that a converter had to leave out, by the header's word for them.
 _LEFT_OUT = {
     "attachments_left_out": "reminders and attachments that the client showed the model",
     "cut_before_message": "what came after the first part",
@@ -51,7 +51,7 @@ def sniff(head: bytes) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """Raises: BadInput where the first line is no header of a version we know."""
+    """The events of the file. Raises: BadInput if the first line is not a header of a known version."""
     lines = recording.lines()
     header = _header(recording, next(lines, None))
     yield _opened(header)

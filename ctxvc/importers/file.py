@@ -34,11 +34,11 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """A recording to be read, and what its reader wants of it.
+    """A recording to be read, with its reader's options.
 
     `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
-    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit. `kept` gives
-    the whole of an output that a hook truncated, None where it is not there.
+    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit.
+    `stored_output` gives the whole output that a hook truncated, None if it was not stored.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Recording:
         self.projects = projects
         self.stored_output = stored_output
         self._progress = progress
-        #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
+        #: Lines with bytes that are not UTF-8, and their count. Each becomes a lone surrogate, U+DC00 plus the byte.
         self.misread: dict[int, int] = {}
-        #: Of the unpacked file, in bytes, once `document` has read it.
+        #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
     @property
@@ -69,12 +69,12 @@ class Recording:
         return name
 
     def head(self, size: int = 65536) -> bytes:
-        """The first `size` unpacked bytes, for telling the format."""
+        """The first `size` unpacked bytes, by which the format is recognised."""
         with self._open() as stream:
             return _legible(self._guard(lambda: stream.read(size)))[0]
 
     def document(self) -> bytes:
-        """All of it, in UTF-8. Raises: BadInput where there are more than `LONGEST`."""
+        """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
         with self._open() as stream:
             data = self._guard(lambda: stream.read(LONGEST + 1))
         if len(data) > LONGEST:
@@ -144,9 +144,9 @@ class Recording:
 
 
 def _legible(data: bytes) -> tuple[bytes, int]:
-    """JSON text in UTF-8, and how many of its bytes were none: they are escaped as lone surrogates.
+    """JSON text in UTF-8, and the number of bytes that were not UTF-8, which are escaped as lone surrogates.
 
-    So each costs itself and not its line: JSON knows such an escape in a string, and every importer reads it.
+    So a bad byte does not cost its line: such an escape is valid in a JSON string, and every importer reads it.
     """
     try:
         data.decode("utf-8")

@@ -1,6 +1,6 @@
 """Recordings of OpenAI chat completions: messages, a request, a log of requests and responses, or a list of runs.
 
-What only this form of a message has goes to `extra["openai"]`, so that the exporter can give the message back:
+Fields that only this form of a message has go to `extra["openai"]`, so that the exporter can restore the message:
 
 - of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had, and `items`,
   those of a result's items by their place; `id`, the one it had where ours differs (None: it had none); `parsed`, where
@@ -62,7 +62,7 @@ _ROLES: dict[str, tuple[Role, Origin]] = {
     "tool": ("user", "tool"),
     "function": ("user", "tool"),
 }
-#: What a message says something in; one with nothing in any of them is empty.
+#: The fields with a message's content; a message with none of them is empty.
 _SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 _PLAIN_CALL = {"type": "function", "function": {}}
@@ -71,7 +71,7 @@ _DATA_URL = re.compile("data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 def sniff(head: bytes) -> bool:
-    """Whether `head` tells messages, and something in them that only this form has."""
+    """Whether `head` holds messages with something that only this form has."""
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
@@ -79,7 +79,7 @@ def sniff(head: bytes) -> bool:
     turns = [turn for value in values for turn in reader.turns(value)]
     messages = whole_messages(turns)
     if not all(has_role(message) and message["role"] in _ROLES and "extra" not in message for message in messages):
-        return False  # `extra` is what mini-swe-agent adds
+        return False  # mini-swe-agent adds `extra`
     return (
         any(turn.system or turn.reply for turn in turns)
         or any(map(_is_ours, messages))
@@ -161,7 +161,7 @@ class _Reader:
         self._begun = False
 
     def turns(self, value: Any) -> Iterator[Turn]:
-        """What a value of the file says."""
+        """The turns in one value of the file."""
         if isinstance(value, list) and any(map(has_role, value)):
             yield _request(value, {}, missing=("tool definitions",))
         else:
@@ -194,7 +194,7 @@ class _Reader:
         self._begun = True
 
     def message(self, value: Any, key: str, turn: Turn) -> Message | str:
-        """A message in our terms, or why there is none."""
+        """The message as one of ours, or the reason why there is none."""
         if not has_role(value):
             return "it has no role"
         role, origin = _ROLES.get(value["role"], ("user", "human"))
@@ -288,7 +288,7 @@ class _Reader:
 
 
 class _CallIds:
-    """Ids for calls, each used once, and which call a result answers: one of the latest reply's where it can be."""
+    """Ids for calls, each used once, and the call that a result answers: one of the latest reply's if possible."""
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
@@ -318,7 +318,7 @@ class _CallIds:
         return ours
 
     def answered(self, original_id: Any, tool: str) -> tuple[str, str]:
-        """Our id and the tool of the call that a result answers; the id is empty where nobody can tell."""
+        """Our id and the tool of the call that a result answers; the id is empty if it cannot be found."""
         name = text_of(original_id)
         self._original_ids.add(name)
         slot = name or f"\0{tool}"
@@ -364,7 +364,7 @@ def _instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
     count = 0
     for message in messages:
         match message:
-            # One with a `name` is no instruction but a line of an example.
+            # A message with a `name` is not an instruction but a line of an example.
             case {"role": "system" | "developer", "content": str(content), **other} if content and not other:
                 blocks.append({"type": "text", "text": content})
             case {"role": "system" | "developer", "content": [_, *_] as parts, **other} if not other and all(
@@ -397,7 +397,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:
-    """The part that stands in a field of an assistant message; takes the field out of `fields`."""
+    """The part in one field of an assistant message; removes the field from `fields`."""
     match fields.get(field):
         case str(value) if value:
             del fields[field]
@@ -406,7 +406,7 @@ def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:
 
 
 def _content(fields: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
-    """The parts of a message's content, which is taken out of `fields` where it could be taken apart."""
+    """The parts of a message's content; removes it from `fields` if it could be taken apart."""
     match fields.get("content"):
         case str(value) if value:
             del fields["content"]
@@ -452,7 +452,7 @@ def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
 
 
 def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part:
-    """`part`, the first of `message`, with what is true of the whole message."""
+    """`part`, the first of `message`, annotated with the facts about the whole message."""
     marks: dict[str, Any] = {"message": fields} if fields else {}
     if message["role"] in ("developer", "function"):
         marks["role"] = message["role"]
@@ -477,7 +477,7 @@ def _call_fields(call: Any) -> Any:
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, where `input_tokens` are those that no cache held."""
+    """Token counts under the names of the Messages API, whose `input_tokens` exclude cached input."""
     tokens = counts(usage)
     if not tokens.keys() >= {"prompt_tokens", "completion_tokens"}:
         return {}

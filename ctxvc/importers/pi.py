@@ -1,8 +1,8 @@
 """Sessions of the pi coding agent (`<time>_<uuid>.jsonl`) → events.
 
-Since version 2 every entry names its parent, so that a file is a tree: going back and on from there is a new branch.
-Version 1 is a plain sequence. Entries that are no messages (a model change, a label, an extension's state) are knots of
-the tree all the same.
+Since version 2 every entry names its parent, so that a file is a tree: continuing from an earlier entry makes a branch.
+Version 1 is a plain sequence. Entries that are not messages (a model change, a label, an extension's state) are nodes
+of the tree too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _USAGE = {
     "cacheRead": "cache_read_input_tokens",
     "cacheWrite": "cache_creation_input_tokens",
 }
-#: Entries that say nothing to the model.
+#: Entries that add nothing to the prompt.
 _SILENT = frozenset({"thinking_level_change", "custom", "label"})
 _ROLES = frozenset(
     {
@@ -67,9 +67,9 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """Where pi keeps the sessions of `project`, an absolute path.
+    """The folders in which pi keeps the sessions of `project`, an absolute path.
 
-    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` tells them apart.
+    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` separates them.
     """
     base = Path(env["PI_CODING_AGENT_DIR"]) if env.get("PI_CODING_AGENT_DIR") else home / ".pi" / "agent"
     encoded = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", str(project)))
@@ -93,13 +93,13 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """What the session tells, in file order. Raises: BadInput where the file cannot be read."""
+    """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem)
     for line in recording.lines():
         try:
             entry = wire.parse(line.data)
         except ValueError:
-            # A last line without a newline is still being written: what it is will be seen when it is whole.
+            # A last line without a newline is still being written: it is read once it is complete.
             if not line.complete:
                 continue
             entry = None
@@ -123,10 +123,10 @@ class _Session:
         self._stem = stem
         self._opened = False
         self._described = False
-        self._here = ""  # the position that the events so far have come to
+        self._here = ""  # the position after the events so far
         self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
         self._position = {"": ""}  # of every entry, by its id
-        self._above: dict[str, str] = {}  # the position that a message stands on, by its key
+        self._above: dict[str, str] = {}  # the position before a message, by its key
         self._summaries: set[str] = set()  # keys of the messages that a compaction put in
         self._warned: set[str] = set()
 
@@ -168,7 +168,7 @@ class _Session:
         yield _opened(header, self._stem)
 
     def _parent(self, entry: dict[str, Any]) -> tuple[str, bool]:
-        """The position that the entry stands on, and whether the file says so itself."""
+        """The position before the entry, and whether that is the file's own statement."""
         last = self._position[self._entries[-1]]
         if "parentId" not in entry:
             return last, True
@@ -185,7 +185,7 @@ class _Session:
             yield Warned(text=reason, line=line.number)
 
     def _spoken(self, entry: dict[str, Any], kind: str, key: str, line: Line) -> Iterator[Event]:
-        """An entry that stands in the prompt, at its place in the tree."""
+        """The events of an entry that is part of the prompt, at its place in the tree."""
         time, raw = _text(entry, "timestamp"), entry.get("message") if kind == "message" else entry
         if not isinstance(raw, dict):
             yield Warned(text="the entry has no message", line=line.number)
@@ -229,7 +229,7 @@ class _Session:
         keys = []
         while position != start:
             if not position:
-                # The first kept entry stands on another branch.
+                # The first kept entry is on another branch.
                 return []
             keys.append(position)
             position = self._above[position]
@@ -264,7 +264,7 @@ def _name(source: str) -> str:
 
 
 def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | None:
-    """The message that an entry puts in the prompt; None where it puts in nothing."""
+    """The message that an entry adds to the prompt; None if it adds nothing."""
     parts: tuple[Part, ...]
     match role:
         case "assistant":
@@ -288,7 +288,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
 
 
 def _is_final(raw: dict[str, Any], message: Message | None) -> bool:
-    """Whether nothing more comes of a reply: pi runs no calls of one that was aborted or failed."""
+    """Whether a reply is the turn's last: pi runs no calls of one that was aborted or failed."""
     if _text(raw, "stopReason") in ("aborted", "error") or message is None:
         return True
     return all(part.kind != "tool_use" for part in message.parts)
@@ -302,7 +302,7 @@ def _blocks(raw: dict[str, Any]) -> list[Any]:
 
 
 def _origin(block: Any) -> Origin:
-    """The client's is a skill that pi wrote out in place of its name; with a person's words behind it, it is theirs."""
+    """`client` for a skill that pi expanded from its name; with a person's words after it, the text is `human`."""
     text = _text(block, "text").strip() if isinstance(block, dict) else ""
     return "client" if text.startswith("<skill name=") and text.endswith("</skill>") else "human"
 
@@ -317,7 +317,7 @@ def _reply(raw: dict[str, Any]) -> tuple[Part, ...]:
 
 
 def _model_part(block: Any, own_signatures: bool) -> Part:
-    """A part of a reply; `own_signatures` tells that signatures are those of the Messages API."""
+    """A part of a reply; with `own_signatures`, signatures are those of the Messages API."""
     match block:
         case {"type": "text", "text": str(value)}:
             return _annotated(wire.text_part(value, "assistant", "model"), _without(block, "type", "text"))
@@ -373,7 +373,7 @@ def _result(raw: dict[str, Any]) -> Part:
 
 
 def _command(raw: dict[str, Any]) -> Part:
-    """What the model is shown of a command that a person ran."""
+    """The text that the model sees for a command that a person ran."""
     output, status = _text(raw, "output"), raw.get("exitCode")
     text = f"Ran `{_text(raw, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
     if raw.get("cancelled") is True:
@@ -386,7 +386,7 @@ def _command(raw: dict[str, Any]) -> Part:
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API; none where the call was not counted."""
+    """Token counts under the names of the Messages API; none if the call was not counted."""
     if not isinstance(usage, dict):
         return {}
     counts = {ours: usage[theirs] for theirs, ours in _USAGE.items() if isinstance(usage.get(theirs), int)}
@@ -394,7 +394,7 @@ def _usage(usage: Any) -> dict[str, int]:
 
 
 def _annotated(part: Part, annotations: dict[str, Any]) -> Part:
-    """`part` with what only pi has beside it, kept out of what is sent."""
+    """`part` with pi's own fields in its metadata, which is not sent."""
     if not annotations:
         return part
     own = part.extra.get("ctxvc", {})

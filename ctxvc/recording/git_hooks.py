@@ -1,4 +1,4 @@
-"""Git hooks of the project and of the store: which there are, and what they do."""
+"""Git hooks of the project and of the store: their installation and their work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 
-#: What `install` takes: the project's own repository, or the store.
+#: Targets of `install`: the project's own repository, or the store.
 PROJECT = "post-commit"
 STORE = "git-hooks"
 
@@ -27,7 +27,7 @@ STORE = "git-hooks"
 HOOKS = ("pre-push", "post-checkout")
 TEXTCONV = "diff.ctxvc.textconv"
 
-#: A script of ours has this in it.
+#: A text that every script of ours contains.
 _MARK = "# ctxvc: "
 _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
 
@@ -37,10 +37,10 @@ _MOST = 5
 
 
 def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> tuple[Path, bool]:
-    """The project's `post-commit` hook is in place, or is gone; gives its path and whether that is a change.
+    """Installs or removes the project's `post-commit` hook; gives its path and whether that is a change.
 
-    Where git looks for hooks is git's to say. A hook of somebody else's is never touched.
-    Raises: NotFound where there is no repository, Refused.
+    Git decides where it looks for hooks. Hooks that are not ours are never touched.
+    Raises: NotFound if there is no repository, Refused.
     """
     output = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
     if not output:
@@ -65,9 +65,9 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
 
 
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
-    """The store's hooks and its textconv are in place, or are gone; gives each path and whether that is a change.
+    """Installs or removes the store's hooks and its textconv; gives each path and whether that is a change.
 
-    Raises: Refused where a hook of somebody else's is there, or the store is one to which nothing may be added.
+    Raises: Refused if a hook that is not ours is there, or nothing may be added to the store.
     """
     trust.check(path)
     if (path / "hooks").is_symlink():
@@ -83,7 +83,7 @@ def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> lis
 
 
 def scripts() -> Path:
-    """Where the scripts lie: in the installed package, or in the source's `hooks`."""
+    """The folder of the scripts: in the installed package, or in the source's `hooks`."""
     package = Path(__file__).parents[1]
     inside = package / "hooks" / "git"
     return inside if inside.is_dir() else package.parent / "hooks" / "git"
@@ -100,7 +100,7 @@ def is_ours(path: Path) -> bool:
 
 
 def others(store: Path) -> list[Path]:
-    """Hooks that git would run in the store and that are none of these scripts."""
+    """Hooks that git would run in the store and that are not these scripts."""
     try:
         paths = sorted((store / "hooks").iterdir())
     except OSError:  # mostly there is no such folder
@@ -111,12 +111,12 @@ def others(store: Path) -> list[Path]:
 
 
 def _script(name: str, program: str) -> bytes:
-    # A function, since the program's path may have what a template takes for a group.
+    # A function, since the program's path may contain text that a template reads as a group.
     return _PROGRAM.sub(lambda _: f"program={program}", (scripts() / name).read_text("utf-8")).encode()
 
 
 def _line(program: str, name: str = PROJECT) -> str:
-    """What does the same in a hook of somebody else's."""
+    """The line that does the same in a hook that is not ours."""
     return {
         PROJECT: f'{program} hook post-commit "$(git rev-parse HEAD)" || true',
         "pre-push": f'CTXVC_STORE=$(git rev-parse --absolute-git-dir) {program} hook pre-push "$@" || exit 1',
@@ -125,7 +125,7 @@ def _line(program: str, name: str = PROJECT) -> str:
 
 
 def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
-    """The script is at `path`, or with None no script of ours; gives whether that is a change. Raises: Refused."""
+    """Writes the script to `path`, or with None removes ours; gives whether that is a change. Raises: Refused."""
     there = os.path.lexists(path)
     if there and not is_ours(path):
         if script is None:
@@ -160,9 +160,9 @@ def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
 
 
 def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
-    """Looks at what git says that it is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
+    """Checks the commits that git is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
 
-    Raises: Damaged, Refused with where a secret stands; then git pushes nothing.
+    Raises: Damaged; Refused with the place of a secret. Then git pushes nothing.
     """
     tips, had = _pushed(store, lines)
     if not tips:
@@ -175,7 +175,7 @@ def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
 
 
 def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The commits that would be there, and those that are there already as far as this store knows."""
+    """The commits to be pushed, and those of this store that the remote already has."""
     tips, had = [], []
     for line in lines:
         fields = line.split()
@@ -186,7 +186,7 @@ def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _tracked(store: Store, remote: str) -> list[str]:
-    """What this store knows that the remote has."""
+    """The commits of the remote's tracking refs."""
     if not remote:
         return []
     output = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
@@ -195,14 +195,14 @@ def _tracked(store: Store, remote: str) -> list[str]:
 
 EVENT = "post-commit"
 
-#: Started as this event, the program makes links of what waits.
+#: Started with this event, the program links the commits that wait.
 LINK = "link"
 
 
 def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
-    """Leaves the commit that `arguments` name, made in `folder`, for a process that links it. Never fails.
+    """Posts the commit in `arguments`, made in `folder`, for a process that links it. Never fails.
 
-    `hosts` has, for each host, the variable in which it names its session to the programs that it runs.
+    `hosts` has, for each host, the variable with its session's id in the environment of the programs that it runs.
     """
     store: Path | None = None
     try:
@@ -216,14 +216,14 @@ def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path,
             store, CodeCommit(arguments[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
         )
         _start(store)
-    # The boundary: whatever it is, the commit is made.
+    # The boundary: the commit is made whatever goes wrong here.
     except Exception as error:
         if store:
             log.note(store, EVENT, f"{type(error).__name__}: {error}")
 
 
 def link(arguments: Sequence[str]) -> None:
-    """Makes links of what waits in the store that `arguments` name. Never fails: nobody is there to be told."""
+    """Links the commits that wait in the store in `arguments`. Never fails: errors go to the log."""
     from ctxvc.store import links
     from ctxvc.store.store import Store
 

@@ -20,7 +20,7 @@ from ctxvc.session.context import Context
 from ctxvc.session.proof import TRAILER
 from ctxvc.store.log.transaction import AdmittedEntry
 
-#: How a reply ends that is complete. Any other end is noted at its last block: who goes on later has to know.
+#: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
 
 
@@ -50,16 +50,16 @@ def message(raw: Mapping[str, Any], origin: Origin) -> Message:
 
 
 def _ended(part: Part, stop: object) -> Part:
-    """The last part of a reply, with why the reply ended where that was before its time."""
+    """The last part of a reply, with the reason for the reply's end if it is incomplete."""
     if not isinstance(stop, str) or stop in _COMPLETE:
         return part
     return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "stop": stop}})
 
 
 def stopped(ledger: Ledger) -> str:
-    """Why the newest reply ended, in the provider's word, where that was before its time.
+    """The provider's reason for the end of the newest reply if that is incomplete.
 
-    Empty for any other, and where something has come since, dashboards aside.
+    Empty for any other, and if a message has come since, dashboards aside.
     """
     newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
     stop = wire.own_metadata(newest.extra).get("stop") if newest and newest.role == "assistant" else None
@@ -67,7 +67,7 @@ def stopped(ledger: Ledger) -> str:
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
-    """What the provider says that the call of a reply took: its counts of tokens."""
+    """The provider's token counts for the call of a reply."""
     counts = reply.get("usage")
     items = counts.items() if isinstance(counts, dict) else ()
     return {name: count for name, count in items if isinstance(count, int)}
@@ -109,8 +109,8 @@ def admit(
 ) -> AdmittedEntry:
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
-    The first words of a human are pinned, a turn begins with a cut, and `texts` are admitted or blocked by what they
-    cost in `view` (None where the entry has none). `previews` replaces a result's preview, by its call; if all results
+    The first message of a human is pinned, a turn begins with a cut, and `texts` are admitted or blocked by their cost
+    in `view` (None if the entry has no texts). `previews` replaces a result's preview, by its call; if all results
     together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
@@ -145,7 +145,7 @@ def _texts(entry: Entry) -> dict[str, str]:
 
 
 def _with_proof(context: Context, scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
-    """A reply's commit says which prompt it saw."""
+    """The entry; a reply's with a trailer on the prompt that it saw."""
     is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
     sent = context.sent.pop(scope, None) if is_reply else None
     return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted

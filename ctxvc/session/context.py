@@ -1,4 +1,4 @@
-"""What a session stands on: a writer, what its blocks cost, and how a change of the prompt is recorded."""
+"""The state of a session: the stored session, its blocks' costs, and the record of a change of the prompt."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
-#: What a plan of several verbs is called in a commit, and how many blocks and verbs its subject names.
+#: The operation of a plan with several verbs, and the numbers of blocks and verbs that its commit's subject names.
 _MIXED = "plan"
 _MOST_NAMED = 12
 _MOST_VERBS = 4
-#: Operations that leave the prompt as it is, and so come with no cut.
+#: Operations that leave the prompt as it is, and so make no cut.
 _NO_EDIT = frozenset({"pin", "unpin"})
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
-#: Bytes of bodies that are held in memory.
+#: Bytes of bodies that are cached in memory.
 _HELD = 64 << 20
 
 
 class Context:
-    """A writer, with prices and a budget. `actor` is who acts: `agent` for a model's own calls, `user` for a person."""
+    """A stored session with prices and a budget. `actor` is `agent` for a model's own calls, `user` for a person."""
 
     def __init__(self, stored: StoredSession, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
         self.stored = stored
         self.store = stored.store
         self.actor = actor
         self.meter = Meter(self.store, stored.ledger().meta.tokenizer)
-        #: When the last request was made, by `now`; None where none was.
+        #: When the last request was made, by `now`; None before the first.
         self.called: float | None = None
-        #: Whether the prompt was changed by somebody since this was last set to False.
+        #: Whether the prompt has changed since this was last set to False.
         self.changed = False
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
         self.now = now
-        #: What the session's policy asks for.
+        #: The terms of the session's policy.
         self.terms = Terms()
-        self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and what blocks cost it
+        self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
-        self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
+        self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
         self._overhead: dict[str, int] = {}
         self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
@@ -75,10 +75,10 @@ class Context:
         rows: Iterable[Row] = (),
         bodies: Mapping[tuple[str, str], bytes] = {},
     ) -> View:
-        """What would be sent now, or with that ledger of a transaction, and what it costs.
+        """The view of the prompt now, or of a transaction's `ledger`.
 
-        `rows` that are not in it yet are counted with it, in one go. `bodies` are those of the transaction, by block
-        and suffix: the store has them only once it is acknowledged.
+        `rows` that are not in it yet are counted with it, in one pass. `bodies` are those of the transaction, by block
+        and suffix, which the store has only after the acknowledgement.
         """
         ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
@@ -136,7 +136,7 @@ class Context:
         return self._dashboard[1]
 
     def bodies(self) -> Bodies:
-        """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
+        """The bodies of the current scope, cached up to a bound, since the next request mostly repeats this one."""
         scope = self.scope
         if self._bodies is None or self._bodies[0] != scope:
             bodies = Bodies(
@@ -186,9 +186,9 @@ class Context:
     # --- changes
 
     def commit(self, rehearsal: Rehearsal, *, relieves: bool = True) -> None:
-        """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict.
+        """Commits a rehearsal, as one commit; does nothing if it changes nothing. Raises: Conflict.
 
-        If it `relieves`, what it frees ends overflow mode.
+        If it `relieves`, freed tokens end overflow mode.
         """
         if rehearsal:
             self.record(rehearsal, _subject(rehearsal), _op(rehearsal), relieves=relieves)
@@ -202,7 +202,7 @@ class Context:
         *,
         relieves: bool = True,
     ) -> None:
-        """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
+        """Records the rows and groups of a rehearsal as the operation `op`. Raises: Conflict."""
         self.stored.change(
             subject=subject,
             op=op,
@@ -220,9 +220,9 @@ class Context:
         self.changed = True
 
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
-        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it relieves."""
+        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway: what is bound to it leaves now, once.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once.
         fields = {
             "cuts": cuts.before_reply(self.ledger()),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
@@ -235,7 +235,7 @@ class Context:
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
     def record_ask(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
-        """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
+        """Records that a policy asked a model, once for each new block, or each time if `trailers` have the usage."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
             self.stored.change(
@@ -243,10 +243,10 @@ class Context:
             )
 
     def cut(self, why: str, dashboards: Iterable[Row] = ()) -> None:
-        """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none.
+        """Removes thinking and dashboards from before the newest reply; does nothing if there are none.
 
-        So do those of `dashboards` that stand behind that reply: no thinking is bound to them. A cut has one place for
-        all, and there it would take the reply's own thinking: so each is pruned.
+        Those of `dashboards` after that reply leave too, since no thinking is bound to them. A cut has one place, and
+        after the reply it would take the reply's own thinking, so each of these is pruned.
         """
         ledger = self.ledger()
         new_cuts = cuts.before_reply(ledger)
@@ -258,7 +258,7 @@ class Context:
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
-        """Sets fields of `ctxvc.json`, where they are not so already.
+        """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
 
         Another model has its own window, counts in its own way, and cannot read this one's thinking.
         """
@@ -276,7 +276,7 @@ class Context:
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
-    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput where it makes no sense."""
+    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput if it is inconsistent."""
     budgets.check(budget)
     usual = Ladder()
     ladder = {

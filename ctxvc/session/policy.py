@@ -1,4 +1,4 @@
-"""A policy at work in a session: when it is asked, and what becomes of its plan."""
+"""A policy in a session: when it is asked, and whether its plan is committed, waits or is dropped."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
-    """What the policy changed now; None where nothing was due, or where its plan waits.
+    """Asks the policy and commits its plan; gives the rehearsal, or None if nothing was due or the plan waits.
 
-    While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
-    the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
+    While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. `cut`
+    means that the prefix breaks here anyway, so that no plan needs to wait. Raises: BadInput if a person's own policy
+    fails.
     """
     context.stored.refresh()
     own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
@@ -46,14 +47,14 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
         try:
             context.commit(msgspec.structs.replace(rehearsal, plan=plan))
         except Conflict:
-            return None  # somebody else changed the same: the next request looks again
+            return None  # another writer changed the same blocks: the next request tries again
     if own_plan:
         pending_plans.drop(context.store, context.stored.name, [own_plan.id], "committed" if rehearsal else "stale")
     return rehearsal or None
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
-    """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
+    """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already."""
     text = policy.terms().protocol
     if not text or protocol(ledger):
         return None
@@ -70,17 +71,17 @@ def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> t
 
 
 def _with_reason(plan: Plan, more: str) -> Plan:
-    """The plan with a reason that says more; what an earlier look said is left out."""
+    """The plan with `more` in its reason, in place of an earlier `waits`."""
     reason = plan.reason.partition("; waits: ")[0]
     return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))
 
 
-#: Digits of a checksum by which a later rehearsal tells that a block is still the one that was meant.
+#: Digits of a checksum by which a later rehearsal checks that a block is still the same.
 _CHECKSUM = 12
 
 
 def propose(context: Context, plan: Plan) -> PendingPlan:
-    """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
+    """Stores the plan for a later `settle`, bound to its blocks by their checksums."""
     context.stored.refresh()
     ledger = context.ledger()
     actions = []
@@ -99,15 +100,15 @@ def propose(context: Context, plan: Plan) -> PendingPlan:
 
 
 def pending(context: Context) -> tuple[PendingPlan, ...]:
-    """The plans that wait in this scope, oldest first."""
+    """The pending plans of this scope, oldest first."""
     plans = pending_plans.pending(context.store, context.stored.name)
     return tuple(plan for plan in plans if plan.scope == context.scope)
 
 
 def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
-    """Commits what waits, each plan as far as the view of now allows it; gives what came of each.
+    """Commits the pending plans, each as far as the current view allows; gives each with its rehearsal.
 
-    A plan of which nothing is left is dropped as stale. Where another writer is in between, the plan goes on waiting.
+    A plan without any allowed action is dropped as stale. If another writer interferes, the plan stays pending.
     """
     outcomes: list[tuple[PendingPlan, Rehearsal]] = []
     for pending_plan in pending(context):
@@ -117,7 +118,7 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
             context.commit(rehearsal)
         except Conflict:
             continue
-        # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
+        # A crash between the two leaves a plan without an effect, which is dropped as stale next time.
         pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if rehearsal else "stale")
         outcomes.append((pending_plan, rehearsal))
     return outcomes

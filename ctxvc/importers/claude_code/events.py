@@ -1,4 +1,4 @@
-"""The lines of one Claude Code session, told as events in the order in which they stand."""
+"""The lines of one Claude Code session as events, in file order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Boundary(NamedTuple):
 
 
 class Session:
-    """Tells a session's files, and of each line knows only what came before it.
+    """The events of a session's files. A line is judged only by the lines before it.
 
     `stem` names the file. With `subagent` it is a sub-agent's own, all in one scope; `task` is the call that
     started it.
@@ -48,21 +48,21 @@ class Session:
     def __init__(self, stem: str, *, subagent: bool = False, task: str = "") -> None:
         self._stem = stem
         self._home = _scope_name(stem) if subagent else ""
-        self._beside = ""  # the name of the sub-agent's file that is told after the session's own
+        self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
-        self._known: dict[str, object] = {}  # what `Opened` events have told
+        self._known: dict[str, object] = {}  # the fields of the `Opened` events so far
         self._title = ""
         self._titled_by_hand = False
-        self._hashes: dict[str, set[int]] = {}  # key → what was said under it
+        self._hashes: dict[str, set[int]] = {}  # key → hashes of the messages with it
         self._threads: dict[str, Thread] = {}
         self._replies: set[str] = set()
-        self._unclosed: set[str] = set()  # scopes in which something was said since the last turn's end
+        self._unclosed: set[str] = set()  # scopes with a message since the last turn's end
         self._boundaries: dict[str, _Boundary] = {}
         self._sidechains: dict[str, str] = {}  # line → scope
         self._tasks = {self._home: task} if task else {}  # scope → the call that started it
         self._launched: dict[str, str] = {}  # call that starts a sub-agent → its prompt
         self._queue: list[str] = []  # typed while the agent worked, not delivered yet
-        self._delivered = 0  # how many an attachment brought in whose leaving the queue was not told yet
+        self._delivered = 0  # texts that attachments brought in and whose removal from the queue is still to come
 
     def events(self, recording: Recording) -> Iterator[Event]:
         """The events of a file. Raises: BadInput where it cannot be read."""
@@ -83,7 +83,7 @@ class Session:
                 yield from self._record(entry, line)
 
     def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
-        """The events of a sub-agent's file, once the session's own is told. Raises: BadInput."""
+        """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
         self._beside = recording.path.name
         self._home = _scope_name(recording.stem)
         if task:
@@ -99,7 +99,7 @@ class Session:
         return self._threads[scope]
 
     def _news(self, entry: Entry) -> Iterator[Event]:
-        """`Opened`, where this line tells something of the session that was not known yet."""
+        """`Opened` if this line has a new fact about the session."""
         if self._beside:
             return
         reply = entry.message if entry.type == "assistant" and not entry.synthetic else None
@@ -158,7 +158,7 @@ class Session:
         if entry.uuid is None or scope != self._home:
             return
         if entry.type == "system" and entry.subtype == "api_error":
-            # After a retry that worked, the host hangs what follows from the error, beside the reply that came.
+            # After a successful retry, the host makes the error the parent of the lines that follow, beside the reply.
             self._thread(scope).attach_loosely(entry.uuid)
         else:
             self._thread(scope).attach(entry.uuid, entry.parent_uuid)
@@ -174,7 +174,7 @@ class Session:
                 yield from self._news(Entry())
 
     def _queued(self, entry: Entry, line: Line) -> Iterator[Event]:
-        """What was typed while the agent worked: a version that writes no attachment for it tells it only here."""
+        """Text that was typed while the agent worked. Versions that write no attachment for it have it only here."""
         match entry.operation:
             case "enqueue":
                 self._queue.append(lines.text_of(entry.content))
@@ -189,7 +189,7 @@ class Session:
                 yield from self._message(entry, (part,), line)
 
     def _deliver(self, entry: Entry) -> None:
-        """Take from the queue what an attachment brings in; that it left the queue is written behind it."""
+        """Take from the queue the text that an attachment brings in; the line that removes it comes later."""
         typed = lines.queued(entry)
         if typed is not None and self._queue:
             del self._queue[self._queue.index(typed) if typed in self._queue else 0]
@@ -267,7 +267,7 @@ class Session:
     # -- sub-agents ---------------------------------------------------------------------------------------------------
 
     def _scope(self, entry: Entry) -> str:
-        """The scope of a line; in older versions a sub-agent's lines stand among the session's own."""
+        """The scope of a line; older versions mix a sub-agent's lines with the session's own."""
         if self._home or not entry.is_sidechain:
             return self._home
         scope = _scope_name(f"agent-{entry.agent_id}") if entry.agent_id else None
@@ -279,7 +279,7 @@ class Session:
         return scope
 
     def _link(self, entry: Entry, parts: tuple[Part, ...], scope: str) -> None:
-        """Learn which call started which sub-agent: from its prompt, or from what the call's result says."""
+        """Record which call started which sub-agent, by its prompt or by the id in the call's result."""
         for part in parts:
             if part.kind == "tool_use" and part.tool in _AGENT_TOOLS:
                 prompt = wire.arguments(part.body, part.ext).get("prompt")
@@ -316,7 +316,7 @@ def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
 
 
 def _preserved(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
-    """The messages that the host says it kept through a compaction."""
+    """The messages that the host kept through a compaction, by its metadata."""
     match metadata:
         case {"preservedMessages": {"uuids": [*keys]}}:
             return thread.existing([key for key in keys if isinstance(key, str)])

@@ -1,7 +1,7 @@
 """Codex rollouts (`rollout-<time>-<uuid>.jsonl`) → events.
 
 A rollout holds the Responses items that Codex keeps for the next request, among lines for its user interface. The items
-are the conversation; of the other lines only what changes the prompt (compaction, rollback) or ends a turn counts.
+are the conversation; of the other lines only those count that change the prompt (compaction, rollback) or end a turn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_CONVERSATION = frozenset(
 )
 _TURN_ENDS = frozenset({"task_complete", "turn_complete", "turn_aborted"})
 
-#: Text of user messages, newest first, that outlives a compaction which left no record of what it kept: 20,000 tokens
+#: Text of user messages, newest first, that survives a compaction which left no record of its result: 20,000 tokens
 #: of 4 bytes, as Codex counts them.
 _KEPT_BYTES = 80_000
 
@@ -48,7 +48,7 @@ _KEPT_BYTES = 80_000
 class _PromptMessage(msgspec.Struct, frozen=True):
     """A message in the prompt. `identity` is the same for the same item, `size` in bytes.
 
-    A `human` one starts a turn; `context` is what the client put in of its own.
+    A `human` one starts a turn; a `context` one is the client's own.
     """
 
     key: str
@@ -59,7 +59,7 @@ class _PromptMessage(msgspec.Struct, frozen=True):
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a rollout; a first line longer than `head` is told by its beginning."""
+    """Whether a file that begins with `head` is a rollout; of a first line longer than `head` the beginning decides."""
     first = head.lstrip().split(b"\n", 1)[0]
     try:
         record = wire.parse(first)
@@ -74,7 +74,7 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
-    """Where Codex keeps rollouts, of all projects and at any depth: `is_of_project` tells those of one."""
+    """The folders with Codex's rollouts, of all projects and at any depth: `is_of_project` picks those of one."""
     base = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
     return [base / "sessions", base / "archived_sessions"]
 
@@ -99,13 +99,13 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """What the rollout tells, in file order. Raises: BadInput where the file cannot be read."""
+    """The rollout's events, in file order. Raises: BadInput if the file cannot be read."""
     rollout = _Rollout(recording.stem)
     for line in recording.lines():
         try:
             record = wire.parse(line.data)
         except ValueError:
-            # A last line without a newline is still being written: what it is will be seen when it is whole.
+            # A last line without a newline is still being written: it is read once it is complete.
             if line.complete:
                 yield from rollout.skip("the line is not JSON", line)
             continue
@@ -126,7 +126,7 @@ state = file_state
 
 
 class _Rollout:
-    """What the lines so far come to: the prompt as it stands and the reply that is being told."""
+    """The state after the lines so far: the prompt, and the reply that is not complete yet."""
 
     def __init__(self, stem: str) -> None:
         self._stem = stem
@@ -230,9 +230,9 @@ class _Rollout:
         self._reply, self._uncounted = "", None
 
     def _usage_event(self, info: object, line: Line) -> Said | None:
-        """The usage of the newest reply, as one more message of it without parts: it comes behind the reply's results.
+        """The usage of the newest reply, as one more message of it without parts: it comes after the reply's results.
 
-        Counts are told again without a change when only the rate limits moved; a change means that a reply is complete.
+        Counts come again unchanged when only the rate limits moved; a change means that a reply is complete.
         """
         total = info.get("total_token_usage") if isinstance(info, dict) else None
         if not isinstance(info, dict) or total is None or total == self._total:
@@ -264,10 +264,10 @@ class _Rollout:
                 yield Warned(text="a rollback of an unknown number of turns", line=line.number)
 
     def _rolled_back(self, turns: int, line: Line, time: str) -> Iterator[Event]:
-        """Drops the last `turns` turns from the prompt, and what the client put in just before them.
+        """Drops the last `turns` turns from the prompt, and the client's messages just before them.
 
-        What stood before the first turn stays. What a compaction left has no state of its own to go back to: where the
-        cut is in there, the rollback is told as a compaction that keeps the rest.
+        Messages before the first turn stay. The result of a compaction has no earlier state to return to: a rollback
+        that reaches into it becomes a compaction that keeps the other messages.
         """
         starts = [at for at, seen in enumerate(self._prompt) if seen.human]
         if turns <= 0 or not starts:
@@ -300,7 +300,7 @@ class _Rollout:
     def _replaced(
         self, history: list[Any], summary: str, line: Line, time: str
     ) -> tuple[list[_PromptMessage], list[Message], str]:
-        """What `history` keeps of the prompt, the messages it has besides, and the kept one that follows these."""
+        """The messages of the prompt that `history` keeps, its new ones, and the key of the kept one after these."""
         candidates: dict[Hashable, list[_PromptMessage]] = {}
         for seen in reversed(self._prompt):
             candidates.setdefault(seen.identity, []).append(seen)
@@ -324,7 +324,7 @@ class _Rollout:
         return retained, new, before
 
     def _kept_by_rule(self) -> list[_PromptMessage]:
-        """What Codex keeps when it does not record it: its opening context, and the newest user messages that fit."""
+        """The messages that an unrecorded compaction keeps: opening context and the newest user messages that fit."""
         first = next((at for at, seen in enumerate(self._prompt) if seen.human), len(self._prompt))
         room = _KEPT_BYTES
         recent: list[_PromptMessage] = []
@@ -337,7 +337,7 @@ class _Rollout:
 
 
 def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The type and payload of a line. The oldest rollouts have none: their description and their items stand bare."""
+    """The type and payload of a line. The oldest rollouts have neither: there a line is the description or an item."""
     kind, payload = _text(record, "type"), record.get("payload")
     if isinstance(payload, dict):
         return kind, payload

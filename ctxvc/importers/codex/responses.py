@@ -1,7 +1,7 @@
 """Items of OpenAI's Responses API, as Codex records them, → parts, without loss; and whose words they are.
 
-What only that form has goes to `extra["openai"]`: `item` names the type of an item that is not what the part's kind
-suggests (a message, a function call, its output), and the rest are the item's own fields.
+Fields that only that form has go to `extra["openai"]`: `item` is the type of an item that the part's kind does not
+imply (it implies a message, a function call, its output), and the others are the item's own fields.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ARGUMENTS = {
 
 
 def identity(item: Mapping[str, Any]) -> Hashable:
-    """The same for an item and for the same item told again, which may have lost its metadata."""
+    """Equal for an item and its repetition, which may have lost its metadata."""
     kind = _text(item, "type")
     if kind != "message":
         return kind, _text(item, "call_id") or wire.compact(item)
@@ -73,7 +73,7 @@ def identity(item: Mapping[str, Any]) -> Hashable:
 
 
 def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
-    """The role and parts of a Responses item; a kind or shape that is not known is kept verbatim."""
+    """The role and parts of a Responses item; an unknown kind or shape is kept verbatim."""
     kind = _text(item, "type")
     if kind in ("message", "agent_message", "inter_agent_communication"):
         return _message(item)
@@ -90,7 +90,7 @@ def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
 
 
 def _piece_identity(piece: Any) -> Hashable:
-    """A text counts for itself; of an image a digest is enough, so that nothing big is held on to."""
+    """A text itself, or the digest of anything else, so that no image stays in memory."""
     text = piece.get("text") if isinstance(piece, dict) else None
     return text if isinstance(text, str) else hashlib.sha256(wire.compact(piece)).digest()
 
@@ -116,7 +116,7 @@ def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     parts = []
     for value, origin in zip(content, _origins(item, role, content), strict=True):
         parts.append(_content_part(value, role, origin, {**openai, **role_field}))
-        # What the item has besides its content is noted once, with its first part.
+        # The item's other fields are noted once, with its first part.
         openai = {}
     return role, tuple(parts)
 
@@ -134,7 +134,7 @@ def _origins(item: dict[str, Any], role: Role, content: list[Any]) -> list[Origi
 
 
 def _origin(value: Any, kind: object) -> Origin:
-    """Who made a piece of user content: as newer rollouts say by its `kind`, in older ones by how it looks."""
+    """The maker of a piece of user content: by its `kind` in newer rollouts, by its marks in older ones."""
     if isinstance(kind, str) and kind not in ("", "unknown"):
         return "human" if kind.startswith("user.") else "client"
     text = value.get("text") if isinstance(value, dict) else None
@@ -148,7 +148,7 @@ def _origin(value: Any, kind: object) -> Origin:
 
 
 def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
-    """A part for a piece of content; `openai` is what its item has besides."""
+    """A part for a piece of content; `openai` has the other fields of its item."""
     match value:
         case {"type": "input_text" | "output_text" | "text" as kind, "text": str(text)}:
             fields = _without(value, "text") if kind != _text_type(role) else _without(value, "type", "text")
@@ -179,7 +179,7 @@ def _image(url: str) -> dict[str, Any]:
 
 
 def _reasoning(item: dict[str, Any]) -> Part:
-    """Readable reasoning as text; encrypted or empty reasoning as the item itself, which is all there is of it."""
+    """Readable reasoning as text; encrypted or empty reasoning as the whole item."""
     openai = {"item": "reasoning", **_without(item, "type", "summary", "content")}
     pieces = [*_list(item, "content"), *_list(item, "summary")]
     texts = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
@@ -225,7 +225,7 @@ def _result(item: dict[str, Any], kind: str, call: str) -> Part:
 
 
 def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
-    """Content blocks of the Messages API for the pieces of an output; None where one of them is not known."""
+    """Content blocks of the Messages API for the pieces of an output; None if one of them is unknown."""
     blocks: list[dict[str, Any]] = []
     for value in output:
         match value:
