@@ -1,4 +1,4 @@
-"""What a host says to a hook, and what the hook answers. Everything that comes in is untrusted, and may be anything."""
+"""A hook's input from the host, and its answer. All input is untrusted and may have any form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ctxvc.claude_code.requests import Request
 from ctxvc.recording import places
 
-#: Events that tell of something new in a transcript, by the field that says why.
+#: Events after which a transcript has something new → the field with the reason.
 RECORDED = {
     "SessionStart": "source",
     "UserPromptSubmit": "",
@@ -21,11 +21,11 @@ RECORDED = {
     "PreCompact": "trigger",
     "SessionEnd": "reason",
 }
-#: Characters that the host takes of what a hook adds to the context; of longer text the model sees a beginning only.
+#: Characters of a hook's text that the host adds to the context; the model sees only the beginning of longer texts.
 MOST = 10_000
-#: Said behind what is recorded so far, where the recorder has not come to the end of the transcript yet.
+#: The end of the text on the recording so far, if the recorder has not reached the transcript's end yet.
 UNFINISHED = "\nWhat was said last is being recorded; `ctxvc log` and `ctxvc grep WORDS` find it in a moment."
-#: Characters that a new session is told of the one before it.
+#: Characters of the text on the session before it that a new session is given.
 OFFERED = 2_000
 
 
@@ -46,15 +46,15 @@ def parsed(data: bytes, event: str) -> HookEvent | None:
         return None
     if not isinstance(fields, dict):
         return None
-    words = {name: fields.get(name) for name in ("hook_event_name", "transcript_path", "cwd")}
-    named, transcript, folder = (word if isinstance(word, str) and "\0" not in word else "" for word in words.values())
-    return HookEvent(named or event, transcript, folder, fields)
+    values = (fields.get(name) for name in ("hook_event_name", "transcript_path", "cwd"))
+    name, transcript, folder = (value if isinstance(value, str) and "\0" not in value else "" for value in values)
+    return HookEvent(name or event, transcript, folder, fields)
 
 
 def request(event: HookEvent) -> Request | None:
-    """What the recorder is asked to do; None where there is nothing to record.
+    """The request to the recorder; None if there is nothing to record.
 
-    A SubagentStop without an agent type is not one: the host tells its own attempts at a summary so.
+    A SubagentStop without an agent type counts as nothing: it is one of the host's own attempts at a summary.
     """
     if event.event not in RECORDED or not event.transcript:
         return None
@@ -66,42 +66,42 @@ def request(event: HookEvent) -> Request | None:
 
 
 def _main_file(transcript: str) -> str:
-    """The session's own transcript, where a hook inside a sub-agent names the sub-agent's."""
+    """The session's own transcript, also if a hook inside a sub-agent names the sub-agent's."""
     path = Path(transcript)
     return f"{path.parent.parent}.jsonl" if path.parent.name == "subagents" else transcript
 
 
 def handed_back(store: Path, transcript: str, seconds: float) -> str:
-    """What the model is to be told after a compaction, which the recorder has made by now, or makes soon; once.
+    """The recorder's text for the model after a compaction, waited for up to `seconds`; empty if it does not come.
 
-    Empty where it does not come in so many seconds.
+    It is given once: the file is removed.
     """
     path = places.handoff(store, transcript)
     until = time.monotonic() + seconds
     while True:
         try:
-            words = places.sealed(store, path).decode("utf-8", "replace")
+            text = places.sealed(store, path).decode("utf-8", "replace")
         except FileNotFoundError:
             if time.monotonic() >= until:
                 return ""
             time.sleep(0.01)
         else:
             places.remove(store, path)
-            return words
+            return text
 
 
 def so_far(store: Path, transcript: str) -> str:
-    """What the model can be told after a compaction while the recorder is still at work."""
+    """The text for the model after a compaction while the recorder is still at work."""
     try:
-        words = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
+        text = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
     except FileNotFoundError:
-        words = ""
-    return (words or "[ctxvc] This conversation is recorded.") + UNFINISHED
+        text = ""
+    return (text or "[ctxvc] This conversation is recorded.") + UNFINISHED
 
 
-def context(event: str, words: str, person: str = "") -> bytes:
-    """The answer that puts `words` before the model, as they are or not at all, and tells `person` to the person."""
+def context(event: str, text: str, person: str = "") -> bytes:
+    """The answer that gives `text` to the model and `person` to the person; empty if both are."""
     answer: dict[str, object] = {"systemMessage": person} if person else {}
-    if words:
-        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": words[:MOST]}
+    if text:
+        answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": text[:MOST]}
     return json.dumps(answer).encode() if answer else b""

@@ -1,6 +1,6 @@
-"""What a model is told of what it cannot see any more: after a compaction, and at the start of a new session.
+"""Texts for a model on content that it cannot see any more: after a compaction, and at the start of a new session.
 
-The words are facts, each with a handle that resolves. All of them came from a recording: none can break its line.
+They are facts, each with a handle that resolves. All of them come from a recording, so each is escaped to one line.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt import stub, truncation
 
-#: Shares of the room: what notes and a person's own words may take at most. Results take what is left.
+#: The largest shares of the room for notes and for a person's own words. Results get the remainder.
 _NOTES = 0.35
 _WORDS = 0.25
 _NOTE = 600
 _LINE = 200
-#: What an output that was cut is taken to have at least, in bytes: shorter ones no host cuts.
+#: The least size of a truncated output's whole, in bytes: hosts do not truncate shorter ones.
 _CUT = 30_000
 
 Body = Callable[[Row], bytes]
 
 
-def after_compaction(ledger: Ledger, body: Body, most: int = MOST) -> str:
-    """The notes, and the handles of what the host's compaction takes out of the prompt, or just took.
+def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
+    """The notes, and the handles of the blocks that the host's compaction takes out of the prompt, or just took.
 
-    At most `most` characters; what does not fit is counted. Empty where nothing is recorded yet.
+    At most `limit` characters; lines that do not fit are counted. Empty if nothing is recorded yet.
     """
     group = _newest(ledger)
-    gone = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
-    if not gone:
+    removed = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
+    if not removed:
         return ""
-    # Before the host says what it took, it may still keep some of it.
-    most_of_all, whole = ("", f" as {group.id}") if group else ("up to ", "")
+    # Until the host has recorded its compaction, it may still keep some of the blocks.
+    at_most, as_group = ("", f" as {group.id}") if group else ("up to ", "")
     head = [
         f"[ctxvc] This conversation is recorded as {ledger.meta.session}/{ledger.meta.scope}. The compaction took "
-        f"{most_of_all}{len(gone)} blocks ({display.human_bytes(sum(row.bytes for row in gone))}) out of the "
-        f"prompt{whole}. Each is stored byte for byte under its handle:",
+        f"{at_most}{len(removed)} blocks ({display.human_bytes(sum(row.bytes for row in removed))}) out of the "
+        f"prompt{as_group}. Each is stored byte for byte under its handle:",
         f"`ctxvc recover B17 --session {ledger.meta.session}` reads one, also in parts; `ctxvc grep WORDS` finds one; "
         "the tools recover and search of the MCP server do the same.",
     ]
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
-    page = _Page(most, head)
+    page = _Page(limit, head)
     page.part("Notes, the newest last:", _notes(ledger, body), _NOTES, newest=True)
-    page.part("What the person said:", _lines(row for row in gone if _spoken(row)), _WORDS, newest=True)
-    results = [row for row in gone if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
+    page.part("What the person said:", _lines(row for row in removed if _spoken(row)), _WORDS, newest=True)
+    results = [row for row in removed if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
     page.chosen(
         "Results and files, the largest of them in their order:",
         {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in results},
@@ -56,8 +56,8 @@ def after_compaction(ledger: Ledger, body: Body, most: int = MOST) -> str:
     return page.text
 
 
-def at_startup(ledger: Ledger, body: Body, most: int = OFFERED) -> str:
-    """What a new session may know of this one: its notes, its last prompt, and what had left it. `most` characters."""
+def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
+    """This session's notes, last prompt and removed blocks, for a new session; at most `limit` characters."""
     source = ledger.meta.source
     title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
     name = f"{ledger.meta.session}/{ledger.meta.scope}"
@@ -66,7 +66,7 @@ def at_startup(ledger: Ledger, body: Body, most: int = OFFERED) -> str:
         f"{ledger.meta.counters.step} steps, {len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` "
         "reads a block of it.",
     ]
-    page = _Page(most, head)
+    page = _Page(limit, head)
     spoken = [row for row in ledger.rows() if _spoken(row)]
     notes = _notes(ledger, body)
     if not (spoken or notes):
@@ -80,38 +80,38 @@ def at_startup(ledger: Ledger, body: Body, most: int = OFFERED) -> str:
 
 
 class _Page:
-    """Lines, of which no more are taken than there is room for."""
+    """A text of at most `limit` characters, to which only lines are added that fit."""
 
-    def __init__(self, most: int, head: Sequence[str]) -> None:
-        self.most = most
+    def __init__(self, limit: int, head: Sequence[str]) -> None:
+        self.limit = limit
         self.text = "\n".join(head)
 
     @property
-    def left(self) -> int:
-        # Room for a line that says what did not fit, and for the last one.
-        return self.most - len(self.text) - 160
+    def room(self) -> int:
+        # Less the space for a line that counts the others, and for the last one.
+        return self.limit - len(self.text) - 160
 
-    def line(self, words: str) -> None:
-        if len(self.text) + 1 + len(words) <= self.most:
-            self.text += f"\n{words}"
+    def line(self, text: str) -> None:
+        if len(self.text) + 1 + len(text) <= self.limit:
+            self.text += f"\n{text}"
 
     def part(self, title: str, lines: Sequence[str], share: float, *, newest: bool) -> None:
         """A titled list that takes at most `share` of the room that is left; of more lines the newest."""
-        room = int(self.left * share) - len(title) - 2
-        taken: list[str] = []
+        room = int(self.room * share) - len(title) - 2
+        fitting: list[str] = []
         for line in reversed(lines) if newest else lines:
             if room < len(line) + 1:
                 break
             room -= len(line) + 1
-            taken.append(line)
-        if taken:
-            older = len(lines) - len(taken)
-            shown = [*([f"(+{older} older)"] if older else []), *(reversed(taken) if newest else taken)]
-            self.line("\n".join(["", title, *shown]))
+            fitting.append(line)
+        if fitting:
+            older = len(lines) - len(fitting)
+            page_lines = [*([f"(+{older} older)"] if older else []), *(reversed(fitting) if newest else fitting)]
+            self.line("\n".join(["", title, *page_lines]))
 
     def chosen(self, title: str, lines: Mapping[int, tuple[int, str]]) -> None:
         """The lines of the largest that fit, in their own order. `lines`: number → size, line."""
-        room = self.left - len(title) - 2
+        room = self.room - len(title) - 2
         fit: list[int] = []
         for number, (_, line) in sorted(lines.items(), key=lambda item: item[1][0], reverse=True):
             room -= len(line) + 1
@@ -120,12 +120,12 @@ class _Page:
             fit.append(number)
         if fit:
             more = len(lines) - len(fit)
-            shown = [lines[number][1] for number in sorted(fit)]
-            self.line("\n".join(["", title, *shown, *([f"(+{more} smaller)"] if more else [])]))
+            page_lines = [lines[number][1] for number in sorted(fit)]
+            self.line("\n".join(["", title, *page_lines, *([f"(+{more} smaller)"] if more else [])]))
 
 
 def _newest(ledger: Ledger) -> Group | None:
-    """The group of the host's newest compaction, where nobody has replied since."""
+    """The group of the host's newest compaction; None if the model has replied since."""
     groups = [group for group in ledger.groups.values() if group.removed_by == "host" and not group.group]
     if not groups:
         return None
@@ -152,11 +152,11 @@ def _lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _line(row: Row, call: Row | None = None) -> str:
-    """A row in a line; of a result also what its call asked for."""
-    what = f"{row.kind} of {stub.escaped(row.tool, 40)}" if row.tool else row.kind
+    """A row as a line; for a result with the arguments of its call."""
+    source = f"{row.kind} of {stub.escaped(row.tool, 40)}" if row.tool else row.kind
     label = stub.escaped(stub.arguments(call) or row.label, 100)
     size = display.human_bytes(row.bytes) + (" shown, kept whole" if truncation.whole(row) else "")
-    return display.one_line(f"- {row.handle}, step {row.step}, {what}, {size}: {label}", _LINE)
+    return display.one_line(f"- {row.handle}, step {row.step}, {source}, {size}: {label}", _LINE)
 
 
 def _weight(row: Row) -> int:

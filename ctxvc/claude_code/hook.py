@@ -1,6 +1,6 @@
-"""A hook's work: the host's words become a request for the recorder, and what the host is to be told comes back.
+"""A hook's work: the host's event becomes a request to the recorder, and the answer for the host comes back.
 
-It is done with every step of a session, so it loads next to nothing; what takes time is left to a process of its own.
+Hooks run in every step of a session, so this loads next to nothing and leaves all slow work to the recorder's process.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ctxvc.store.files import locked
 
 #: The host's name, and the variable in which it names its session to the programs that it runs.
 SESSIONS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
-#: Set to anything, a new session is told of the one before it.
+#: The variable by which a new session is given a text on the one before it, if set to anything.
 OFFER = "CTXVC_OFFER"
 #: Characters of a tool's output above which the model is shown its beginning and end only.
 LONGEST = "CTXVC_LONGEST_OUTPUT"
-#: Started as this event, the program is the recorder.
+#: Started with this event, the program is the recorder.
 RECORD = "record"
 #: Set by the host for the hooks of a plugin.
 PLUGIN = "CLAUDE_PLUGIN_ROOT"
-#: Seconds that the end of a compaction waits for the recorder at most, which mostly was done long before.
+#: Seconds that the end of a compaction waits for the recorder, which is usually done long before.
 PATIENCE = 0.08
 
 
 def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
-    """What the host reads on stdout: mostly nothing. Never fails: what went wrong stands in the log."""
+    """The answer that the host reads on stdout, usually empty. Never fails: errors go to the log."""
     store: Path | None = None
     try:
         hook_event = hooks.parsed(data, event)
@@ -46,7 +46,7 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
 
             return statusline.line(hook_event.fields, store, color="NO_COLOR" not in env).encode()
         return _answer(hook_event, store, folder, env)
-    # The boundary: whatever it is, the host goes on.
+    # The boundary: the host continues whatever goes wrong here.
     except Exception as error:
         if store:
             log.note(store, event, f"{type(error).__name__}: {error}")
@@ -64,27 +64,27 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
             return b""
         _start([str(folder), requests.encoded(request).decode()])
         return hooks.context(hook_event.event, "", lacking)
-    told = ""
+    text = ""
     if request.event == "PreCompact":
         places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
-    if request.resumes and (told := hooks.handed_back(store, request.transcript, 0)):
-        request = request._replace(detail="compacted")  # what was to be made is made
+    if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
+        request = request._replace(detail="compacted")  # the text is already there
     requests.post(store, request)
     if not _runs(store):
         _start([str(store)])
     if request.resumes:
-        told = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
+        text = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
     elif starts and env.get(OFFER):
-        told = _offer(store)
+        text = _offer(store)
     elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
         from ctxvc.claude_code import truncate
 
         return truncate.swapped(hook_event.fields, int(longest), store)
-    return hooks.context(hook_event.event, told, lacking)
+    return hooks.context(hook_event.event, text, lacking)
 
 
 def _lacking(env: Mapping[str, str]) -> str:
-    """What the person is told where the plugin's tools cannot be served."""
+    """The message to the person if the plugin's tools cannot be served; else empty."""
     if not env.get(PLUGIN):
         return ""
     from importlib.util import find_spec
@@ -102,7 +102,7 @@ def _offer(store: Path) -> str:
 
 
 def _runs(store: Path) -> bool:
-    """Whether a recorder does what is asked of the store."""
+    """Whether a recorder runs for the store."""
     contained.make_folder(store, "ctxvc/hooks")  # through no link
     try:
         with locked(places.lock(store), timeout=0):
@@ -111,16 +111,16 @@ def _runs(store: Path) -> bool:
         return True
 
 
-def _start(words: Sequence[str]) -> None:
-    """A recorder that outlives this process, its host and their terminal."""
+def _start(arguments: Sequence[str]) -> None:
+    """Starts a recorder that outlives this process, its host and their terminal."""
     if os.fork():
         return
     try:
         os.setsid()
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):  # the host waits until nobody holds its pipes
+        for stream in (0, 1, 2):  # the host waits until its pipes are closed everywhere
             os.dup2(nothing, stream)
-        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *words])  # noqa: S606 - it is us
+        os.execv(sys.executable, [sys.executable, "-m", "ctxvc", "hook", RECORD, *arguments])  # noqa: S606 - it is us
     finally:
         os._exit(1)

@@ -23,7 +23,7 @@ from ctxvc.recording.files import SETTLED
 from ctxvc.store.locate import project_root
 from ctxvc.store.store import Store
 
-#: Days after which Claude Code deletes a transcript that nobody wrote to, unless its settings say otherwise.
+#: Days without a change after which Claude Code deletes a transcript, unless its settings differ.
 _KEPT_DAYS = 30.0
 _DAY = 86_400
 Owner = Literal["user", "team", "project"]
@@ -115,32 +115,32 @@ def _is_there(program: str) -> bool:
 
 
 def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], store: Path | None) -> list[Transcript]:
-    """The recorded sessions of `projects`, of any program, against what the store at `store` has of them."""
+    """The recorded sessions of `projects`, of any program, each with the state that the store at `store` has of it."""
     positions = _positions(store) if store else {}
     days = kept_days(settings_files(env, folder))
-    found = []
+    sessions = []
     for name, path in _recordings(env, projects):
         importer = importers.importer(name)
         age = importer.stamp(path).age
         state = importer.state(path, positions)
         if state == "grown" and age < SETTLED:
-            state = "whole"  # of a session that goes on, an open step may wait
-        found.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
-    return found
+            state = "whole"  # the open step of a running session may wait
+        sessions.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
+    return sessions
 
 
-def recorded_by_hooks(found: Iterable[Transcript], store: Path | None) -> bool:
-    """Whether hooks recorded the newest session of Claude Code in `found`."""
-    paths = [transcript.path for transcript in found if transcript.format == FORMAT]
+def recorded_by_hooks(sessions: Iterable[Transcript], store: Path | None) -> bool:
+    """Whether hooks recorded the newest session of Claude Code in `sessions`."""
+    paths = [transcript.path for transcript in sessions if transcript.format == FORMAT]
     if not paths or not store:
         return False
     newest = max(paths, key=lambda path: path.stat().st_mtime)
-    return places.standing(store, str(newest)).exists()
+    return places.status(store, str(newest)).exists()
 
 
 def _recordings(env: Mapping[str, str], projects: Sequence[Path]) -> list[tuple[str, Path]]:
-    found = [item for project in projects for item in importers.find(project, Path.home(), env)[0]]
-    return list(dict.fromkeys(found))
+    recordings = [item for project in projects for item in importers.find(project, Path.home(), env)[0]]
+    return list(dict.fromkeys(recordings))
 
 
 def _positions(store: Path) -> dict[str, int]:
@@ -154,5 +154,5 @@ def _positions(store: Path) -> dict[str, int]:
                     if source and source.id:
                         positions[source.id] = max(positions.get(source.id, 0), source.offset)
     except CtxvcError:
-        return {}  # `doctor` tells what is wrong with it elsewhere
+        return {}  # `doctor` reports the damage elsewhere
     return positions

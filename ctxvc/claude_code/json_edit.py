@@ -1,4 +1,4 @@
-"""A JSON object as text, changed only where its values change: everything else keeps its bytes."""
+"""Edits of a JSON object's text: only changed values are rewritten, everything else keeps its bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Key = str | int
 
 
 class _Part(NamedTuple):
-    """Where a member of an object stands, from its name on, or an item of a list."""
+    """The position of a member of an object, from its name on, or of an item of a list."""
 
     key: _Key
     start: int
@@ -24,104 +24,104 @@ class _Part(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What an object or a list becomes: values of the parts that stay, and (name, value) of those that come last."""
+    """The change of an object or a list: new values of the retained parts, and (name, value) of the appended ones."""
 
-    kept: dict[_Key, Any]
+    retained: dict[_Key, Any]
     added: list[tuple[str | None, Any]]  # no name in a list
 
 
-def edited(text: str, wanted: Mapping[str, Any]) -> str:
-    """`text`, an object, with the members of `wanted` and no others. What is equal keeps its text, at any depth.
+def edited(text: str, target: Mapping[str, Any]) -> str:
+    """`text`, an object, with the members of `target` and no others. Equal values keep their text, at any depth.
 
-    What is new comes last. Raises: ValueError where `text` is no object, or a changed one has a name twice.
+    New members come last. Raises: ValueError if `text` is not an object, or a changed object has a name twice.
     """
-    held = json.loads(text.removeprefix("\ufeff"))
+    current = json.loads(text.removeprefix("\ufeff"))
     start = _skip(text, 0)
     _, end = _DECODER.raw_decode(text, start)
-    return text[:start] + _Edit(text).value(start, held, wanted, "\n") + text[end:]
+    return text[:start] + _Edit(text).value(start, current, target, "\n") + text[end:]
 
 
 class _Edit:
-    """One edit of `text`; what is new is written in its style."""
+    """One edit of `text`; new values are written in its style."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._step = _indent(text)
 
-    def value(self, at: int, held: Any, wanted: Any, lead: str) -> str:
-        """`wanted` in the place of `held`, which begins at `at`, as the value of a part behind `lead`.
+    def value(self, at: int, current: Any, target: Any, lead: str) -> str:
+        """`target` in the place of `current`, which begins at `at`, as the value of a part after `lead`.
 
         Raises: ValueError.
         """
         _, end = _DECODER.raw_decode(self._text, at)
-        if wanted == held:
+        if target == current:
             return self._text[at:end]
-        change = _change(held, wanted)
-        if not change.kept:
-            return self._printed(wanted, lead)
+        change = _change(current, target)
+        if not change.retained:
+            return self._printed(target, lead)
         parts = list(_parts(self._text, at))
         inner = self._lead(parts[0].start)
-        made: list[str] = []
+        pieces: list[str] = []
         before = at
         for part in parts:
-            if part.key in change.kept:
-                # Of the first that stays, what stood before the first of all; of the others what stood before them.
-                made.append(self._text[before : part.start] if made else self._text[at : parts[0].start])
-                made.append(self._text[part.start : part.value])
-                made.append(self.value(part.value, held[part.key], change.kept[part.key], inner))
+            if part.key in change.retained:
+                # The first retained part keeps the text before the first part of all; the others the text before them.
+                pieces.append(self._text[before : part.start] if pieces else self._text[at : parts[0].start])
+                pieces.append(self._text[part.start : part.value])
+                pieces.append(self.value(part.value, current[part.key], change.retained[part.key], inner))
             before = part.end
         for name, value in change.added:
             label = "" if name is None else f"{json.dumps(name, ensure_ascii=False)}: "
-            made.append(f",{inner}{label}{self._printed(value, inner)}")
-        return "".join([*made, self._text[parts[-1].end : end]])
+            pieces.append(f",{inner}{label}{self._printed(value, inner)}")
+        return "".join([*pieces, self._text[parts[-1].end : end]])
 
     def _printed(self, value: Any, lead: str) -> str:
-        """`value` as JSON in a part behind `lead`."""
+        """`value` as JSON in a part after `lead`."""
         step = self._step if "\n" in lead else None
         margin = lead.rpartition("\n")[2]
-        words = json.dumps(value, indent=step, ensure_ascii=False)
-        words = words.replace("\n", f"\n{margin}") if step else words
-        return words.replace("\n", "\r\n") if "\r\n" in self._text else words
+        text = json.dumps(value, indent=step, ensure_ascii=False)
+        text = text.replace("\n", f"\n{margin}") if step else text
+        return text.replace("\n", "\r\n") if "\r\n" in self._text else text
 
     def _lead(self, start: int) -> str:
-        """What stands before a part: a line's end and its indentation, or nothing but a space."""
+        """The text before a part: a line's end and its indentation, or a space."""
         before, newline, margin = self._text[:start].rpartition("\n")
         if not newline or margin.strip():
             return " "
         return f"\r\n{margin}" if before.endswith("\r") else f"\n{margin}"
 
 
-def _change(held: Any, wanted: Any) -> _Change:
-    """What `held` becomes; nothing stays where the one is not made of the other."""
-    if isinstance(held, dict) and isinstance(wanted, Mapping):
-        kept: dict[_Key, Any] = {name: wanted[name] for name in held if name in wanted}
-        return _Change(kept, [(name, value) for name, value in wanted.items() if name not in held])
-    if isinstance(held, list) and isinstance(wanted, list):
-        if len(held) == len(wanted):
-            return _Change(dict(enumerate(wanted)), [])
+def _change(current: Any, target: Any) -> _Change:
+    """The change from `current` to `target`; nothing is retained if they are of different kinds."""
+    if isinstance(current, dict) and isinstance(target, Mapping):
+        retained: dict[_Key, Any] = {name: target[name] for name in current if name in target}
+        return _Change(retained, [(name, value) for name, value in target.items() if name not in current])
+    if isinstance(current, list) and isinstance(target, list):
+        if len(current) == len(target):
+            return _Change(dict(enumerate(target)), [])
         stay: dict[_Key, Any] = {}
-        for place, item in enumerate(held):
-            if len(stay) < len(wanted) and item == wanted[len(stay)]:
+        for place, item in enumerate(current):
+            if len(stay) < len(target) and item == target[len(stay)]:
                 stay[place] = item
-        return _Change(stay, [(None, item) for item in wanted[len(stay) :]])
+        return _Change(stay, [(None, item) for item in target[len(stay) :]])
     return _Change({}, [])
 
 
 def _parts(text: str, at: int) -> Iterator[_Part]:
     """The members of the object, or the items of the list, that begins at `at`. Raises: ValueError."""
-    named = text[at] == "{"
+    is_object = text[at] == "{"
     names: set[str] = set()
     place = 0
     at = _skip(text, at + 1)
     while text[at] not in "]}":
         start = at
         key: _Key = place
-        if named:
+        if is_object:
             key, at = _DECODER.raw_decode(text, at)
             if key in names:
                 raise ValueError(f"{key!r} stands in it twice")
             names.add(str(key))
-            at = _skip(text, _skip(text, at) + 1)  # behind the colon
+            at = _skip(text, _skip(text, at) + 1)  # after the colon
         _, end = _DECODER.raw_decode(text, at)
         yield _Part(key, start, at, end)
         place += 1
@@ -137,6 +137,6 @@ def _skip(text: str, at: int) -> int:
 
 
 def _indent(text: str) -> str | None:
-    """The indentation of the first member; None where all stands in one line."""
+    """The indentation of the first member; None if everything is on one line."""
     match = re.search(r"\n([ \t]+)\S", text)
     return match[1] if match else ("  " if text.strip("\ufeff \t\r\n") == "{}" else None)

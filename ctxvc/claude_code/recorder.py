@@ -1,7 +1,7 @@
-"""The process beside the host: it does what hooks asked, one transcript at a time, and ends when nobody asks any more.
+"""The process beside the host that serves the hooks' requests, one transcript at a time, and ends when there are none.
 
-There is at most one for a store. Being killed costs nothing: a request goes when it is done, and the transcript is
-where the host wrote it. What cannot be done is logged and set aside, and the others go on.
+A store has at most one. Being killed costs nothing: a request is removed when it is served, and the transcript is
+where the host wrote it. A request that fails is logged and set aside, and the others are served.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ctxvc.store.locate import FOLDER, is_store, project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
-#: Seconds that a recorder waits for more before it ends: what a start costs is then rarely paid in a session.
+#: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0
 
 #: Seconds between two looks.
 _PAUSE = 0.05
 
-#: A transcript is read from its start each time. That may take one part in so many of the time, and where nobody waits
-#: for it, it waits; at most so many seconds.
+#: A transcript is read from its start each time. Unless a request is urgent, the next reading waits this many times as
+#: long as the last one took, and at most `_LONGEST` seconds.
 _SHARE = 20
 _LONGEST = 30.0
 
 #: Seconds that a new recorder waits for the lock: another may be about to end.
 _PATIENCE = 0.5
 
-#: So often a request is tried again whose session another writer holds.
+#: Attempts at a request whose session another writer holds.
 _TRIES = 3
 
 
 def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON) -> None:
-    """Does what is asked of the store at `path` until nothing has been asked for `linger` seconds.
+    """Serves the requests of the store at `path` until none has come for `linger` seconds.
 
-    Ends at once where another process does it already. After an error that nobody foresaw nothing in memory is trusted:
-    the store is opened anew.
+    Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
+    memory can be trusted.
     """
     contained.make_folder(path, "ctxvc/hooks")
     while requests.pending(path):
@@ -63,7 +63,7 @@ def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON
 
 
 def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
-    """Does what waits and what was set aside, now; gives what cannot be done still. Raises: CtxvcError, OSError."""
+    """Serves all requests now, those set aside too; gives those that still fail. Raises: CtxvcError, OSError."""
     requests.ask_again(path)
     work(path, linger=0, phrases=phrases)
     return [request for _, request in requests.aside(path)]
@@ -71,7 +71,7 @@ def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
 
 @dataclass(slots=True)
 class _Followed:
-    """A transcript, and when reading it again would take too much of the time."""
+    """A transcript, and when its next reading is due."""
 
     follower: Follower
     due: float = 0.0
@@ -82,105 +82,105 @@ class _Followed:
 class _Recorder:
     store: Store
     phrases: dict[str, str]
-    held: dict[str, _Followed] = field(default_factory=dict)
+    transcripts: dict[str, _Followed] = field(default_factory=dict)
     surprised: bool = False
 
     def run(self, linger: float) -> None:
         last = clock.monotonic()
         while True:
-            asked = requests.pending(self.store.path)
-            for transcript, group in _by_transcript(asked).items():
+            pending = requests.pending(self.store.path)
+            for transcript, group in _by_transcript(pending).items():
                 if self._due(transcript, [request for _, request in group]):
                     self._serve(transcript, group)
                     last = clock.monotonic()
                 if self.surprised:
                     return
-            if not asked and clock.monotonic() - last > linger:
+            if not pending and clock.monotonic() - last > linger:
                 return
             clock.sleep(_PAUSE)
 
-    def _due(self, transcript: str, asked: Sequence[Request]) -> bool:
-        followed = self.held.get(transcript)
-        return followed is None or any(each.urgent for each in asked) or clock.monotonic() >= followed.due
+    def _due(self, transcript: str, batch: Sequence[Request]) -> bool:
+        followed = self.transcripts.get(transcript)
+        return followed is None or any(request.urgent for request in batch) or clock.monotonic() >= followed.due
 
     def _serve(self, transcript: str, group: Sequence[tuple[Path, Request]]) -> None:
-        """Does what was asked about one transcript, or sets it aside; it stays where another writer is in the way."""
-        asked = [request for _, request in group]
-        followed = self.held.get(transcript)
+        """Serves requests about one transcript, or sets the newest aside; they stay if another writer is in the way."""
+        batch = [request for _, request in group]
+        followed = self.transcripts.get(transcript)
         if followed is None:
-            followed = self.held[transcript] = _Followed(Follower(self.store, Path(transcript), FORMAT))
-        began = clock.monotonic()
+            followed = self.transcripts[transcript] = _Followed(Follower(self.store, Path(transcript), FORMAT))
+        started = clock.monotonic()
         try:
-            done = self._record(followed.follower, transcript, asked)
+            succeeded = self._record(followed.follower, transcript, batch)
         except Conflict as error:
             followed.tries += 1
             followed.due = clock.monotonic() + 1
             if followed.tries < _TRIES:
                 return
-            done = self._failed(asked, error)
+            succeeded = self._failed(batch, error)
         except (CtxvcError, OSError) as error:
-            done = self._failed(asked, error)
-        # The boundary: whatever is wrong with one transcript, the others are recorded.
+            succeeded = self._failed(batch, error)
+        # The boundary: an error in one transcript does not stop the others.
         except Exception as error:
-            done = self._failed(asked, error)
+            succeeded = self._failed(batch, error)
             self.surprised = True
         followed.tries = 0
-        if done:
+        if succeeded:
             places.remove(self.store.path, places.aside(self.store.path, transcript))
         else:
-            requests.set_aside(self.store.path, asked[-1])
-        took = clock.monotonic() - began
+            requests.set_aside(self.store.path, batch[-1])
+        took = clock.monotonic() - started
         followed.due = clock.monotonic() + min(_SHARE * took, _LONGEST)
-        if any(request.last for request in asked):
-            del self.held[transcript]
+        if any(request.last for request in batch):
+            del self.transcripts[transcript]
         for path, _ in group:
             places.remove(self.store.path, path)
 
-    def _record(self, follower: Follower, transcript: str, asked: Sequence[Request]) -> bool:
-        """Whether all of it could be recorded. Raises: CtxvcError, OSError."""
+    def _record(self, follower: Follower, transcript: str, batch: Sequence[Request]) -> bool:
+        """Records the transcript; gives whether all of it succeeded. Raises: CtxvcError, OSError."""
         if not follower.path.exists():
-            return True  # a session in which nothing was said yet
-        done = True
-        last = any(request.last for request in asked)
-        for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in asked)):
+            return True  # a session without a message yet
+        succeeded = True
+        last = any(request.last for request in batch)
+        for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
             if outcome.error:
-                done = self._failed(asked, outcome.error, outcome)
+                succeeded = self._failed(batch, outcome.error, outcome)
         if not follower.session:
-            return done
+            return succeeded
         stored = StoredSession.open(self.store, follower.session)
         try:
-            self._tell(stored, transcript, asked)
+            self._prepare_answers(stored, transcript, batch)
         finally:
             stored.leave()
-        return done
+        return succeeded
 
-    def _tell(self, stored: StoredSession, transcript: str, asked: Sequence[Request]) -> None:
-        """Makes ready what hooks and the status line say next, who have no time. Raises: CtxvcError, OSError."""
+    def _prepare_answers(self, stored: StoredSession, transcript: str, batch: Sequence[Request]) -> None:
+        """Writes the next texts of hooks and the status line, which must be quick. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, stored.ledger()
-        places.write_sealed(path, places.standing(path, transcript), _standing(ledger, stored))
-        gone = handoff.after_compaction(ledger, stored.body, event.MOST - len(event.UNFINISHED)).encode()
-        places.write_sealed(path, places.so_far(path, transcript), gone)
-        if any(request.compacts for request in asked):
-            places.write_sealed(path, places.handoff(path, transcript), gone)
-        if any(request.last for request in asked):
+        places.write_sealed(path, places.status(path, transcript), _status(ledger, stored))
+        handoff_text = handoff.after_compaction(ledger, stored.body, event.MOST - len(event.UNFINISHED)).encode()
+        places.write_sealed(path, places.so_far(path, transcript), handoff_text)
+        if any(request.compacts for request in batch):
+            places.write_sealed(path, places.handoff(path, transcript), handoff_text)
+        if any(request.last for request in batch):
             places.write_sealed(path, places.offer(path), handoff.at_startup(ledger, stored.body).encode())
 
-    def _failed(self, asked: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
-        where = outcome.path if outcome else asked[-1].transcript
-        log.note(self.store.path, asked[-1].event, f"{where}: {log.words(error, self.phrases)}")
+    def _failed(self, batch: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
+        where = outcome.path if outcome else batch[-1].transcript
+        log.note(self.store.path, batch[-1].event, f"{where}: {log.describe(error, self.phrases)}")
         return False
 
 
-def _by_transcript(asked: Sequence[tuple[Path, Request]]) -> dict[str, list[tuple[Path, Request]]]:
+def _by_transcript(pending: Sequence[tuple[Path, Request]]) -> dict[str, list[tuple[Path, Request]]]:
     groups: dict[str, list[tuple[Path, Request]]] = {}
-    for path, request in asked:
+    for path, request in pending:
         groups.setdefault(request.transcript, []).append((path, request))
     return groups
 
 
-def _standing(ledger: Ledger, stored: StoredSession) -> bytes:
+def _status(ledger: Ledger, stored: StoredSession) -> bytes:
     rows = list(ledger.rows())
-    told = {
+    fields = {
         "session": ledger.meta.session,
         "scope": ledger.meta.scope,
         "steps": ledger.meta.counters.step,
@@ -189,44 +189,44 @@ def _standing(ledger: Ledger, stored: StoredSession) -> bytes:
         "notes": sum(row.kind == "note" for row in rows),
         "waiting": stored.waiting(),
     }
-    return json.dumps(told).encode()
+    return json.dumps(fields).encode()
 
 
-def record(words: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
-    """Does what is asked of a store.
+def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
+    """Serves the requests of a store.
 
-    `words` name it, or a project's folder that may need one, with the first request behind it. Errors are logged in the
-    words of `phrases`.
+    `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged with
+    the texts of `phrases`.
     """
     store: Path | None = None
     try:
-        store = Path(words[0])
-        if len(words) > 1:
-            first = requests.decoded(words[1].encode())
-            store = _made(Path(words[0]), env) if first and Path(first.transcript).exists() else None
+        store = Path(arguments[0])
+        if len(arguments) > 1:
+            first = requests.decoded(arguments[1].encode())
+            store = _project_store(Path(arguments[0]), env) if first and Path(first.transcript).exists() else None
             if first and store:
                 requests.post(store, first)
         if store:
             work(store, phrases=phrases)
-    # The boundary: nobody is there to be told.
+    # The boundary: errors can only go to the log.
     except Exception as error:
         if store:
-            log.note(store, hook.RECORD, log.words(error, phrases))
+            log.note(store, hook.RECORD, log.describe(error, phrases))
 
 
-def _made(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store of the project that `folder` is in, a new one if need be; None where there is no place for one.
+def _project_store(folder: Path, env: Mapping[str, str]) -> Path | None:
+    """The store of the project around `folder`, created if needed; None if no store belongs there.
 
-    A folder that is no project of git is one if the person said so. The home folder is none: a store there would be
+    Outside of git, a folder is a project only by the person's choice. The home folder never is: a store there would be
     that of every project below it.
     """
-    named = env.get("CTXVC_STORE")
+    override = env.get("CTXVC_STORE")
     root = project_root(folder)
-    if not named and (root in (Path.home(), Path(root.anchor)) or not settings.recorded_here(folder)):
+    if not override and (root in (Path.home(), Path(root.anchor)) or not settings.recorded_here(folder)):
         return None
-    path = Path(named).absolute() if named else root / FOLDER
+    path = Path(override).absolute() if override else root / FOLDER
     try:
         create(path).close()
     except Refused:  # another hook has made it meanwhile
-        return path if is_store(path) and (named or not path.is_symlink()) else None
+        return path if is_store(path) and (override or not path.is_symlink()) else None
     return path

@@ -1,10 +1,10 @@
-"""What hooks ask of the recorder: one small file each, gone once it is done. A request that was killed half is none.
+"""The hooks' requests to the recorder: one small file each, removed once it is served; a partly written one is ignored.
 
-What cannot be done is set aside, one request a transcript, and tried again with the next about the same transcript, or
-when a person says so.
+A request that fails is set aside, one for each transcript, and tried again with the next about the same transcript, or
+when a person asks for it.
 
-Whoever leaves one then looks whether a recorder runs; a recorder that ends looks for requests once more after it let go
-of its lock. So one of the two always sees the other, and no request waits for nobody.
+A hook that leaves a request then checks whether a recorder runs; a recorder that ends checks for requests once more
+after it released its lock. So one of the two always sees the other, and every request is served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = "ctxvc/hooks/requests"
 
 
 class Request(NamedTuple):
-    """Look at a transcript. `event` and `detail` say why: a hook's event, and its trigger, source or reason."""
+    """A request to read a transcript. `event` is a hook's, `detail` the event's trigger, source or reason."""
 
     event: str
     transcript: str
@@ -31,42 +31,42 @@ class Request(NamedTuple):
 
     @property
     def last(self) -> bool:
-        """Whether nothing follows in the transcript for now: what is open is taken as it is."""
+        """Whether the transcript ends here for now, so that an open step is recorded as it is."""
         return self.event == "SessionEnd"
 
     @property
     def resumes(self) -> bool:
-        """Whether the host has just compacted, and takes what the model is to be told of it."""
+        """Whether the host has just compacted, and takes a text on that for the model."""
         return self.event == "SessionStart" and self.detail == "compact"
 
     @property
     def compacts(self) -> bool:
-        """Whether the host is about to drop what stands in its prompt, or just has."""
+        """Whether the host is about to drop parts of its prompt, or just has."""
         return self.event == "PreCompact" or self.resumes
 
     @property
     def urgent(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a person or the host waits for it."""
         return self.last or self.compacts
 
 
 def post(store: Path, request: Request) -> None:
-    """Leaves a request, sealed: nobody else's is obeyed. Raises: OSError, Refused."""
+    """Writes a request under this machine's seal: only sealed ones are served. Raises: OSError, Refused."""
     places.write_sealed(store, _folder(store) / _name(), encoded(request))
 
 
 def _name() -> str:
-    """A new name, in the order of time: requests are taken as they were made."""
+    """A new name that sorts by time: requests are served in the order in which they were made."""
     return f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"
 
 
 def pending(store: Path) -> list[tuple[Path, Request]]:
-    """The requests of this machine that are not done, oldest first."""
+    """The requests of this machine that wait, oldest first."""
     return _read(store, (name for name in _names(store) if not name.startswith(places.ASIDE)))
 
 
 def foreign(store: Path) -> list[Path]:
-    """What lies among the requests and is not under this machine's seal: nothing obeys it, and nothing removes it."""
+    """The files among the requests without this machine's seal: they are neither served nor removed."""
     return [_folder(store) / name for name in _names(store) if _sealed(store, name) is None]
 
 
@@ -81,29 +81,29 @@ def _read(store: Path, names: Iterable[str]) -> list[tuple[Path, Request]]:
 def _sealed(store: Path, name: str) -> Request | None:
     try:
         return decoded(places.sealed(store, _folder(store) / name))
-    except FileNotFoundError:  # it was done meanwhile, or is somebody else's
+    except FileNotFoundError:  # it was served meanwhile, or is not ours
         return None
 
 
 def set_aside(store: Path, request: Request) -> None:
-    """Keeps what could not be done; of several about one transcript the newest. Raises: OSError."""
+    """Keeps a request that failed; of several about one transcript the newest. Raises: OSError."""
     places.write_sealed(store, places.aside(store, request.transcript), encoded(request))
 
 
 def aside(store: Path) -> list[tuple[Path, Request]]:
-    """The requests that could not be done."""
+    """The requests that failed."""
     return _read(store, (name for name in contained.names(store, FOLDER) if name.startswith(places.ASIDE)))
 
 
 def ask_again(store: Path) -> None:
-    """What was set aside is asked for once more. Raises: OSError."""
+    """Posts the requests that were set aside again. Raises: OSError."""
     for path, request in aside(store):
         post(store, request)
         places.remove(store, path)
 
 
 def waiting(store: Path, transcript: str) -> bool:
-    """Whether something is still to be done about a transcript."""
+    """Whether a request about the transcript waits."""
     return any(request.transcript == transcript for _, request in pending(store))
 
 

@@ -1,8 +1,8 @@
-"""A revision as a session file that Claude Code goes on from with `--resume`.
+"""A revision as a session file that Claude Code continues with `--resume`.
 
-As far as the transcript that the revision was recorded from comes to the same prompt, its own lines are used: with
-what the host attached and how it was shown, so that the provider still takes the thinking in them. The rest is written
-anew, as the model would see it, and without thinking: that is bound to what stood before it.
+As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
+host's attachments, so that the provider still accepts the thinking in them. Later lines are written anew, as the model
+would see them, and without thinking, which is bound to the exact text before it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ctxvc.store import purge_apply, revision, timestamp
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 
-#: The release whose form is written where the revision came from no other.
+#: The release whose form is written if the revision comes from no other.
 _VERSION = "2.1.329"
 _NAMESPACE = uuid.UUID("6f0f2b52-6a0c-5d0c-9f0e-6c1d0a3c8f11")
-#: Lines that speak of another file than the one they would stand in: titles, the newest prompt and leaf, saved states
-#: of edited files, what was spent, and copies of requests.
+#: Types of lines that are about the recorded file itself: titles, the newest prompt and leaf, saved states of edited
+#: files, costs, and copies of requests.
 _LEFT_OUT = frozenset(
     {"ai-title", "api-request", "api-request-blob", "api-request-shape", "cost-state", "custom-title"}
     | {"file-history-snapshot", "last-prompt", "summary"}
@@ -43,7 +43,7 @@ _LEFT_OUT = frozenset(
 _STEP = re.compile(r"step ([0-9]+):")
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
 _LONGEST_TITLE = 120
-#: The latest time that is written, in seconds: a recording may claim any.
+#: The latest time that is written, in seconds, since a recording may claim any.
 _LATEST = 250_000_000_000
 
 _Fields = dict[str, Any]
@@ -65,7 +65,7 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What is known of a step's reply: its time in seconds since 1970, the model and the provider's counts."""
+    """The facts about a step's reply: its time in seconds since 1970, the model and the provider's counts."""
 
     time: int
     model: str
@@ -77,38 +77,38 @@ def resumable(
 ) -> Resumable:
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
-    `recorded` is the transcript that it was imported from, where that is still there: its lines are kept as far as the
-    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept: nobody
-    knows where else they have it. `copy` tells one file of a revision from another. Raises: BadInput where `recorded`
-    cannot be read, Refused where nothing was said yet, or where the file, imported again, would not give the same
+    `recorded` is the transcript that it was imported from, if that still exists: its lines are kept as far as the
+    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept, since they
+    may have the purged text too. `copy` distinguishes several files of one revision. Raises: BadInput if `recorded`
+    cannot be read, Refused if there is no message yet, or if the file, imported again, would not give the same
     messages.
     """
     ledger = snapshot.ledger
-    shown = pieces(outline(ledger), snapshot.bodies)
-    wanted, safe = valid(shown), sendable(shown)
-    if not wanted:
+    prompt_pieces = pieces(outline(ledger), snapshot.bodies)
+    expected, safe = valid(prompt_pieces), sendable(prompt_pieces)
+    if not expected:
         raise Refused("nothing was said yet at this revision", hint=Phrase("other-revisions"))
     history = list(revision.history(store, snapshot.commit))
     rewritten = set(purge_apply.commits(store).values())
     if any(entry.commit in rewritten for entry in history):
         recorded = None
     redactor = store.redaction.of(snapshot.session)
-    calls, began = _calls(history), _at(history[-1].time)
+    calls, start = _calls(history), _at(history[-1].time)
     reason = ""
-    for same, end in dict.fromkeys((_unedited(ledger, recorded, wanted), (0, 0))):
+    for count, end in dict.fromkeys((_common_start(ledger, recorded, expected), (0, 0))):
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
         envelope = _envelope(snapshot, session, folder)
-        lines = list(_kept(recorded, end, session, folder, redactor)) if recorded and end else []
-        rest = [piece for piece in safe[same:] if piece.kind != "thinking"]
-        made = [*_Writer(envelope, ledger, calls, began, lines).lines(rest), _title(snapshot, session)]
+        lines = list(_recorded_lines(recorded, end, session, folder, redactor)) if recorded and end else []
+        appended = [piece for piece in safe[count:] if piece.kind != "thinking"]
+        new_lines = [*_Writer(envelope, ledger, calls, start, lines).lines(appended), _title(snapshot, session)]
         exported = Resumable(
             session=session,
-            data=b"".join(wire.compact(line) + b"\n" for line in (*lines, *made)),
+            data=b"".join(wire.compact(line) + b"\n" for line in (*lines, *new_lines)),
             kept=len(lines),
-            written=len(made),
-            thinking=sum(piece.kind == "thinking" for piece in safe[same:]),
+            written=len(new_lines),
+            thinking=sum(piece.kind == "thinking" for piece in safe[count:]),
         )
-        reason = _difference(exported, [*wanted[:same], *rest])
+        reason = _difference(exported, [*expected[:count], *appended])
         if not reason:
             return exported
     raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint=Phrase("export-anthropic"))
@@ -122,26 +122,26 @@ def _name(snapshot: Snapshot, end: int, copy: int) -> str:
     )
 
 
-def _unedited(ledger: Ledger, recorded: Path | None, wanted: list[Piece]) -> tuple[int, int]:
-    """How many pieces of the prompt the recorded transcript comes to, and at which byte it is to be cut for them."""
+def _common_start(ledger: Ledger, recorded: Path | None, expected: list[Piece]) -> tuple[int, int]:
+    """How many pieces of the prompt the recorded transcript gives, and the byte at which they end in it."""
     source = ledger.meta.source
     if recorded is None or source is None:
         return 0, 0
-    return transcript.common(transcript.prompt(transcript.Part(recorded, source.offset)), wanted)
+    return transcript.common(transcript.prompt(transcript.Part(recorded, source.offset)), expected)
 
 
-def _difference(exported: Resumable, wanted: list[Piece]) -> str:
-    """What would be another message if the file were imported; empty where all would be the same."""
-    held = transcript.Held(Path(f"{exported.session}.jsonl"), exported.data)
+def _difference(exported: Resumable, expected: list[Piece]) -> str:
+    """The first message that would differ if the file were imported, in words; empty if none would."""
+    reread = transcript.InMemory(Path(f"{exported.session}.jsonl"), exported.data)
     try:
-        found = [standing.piece for standing in transcript.prompt(held)]
+        actual = [placed.piece for placed in transcript.prompt(reread)]
     except BadInput as error:
         return str(error)
-    ours, theirs = _messages(wanted), _messages(found)
+    ours, theirs = _messages(expected), _messages(actual)
     if ours == theirs:
         return ""
     pairs = zip(ours, theirs, strict=False)
-    at = next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(theirs)))
+    at = next((at for at, (first, second) in enumerate(pairs) if first != second), min(len(ours), len(theirs)))
     return f"message {at + 1} of {len(ours)} would come back as another one"
 
 
@@ -152,10 +152,10 @@ def _messages(content: list[Piece]) -> Any:
 # --- the host's own lines
 
 
-def _kept(
+def _recorded_lines(
     recorded: Path, end: int, session: str, folder: Path, redactor: Redactor | None
 ) -> Iterator[dict[str, msgspec.Raw]]:
-    """The transcript's lines up to a byte, as lines of another session; sub-agents' turns are left out."""
+    """The transcript's lines up to a byte, as lines of another session, without sub-agents' turns."""
     for line in transcript.Part(recorded, end).lines():
         fields = _fields(redactor.body(line.data, "json") if redactor else line.data)
         if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
@@ -167,7 +167,7 @@ def _kept(
 
 
 def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
-    """The fields of a line, each in the bytes that it had; None where it is no JSON object."""
+    """The fields of a line, each in its original bytes; None if it is not a JSON object."""
     try:
         return _FIELDS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -176,7 +176,7 @@ def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def _value(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """A short field's value: for those that tell what a line is."""
+    """A short field's value, by which lines are classified."""
     return wire.parse(bytes(fields[name])) if name in fields else None
 
 
@@ -188,7 +188,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _envelope(snapshot: Snapshot, session: str, folder: Path) -> _Fields:
-    """What every line says of its session."""
+    """The fields of the session that every line has."""
     source = snapshot.ledger.meta.source
     release = _RELEASE.search(source.agent) if source and source.format == "claude-code" else None
     return {
@@ -205,47 +205,47 @@ def _title(snapshot: Snapshot, session: str) -> _Fields:
     """The line that gives the session a name by which a person finds it in the host's list."""
     meta = snapshot.ledger.meta
     title = (meta.source.title if meta.source else "") or snapshot.session
-    words = display.one_line(f"{title} ({snapshot.scope}, step {meta.counters.step})", _LONGEST_TITLE)
-    return {"type": "custom-title", "customTitle": words, "sessionId": session}
+    text = display.one_line(f"{title} ({snapshot.scope}, step {meta.counters.step})", _LONGEST_TITLE)
+    return {"type": "custom-title", "customTitle": text, "sessionId": session}
 
 
 class _Writer:
-    """Writes pieces of a prompt as lines behind those that stand there, each hanging from the one before it."""
+    """Writes pieces of a prompt as lines after the existing ones, each with the one before it as its parent."""
 
     def __init__(
         self,
         envelope: _Fields,
         ledger: Ledger,
         calls: Mapping[int, _Call],
-        began: datetime,
+        start: datetime,
         before: Iterable[Mapping[str, msgspec.Raw]],
     ) -> None:
         self._envelope = envelope
         self._ledger = ledger
         self._calls = calls
-        # What the provider counted is told as long as nothing has left the prompt by our doing: the host believes it.
+        # The host believes the provider's counts, so they are written only if we removed nothing from the prompt.
         self._counted = all(row.state in ("visible", "pinned") or row.removed_by == "host" for row in ledger.rows())
         self._parent: str | None = None
-        self._time = began
-        self._asked: dict[str, str] = {}  # call → the line that makes it
+        self._time = start
+        self._call_lines: dict[str, str] = {}  # call → the line that makes it
         for fields in before:
             if isinstance(line := _value(fields, "uuid"), str):
                 self._parent = line
-            self._time = max(self._time, _told(_value(fields, "timestamp")))
+            self._time = max(self._time, _parsed_time(_value(fields, "timestamp")))
 
     def lines(self, content: Iterable[Piece]) -> Iterator[_Fields]:
-        """The lines: a content block each of the model's and of results; what else is said, a message each."""
-        shown = ((piece.role, piece) for piece in content if formats.content(piece))
-        for role, group in formats.by_message(shown, lambda piece: not _is_result(piece)):
+        """The lines: one for each content block of the model and each result, and one for each other message."""
+        sent = ((piece.role, piece) for piece in content if formats.content(piece))
+        for role, group in formats.by_message(sent, lambda piece: not _is_result(piece)):
             if role == "assistant":
                 yield from self._reply(group)
                 continue
-            for (_, human, result), said in groupby(group, self._kind):
-                together = list(said)
+            for (_, human, result), members in groupby(group, self._kind):
+                together = list(members)
                 if result:
                     yield from map(self._result, together)
                 else:
-                    yield self._said(together, human=human)
+                    yield self._user_message(together, human=human)
 
     def _kind(self, piece: Piece) -> tuple[int, bool, bool]:
         row = None if isinstance(piece, OwnText) or piece.block.startswith("G") else self._ledger.get(piece.block)
@@ -253,15 +253,15 @@ class _Writer:
 
     def _reply(self, group: list[Piece]) -> Iterator[_Fields]:
         blocks = [(piece, block) for piece in group for block in formats.content(piece)]
-        known = self._call(group[-1])
+        call = self._call(group[-1])
         reply = {
             "id": f"msg_{_digest(self._envelope['sessionId'], self._parent, group[0].block)[:24]}",
             "type": "message",
             "role": "assistant",
-            "model": (known and known.model) or self._ledger.meta.model or "unknown",
+            "model": (call and call.model) or self._ledger.meta.model or "unknown",
         }
         asks = any(block.get("type") == "tool_use" for _, block in blocks)
-        usage = known.usage if known and self._counted else {}
+        usage = call.usage if call and self._counted else {}
         ending = {
             "stop_reason": "tool_use" if asks else "end_turn",
             "stop_sequence": None,
@@ -271,26 +271,26 @@ class _Writer:
             message = {**reply, "content": [block], **ending}
             line = self._line(piece, "assistant", message, requestId=f"req_{reply['id'][4:]}")
             if block.get("type") == "tool_use":
-                self._asked[block["id"]] = line["uuid"]
+                self._call_lines[block["id"]] = line["uuid"]
             yield line
 
     def _result(self, piece: Piece) -> _Fields:
         (block,) = formats.content(piece)
-        # The host keeps what a tool returned beside what the model was told. Only the latter is known.
+        # The host keeps a tool's raw output beside the model's text. Only the latter is recorded.
         failed = {"toolUseResult": f"Error: {display.decode(piece.body)}"} if piece.error else {}
-        asked = self._asked.get(piece.call)
-        source = {"sourceToolAssistantUUID": asked} if asked else {}
+        call_line = self._call_lines.get(piece.call)
+        source = {"sourceToolAssistantUUID": call_line} if call_line else {}
         return self._line(piece, "user", {"role": "user", "content": [block]}, **failed, **source)
 
-    def _said(self, together: list[Piece], *, human: bool) -> _Fields:
+    def _user_message(self, together: list[Piece], *, human: bool) -> _Fields:
         blocks = [block for piece in together for block in formats.content(piece)]
         marks: _Fields = {"origin": {"kind": "human"}} if human else {"isMeta": True}
         return self._line(together[0], "user", {"role": "user", "content": blocks}, **marks)
 
     def _line(self, piece: Piece, kind: str, message: _Fields, **more: Any) -> _Fields:
-        known = self._call(piece)
-        recorded = _at(known.time) if known else self._time
-        # The host goes on from the newest line, so that no two may be of one time.
+        call = self._call(piece)
+        recorded = _at(call.time) if call else self._time
+        # The host continues from the newest line, so no two may have the same time.
         self._time = max(self._time + timedelta(milliseconds=1), recorded)
         line = str(uuid.uuid5(uuid.UUID(self._envelope["sessionId"]), f"{self._parent}/{piece.block}"))
         fields = {
@@ -323,18 +323,18 @@ def _calls(entries: Iterable[Entry]) -> dict[int, _Call]:
     return calls
 
 
-def _told(timestamp: object) -> datetime:
-    """What a line's timestamp says; the beginning of time where it says nothing."""
+def _parsed_time(timestamp: object) -> datetime:
+    """The time of a line's timestamp; 1970 if it is not one."""
     try:
-        told = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
+        time = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
     except ValueError:
         return _at(0)
-    return _at((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
+    return _at((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp())
 
 
 def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(max(seconds, 0), _LATEST), timezone.utc)
 
 
-def _digest(*words: object) -> str:
-    return hashlib.sha256("\0".join(map(str, words)).encode()).hexdigest()
+def _digest(*values: object) -> str:
+    return hashlib.sha256("\0".join(map(str, values)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Claude Code's settings with our hooks in them, and without: values in, values out; what is not ours stays."""
+"""Claude Code's settings with our hooks and without them: values in, values out; everything else stays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Settings = dict[str, Any]
 #: The settings of one project that are not shared, which `install claude-code --project` changes.
 LOCAL = Path(".claude", "settings.local.json")
 
-#: Seconds after which the host stops waiting. SessionEnd has 1.5 in all, if nothing else is said.
+#: Seconds after which the host stops waiting. SessionEnd has 1.5 in all by default.
 _TIMEOUT = 10
-#: Events that can be told apart by a word; the others take none.
+#: Events that take a matcher.
 _MATCHED = frozenset({"SessionStart", "PostToolUse", "PostToolUseFailure", "SubagentStop", "PreCompact", "SessionEnd"})
 #: A command of ours, wherever the program lies.
 _OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
@@ -30,16 +30,16 @@ def recorded_here(folder: Path) -> bool:
     if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return True
     try:
-        held = json.loads((folder / LOCAL).read_bytes())
+        values = json.loads((folder / LOCAL).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(held, dict) and bool(commands(held))
+    return isinstance(values, dict) and bool(commands(values))
 
 
 def installed(settings: Settings, program: str) -> Settings:
-    """`settings` in which `program` (as a shell takes it) is run at each event that is recorded; ours of before go.
+    """`settings` in which each recorded event runs `program` (as a shell takes it), in place of our earlier hooks.
 
-    A status line is added where there is none. Raises: BadInput where the hooks are not what the host takes.
+    A status line is added if there is none. Raises: BadInput if the hooks do not have the host's form.
     """
     clean = removed(settings)
     hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
@@ -47,9 +47,9 @@ def installed(settings: Settings, program: str) -> Settings:
         command = {"type": "command", "command": f"{program} hook {event}", "timeout": _TIMEOUT}
         group = {"matcher": "*", "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
         hooks[event] = [*hooks.get(event, []), group]
-    made = {**clean, "hooks": hooks}
-    made.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})
-    return made
+    result = {**clean, "hooks": hooks}
+    result.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})
+    return result
 
 
 def removed(settings: Settings) -> Settings:
@@ -57,9 +57,9 @@ def removed(settings: Settings) -> Settings:
     clean = dict(settings)
     if "hooks" in settings:
         events = _checked(settings["hooks"], dict, "hooks")
-        kept = {event: _without(groups, event) for event, groups in events.items()}
-        # What was empty before is not ours to take away.
-        clean["hooks"] = {event: groups for event, groups in kept.items() if groups or not events[event]}
+        remaining = {event: _without(groups, event) for event, groups in events.items()}
+        # Lists that were empty before are not ours to remove.
+        clean["hooks"] = {event: groups for event, groups in remaining.items() if groups or not events[event]}
         if not clean["hooks"] and events:
             del clean["hooks"]
     match settings.get("statusLine"):
@@ -72,22 +72,26 @@ def commands(settings: Settings) -> list[str]:
     """Our hooks' commands in `settings`, whatever else is in them."""
     match settings.get("hooks"):
         case {**events}:
-            listed = [groups for groups in events.values() if isinstance(groups, list)]
+            groups = chain.from_iterable(groups for groups in events.values() if isinstance(groups, list))
         case _:
             return []
-    held = [group["hooks"] for groups in listed for group in groups if isinstance(group, dict) and "hooks" in group]
-    return [each["command"] for each in chain.from_iterable(h for h in held if isinstance(h, list)) if _ours(each)]
+    handlers = (group.get("hooks") for group in groups if isinstance(group, dict))
+    return [
+        handler["command"]
+        for handler in chain.from_iterable(value for value in handlers if isinstance(value, list))
+        if _ours(handler)
+    ]
 
 
 def _without(groups: Any, event: str) -> list[Any]:
-    found = []
+    result = []
     for group in _checked(groups, list, f"hooks.{event}"):
-        held = group.get("hooks") if isinstance(group, Mapping) else None
-        if not isinstance(held, list) or not any(map(_ours, held)):
-            found.append(group)
-        elif rest := [each for each in held if not _ours(each)]:
-            found.append({**group, "hooks": rest})
-    return found
+        handlers = group.get("hooks") if isinstance(group, Mapping) else None
+        if not isinstance(handlers, list) or not any(map(_ours, handlers)):
+            result.append(group)
+        elif foreign := [handler for handler in handlers if not _ours(handler)]:
+            result.append({**group, "hooks": foreign})
+    return result
 
 
 def _ours(handler: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The line that Claude Code shows below its prompt: how full the context is, and what is recorded."""
+"""The line that Claude Code shows below its prompt: the use of the context, and the counts of the recording."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from ctxvc.core.display import one_line
 from ctxvc.recording import places
 
-#: From so many percent of the window on it is shown in that colour.
+#: Percent of the window → the colour from there on.
 _COLORS = ((90, "\x1b[31m"), (70, "\x1b[33m"))
 _PLAIN = "\x1b[0m"
 
 
 def line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -> str:
-    """The line, for what the host says on stdin. What nobody knows is left out."""
+    """The line for the host's input on stdin, without unknown parts."""
     used = _used(fields.get("context_window"))
-    shown = [_colored(used, color=color)] if used else []
+    parts = [_colored(used, color=color)] if used else []
     transcript = fields.get("transcript_path")
     if store is None or not isinstance(transcript, str):
-        return " · ".join([*shown, "not recorded"])
-    return " · ".join([*shown, *_recorded(store, transcript)])
+        return " · ".join([*parts, "not recorded"])
+    return " · ".join([*parts, *_recorded(store, transcript)])
 
 
 def _used(window: object) -> tuple[int, str] | None:
-    """The percentage of the window that is used, floored, and its size in words; None where the host says nothing."""
+    """The percentage of the window that is used, floored, and its size as text; None if the host does not say."""
     if not isinstance(window, dict):
         return None
     size = _number(window.get("context_window_size"))
@@ -53,19 +53,19 @@ def _thousands(tokens: float) -> str:
 
 def _colored(used: tuple[int, str], *, color: bool) -> str:
     percent, size = used
-    start = next((code for least, code in _COLORS if percent >= least), "") if color else ""
+    start = next((code for threshold, code in _COLORS if percent >= threshold), "") if color else ""
     return f"{start}context {percent}%{size}{_PLAIN if start else ''}"
 
 
 def _recorded(store: Path, transcript: str) -> list[str]:
     try:
-        told = json.loads(places.sealed(store, places.standing(store, transcript)))
+        status = json.loads(places.sealed(store, places.status(store, transcript)))
     except (OSError, ValueError, RecursionError):
         return ["recording"]
-    if not isinstance(told, dict):
+    if not isinstance(status, dict):
         return ["recording"]
-    words = [one_line(str(told.get("session", "")), 40)]
-    words += [f"{told[name]} {name}" for name in ("steps", "blocks", "notes") if type(told.get(name)) is int]
-    if type(told.get("left")) is int and told["left"]:
-        words.append(f"{told['left']} out of the prompt, kept")
-    return words
+    parts = [one_line(str(status.get("session", "")), 40)]
+    parts += [f"{status[name]} {name}" for name in ("steps", "blocks", "notes") if type(status.get(name)) is int]
+    if type(status.get("left")) is int and status["left"]:
+        parts.append(f"{status['left']} out of the prompt, kept")
+    return parts

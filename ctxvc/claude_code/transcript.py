@@ -1,6 +1,6 @@
-"""A Claude Code transcript, judged by what it comes to: the prompt at its end, and where it can be cut.
+"""A Claude Code transcript as the prompt at its end, and the places at which it can be cut.
 
-It is read by our own importer, as a file that was just written or as the one that a session was recorded from.
+It is read by our own importer, from a file in memory or from the one that a session was recorded from.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ctxvc.importers.claude_code.read import own_events
 from ctxvc.importers.file import Line, Recording
 
 
-class Standing(NamedTuple):
-    """A piece of a prompt, and the byte offset of the transcript from which on it stands in it like this."""
+class PlacedPiece(NamedTuple):
+    """A piece of a prompt, and the byte offset of the transcript from which on the prompt has it."""
 
     piece: Piece
     end: int
 
 
-class Held(Recording):
+class InMemory(Recording):
     """A transcript in memory."""
 
     def __init__(self, path: Path, data: bytes) -> None:
@@ -54,9 +54,9 @@ class Part(Recording):
             yield line
 
 
-def prompt(recording: Recording) -> list[Standing]:
-    """What the model would be sent after the transcript, recorded words as they are. Raises: BadInput."""
-    ends: dict[str, int] = {}  # block → the end of what brought it to its place
+def prompt(recording: Recording) -> list[PlacedPiece]:
+    """The prompt after the transcript, with recorded texts as they are. Raises: BadInput."""
+    ends: dict[str, int] = {}  # block → the end of the unit that put it in its place
     rows: list[Row] = []
     bodies: dict[tuple[str, str], bytes] = {}
     numbering = Numbering(block=0)
@@ -66,31 +66,31 @@ def prompt(recording: Recording) -> list[Standing]:
             ends |= {row.id: end for row in entry.rows}
             bodies |= {(block, suffix): data for block, suffix, data in entry.bodies}
     ledger = Ledger(meta=Meta(format=1, session="", scope="", counters=numbering.counters(0))).with_rows(rows)
-    read = Bodies(lambda row: bodies[row.id, ""], lambda row, suffix: bodies[row.id, suffix])
-    return [Standing(piece, ends.get(piece.block, 0)) for piece in valid(pieces(outline(ledger), read))]
+    reader = Bodies(lambda row: bodies[row.id, ""], lambda row, suffix: bodies[row.id, suffix])
+    return [PlacedPiece(piece, ends.get(piece.block, 0)) for piece in valid(pieces(outline(ledger), reader))]
 
 
-def common(standing: list[Standing], wanted: list[Piece]) -> tuple[int, int]:
-    """How far a transcript goes that comes to the beginning of `wanted`: the pieces it holds, and its end in bytes.
+def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
+    """The longest start of a transcript that gives the beginning of `expected`: its count of pieces, and its end byte.
 
-    (0, 0) where no part of it does. It ends where nothing is half done: behind a step or a compaction.
+    (0, 0) if there is none. It ends at a boundary: after a step or a compaction.
     """
-    same = 0
-    for own, other in zip(standing, wanted, strict=False):
-        if own.piece.role != other.role or formats.content(own.piece) != formats.content(other):
+    count = 0
+    for own, theirs in zip(placed, expected, strict=False):
+        if own.piece.role != theirs.role or formats.content(own.piece) != formats.content(theirs):
             break
-        same += 1
-    differs = standing[same].end if same < len(standing) else None
-    while same and standing[same - 1].end == differs:
-        same -= 1
-    end = standing[same - 1].end if same else 0
-    return (same, end) if end else (0, 0)
+        count += 1
+    differs = placed[count].end if count < len(placed) else None
+    while count and placed[count - 1].end == differs:
+        count -= 1
+    end = placed[count - 1].end if count else 0
+    return (count, end) if end else (0, 0)
 
 
 def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
-    """The messages that stand in the prompt at the end, sub-agents' left out, each with the end that brought it there.
+    """The messages in the prompt at the end, without sub-agents', each with the end of the unit that put it there.
 
-    A compaction brings all that stand after it: before its end the prompt is another.
+    A compaction puts all of them there anew, since the prompt before its end is another one.
     """
     current: list[tuple[Message, int]] = []
     reached = {0: (current, 0)}  # after each unit: the messages, as many as there were
@@ -100,7 +100,8 @@ def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
             case Step() if unit.scope in scopes:
                 current += ((message, unit.end) for message in unit.messages)
             case Compaction() if unit.scope in scopes:
-                current = [(message, unit.end) for message in _compacted([each for each, _ in current], unit.event)]
+                messages = _compacted([message for message, _ in current], unit.event)
+                current = [(message, unit.end) for message in messages]
             case Fork():
                 scopes.add(unit.scope)
                 before, count = reached[unit.unit]
@@ -110,9 +111,9 @@ def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
 
 
 def _compacted(messages: list[Message], event: Compacted) -> list[Message]:
-    kept = [message for message in messages if message.key and message.key in event.kept]
-    at = next((at for at, message in enumerate(kept) if message.key == event.before), len(kept))
-    return [*kept[:at], *event.summary, *kept[at:]]
+    retained = [message for message in messages if message.key and message.key in event.kept]
+    at = next((at for at, message in enumerate(retained) if message.key == event.before), len(retained))
+    return [*retained[:at], *event.summary, *retained[at:]]
 
 
 def _units(events: Iterable[Event]) -> Iterator[tuple[int, Unit]]:

@@ -1,6 +1,6 @@
-"""A tool's output that is too long for the prompt: the model is shown its two ends and how to get at the whole.
+"""Tool outputs that are too long for the prompt: the model sees both ends and how to read the whole.
 
-The host replaces an output only by one of the same shape, so only shapes that are known are touched.
+The host replaces an output only by one of the same shape, so unknown shapes are left alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ctxvc.recording import places
 from ctxvc.store import contained
 from ctxvc.store.hook_outputs import folder
 
-#: Of the characters that are allowed, what is shown of the beginning; the rest is of the end.
+#: The share of the allowed characters that shows the beginning; the others show the end.
 _HEAD = 0.7
-#: Shorter outputs stay as they are, whatever is asked for: the words about the cut would be no shorter.
+#: Shorter outputs stay as they are in any case: the notice of the truncation would be no shorter.
 _LEAST = 1000
 
 
@@ -32,11 +32,11 @@ def swapped(fields: dict[str, Any], longest: int, store: Path) -> bytes:
     if not isinstance(call, str) or not truncation.is_addressable(call):
         return b""
     truncator = _Truncator(max(longest, _LEAST), store, call)
-    given = fields.get("tool_response")
-    shown = _shaped(given, truncator)
-    if shown == given:
+    response = fields.get("tool_response")
+    replacement = _shaped(response, truncator)
+    if replacement == response:
         return b""
-    answer = {"hookEventName": "PostToolUse", "updatedToolOutput": shown}
+    answer = {"hookEventName": "PostToolUse", "updatedToolOutput": replacement}
     return json.dumps({"hookSpecificOutput": answer}).encode()
 
 
@@ -44,9 +44,9 @@ def _shaped(response: Any, truncator: _Truncator) -> Any:
     match response:
         case str():
             return truncator.truncate(response)
-        # An output that the host cut itself is left to it: it names the file that has all.
-        case {"stdout": str(words)} if "persistedOutputPath" not in response:
-            return {**response, "stdout": truncator.truncate(words)}
+        # An output that the host truncated itself stays: it names the file with the whole.
+        case {"stdout": str(text)} if "persistedOutputPath" not in response:
+            return {**response, "stdout": truncator.truncate(text)}
         case {"content": [*_] as items}:
             return {**response, "content": _shaped(items, truncator)}
         case [*items]:
@@ -56,13 +56,13 @@ def _shaped(response: Any, truncator: _Truncator) -> Any:
 
 def _item(item: Any, truncator: _Truncator) -> Any:
     match item:
-        case {"type": "text", "text": str(words)}:
-            return {**item, "text": truncator.truncate(words)}
+        case {"type": "text", "text": str(text)}:
+            return {**item, "text": truncator.truncate(text)}
     return item
 
 
 def _scanner(store: Path) -> str:
-    """What the store's settings name as its scanner, by the rules of git; empty for none. Raises: CtxvcError."""
+    """The scanner in the store's settings, read by git's rules; empty for none. Raises: CtxvcError."""
     from ctxvc.store import secret_scanner
     from ctxvc.store.git import config
 
@@ -74,7 +74,7 @@ def _scanner(store: Path) -> str:
 
 
 class _Truncator:
-    """Truncates texts, and keeps each of them whole."""
+    """Truncates texts, and stores each of them whole."""
 
     def __init__(self, longest: int, store: Path, call: str) -> None:
         self._longest = longest
@@ -82,23 +82,23 @@ class _Truncator:
         self._call = call
         self._count = 0
 
-    def truncate(self, words: str) -> str:
-        """`words`, or its two ends with a line between that says how to get at the whole. Raises: OSError."""
-        if len(words) <= self._longest:
-            return words
-        data = self._kept(words)
+    def truncate(self, text: str) -> str:
+        """`text`, or its two ends around a line on how to read the whole, which is stored. Raises: OSError."""
+        if len(text) <= self._longest:
+            return text
+        data = self._redacted(text)
         self._count += 1
         gap = Truncation(self._call, self._count, len(data), hashlib.sha256(data).hexdigest())
         path = folder(self._store) / gap.file
         places.put(self._store, path, data)
         head = int(self._longest * _HEAD)
         tail = self._longest - head
-        between = truncation.notice(gap, len(words) - self._longest, len(words), str(path))
-        return f"{words[:head]}\n{between}\n{words[-tail:]}"
+        between = truncation.notice(gap, len(text) - self._longest, len(text), str(path))
+        return f"{text[:head]}\n{between}\n{text[-tail:]}"
 
-    def _kept(self, words: str) -> bytes:
-        """What of `words` may be on the disk: secrets become marks, as in all that is recorded. Raises: CtxvcError."""
+    def _redacted(self, text: str) -> bytes:
+        """`text` as it may be on the disk, with marks for secrets, as in every recording. Raises: CtxvcError."""
         from ctxvc.store.redaction import Redaction
 
         redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")
-        return (redactor.text(words) if redactor else words).encode("utf-8", "surrogatepass")
+        return (redactor.text(text) if redactor else text).encode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
 """Recordings of the Messages API: a list of messages, a request, a response, or a log with one of these a line.
 
-Every request repeats its conversation from the start. So the messages are kept as a tree: what a request shares with
-it is not told again, what it adds is told once, and a request that leaves the line told last is told as a fork. The
+Every request repeats its conversation from the start. So the messages form a tree: messages that a request shares with
+it yield no event, new ones yield one, and a request that leaves the newest branch yields a fork. The
 parts of this that do not depend on the form of a message (`opening`, `records`, `Turn`, `Log`) serve every log of
 requests; the OpenAI importer uses them too.
 """
@@ -30,10 +30,10 @@ from ctxvc.importers.protocol import (
 from ctxvc.importers.request_log import (
     Log,
     Turn,
+    annotated,
     counts,
     digest,
     has_role,
-    noted,
     objects,
     opening,
     records,
@@ -51,14 +51,14 @@ _BLOCK_TYPE = re.compile(
 )
 
 
-#: Keys of a message or response that have their own place in a `Message`, or tell nothing of what the model saw.
+#: Keys of a message or response that have their own place in a `Message`, or do not concern the model's input.
 _TAKEN = frozenset(
     {"role", "content", "id", "type", "model", "usage", "stop_reason", "stop_sequence", "stop_details", "container"}
 )
 
 
 def sniff(head: bytes) -> bool:
-    """Whether all that `head` tells is messages, every part of them as in the Messages API."""
+    """Whether `head` holds messages only, and every part of them has the form of the Messages API."""
     turns = [turn for value in opening(head) for turn in _turns(value)]
     messages = whole_messages(turns)
     if not messages or not all(map(_is_ours, messages)) or messages[0]["role"] == "system":
@@ -82,7 +82,7 @@ def _is_block(block: Any) -> bool:
 def events(recording: Recording) -> Iterator[Event]:
     """Raises: BadInput where the file holds no message."""
     log = Log(FORMAT, recording.stem, _fingerprint, _message)
-    return log.tell(records(recording), _turns)
+    return log.events(records(recording), _turns)
 
 
 conversations = single(events)
@@ -96,7 +96,7 @@ state = file_state
 
 def _turns(value: Any) -> Iterator[Turn]:
     if isinstance(value, list) and any(has_role(item) and not _is_response(item) for item in value):
-        yield Turn(messages=value, whole=True, missing=("system prompt", "tool definitions"))
+        yield Turn(messages=value, is_request=True, missing=("system prompt", "tool definitions"))
     else:
         for item in value if isinstance(value, list) else [value]:
             yield from _exchange(item) if isinstance(item, dict) else [Turn(messages=[item])]
@@ -105,14 +105,14 @@ def _turns(value: Any) -> Iterator[Turn]:
 def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
     """The request and the response in one object of a log; an object that is neither counts as a message."""
     request, response = value.get("request", value), value.get("response", value)
-    found = False
+    is_request = False
     match request:
         case {"messages": list(messages)}:
-            found = True
+            is_request = True
             system, tools = request.get("system"), request.get("tools")
             yield Turn(
                 messages=messages,
-                whole=True,
+                is_request=True,
                 model=text_of(request.get("model")),
                 system=system if isinstance(system, str) else objects(system),
                 tools=objects(tools),
@@ -125,7 +125,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
             usage=counts(response.get("usage")),
             missing=("what was sent",),
         )
-    elif not found:
+    elif not is_request:
         yield Turn(messages=[value], missing=("system prompt", "tool definitions"))
 
 
@@ -134,7 +134,7 @@ def _is_response(value: Any) -> bool:
 
 
 def _message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message in our terms, or why there is none."""
+    """The message as one of ours, or the reason why there is none."""
     match value:
         case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
             blocks = [content] if isinstance(content, str) and content else list(content)
@@ -143,20 +143,20 @@ def _message(value: Any, key: str, turn: Turn) -> Message | str:
     if not blocks:
         return "it is empty"
     parts = [wire.part(block, role, origin(block, role)) for block in blocks]
-    if rest := {name: item for name, item in value.items() if name not in _TAKEN}:
-        parts[0] = noted(parts[0], "ctxvc", {"message": rest})
+    if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
+        parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
     return Message(
         role=role,
         parts=tuple(parts),
         key=key,
         reply=turn.reply,
-        model="" if turn.whole else turn.model,
+        model="" if turn.is_request else turn.model,
         usage=turn.usage,
     )
 
 
 def origin(block: Any, role: Role) -> Origin:
-    """Who made a content block, as far as the Messages API and the text's own marks tell."""
+    """The maker of a content block, by its type, its role and the marks in its text."""
     value = block.get("text") if isinstance(block, dict) else block
     if isinstance(block, dict) and text_of(block.get("type")).endswith("tool_result"):
         return "tool"
@@ -172,9 +172,10 @@ def _fingerprint(message: Any) -> bytes:
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if isinstance(blocks, list):
-        blocks = [_told(block) if isinstance(block, dict) else block for block in blocks]
+        blocks = [
+            {key: value for key, value in block.items() if value is not None and key != "cache_control"}
+            if isinstance(block, dict)
+            else block
+            for block in blocks
+        ]
     return digest([message.get("role"), blocks])
-
-
-def _told(block: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if value is not None and key != "cache_control"}

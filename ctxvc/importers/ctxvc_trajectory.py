@@ -1,8 +1,8 @@
 """Recordings in the neutral format `ctxvc-trajectory/1`: a header line, then a message a line, as in the Messages API.
 
-`meta` on a message says what the original recording told besides: time, model, usage, that the client put the message
-in (`injected`), and where the recorded agent's own compaction dropped what stands above (`compact_boundary`, with a
-`compact_summary` in its place or none).
+`meta` on a message holds the other facts of the original recording: time, model, usage, whether the client put the
+message in (`injected`), and whether the recorded agent's own compaction dropped everything above (`compact_boundary`,
+with or without a `compact_summary` in its place).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import counts, noted, text_of
+from ctxvc.importers.request_log import annotated, counts, text_of
 
 FORMAT = "ctxvc-trajectory"
 ENDINGS = LINES
@@ -36,7 +36,7 @@ GROWS = False
 _VERSION = "ctxvc-trajectory/1"
 _HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
 
-#: What a converter had to leave out, by the header's word for it.
+#: The parts that a converter had to leave out, by the header's word for them.
 _LEFT_OUT = {
     "attachments_left_out": "reminders and attachments that the client showed the model",
     "cut_before_message": "what came after the first part",
@@ -51,7 +51,7 @@ def sniff(head: bytes) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """Raises: BadInput where the first line is no header of a version we know."""
+    """The events of the file. Raises: BadInput if the first line is not a header of a known version."""
     lines = recording.lines()
     header = _header(recording, next(lines, None))
     yield _opened(header)
@@ -69,7 +69,7 @@ def events(recording: Recording) -> Iterator[Event]:
             case {"role": "user" | "assistant" | "system" as role, "content": [_, *_] as content}:
                 system = None
                 meta = value.get("meta")
-                yield from _told(role, content, meta if isinstance(meta, dict) else {}, line)
+                yield from _message_events(role, content, meta if isinstance(meta, dict) else {}, line)
             case _:
                 yield Warned(text="no message with a role and content", line=line.number)
 
@@ -97,7 +97,7 @@ def _opened(header: dict[str, Any]) -> Opened:
     source = text_of(header.get("id"))
     fixups = header.get("fixups")
     unrecorded = ["system prompt"] if header.get("native_format") == "claude-code" else []
-    left_out = [words for name, words in _LEFT_OUT.items() if isinstance(fixups, dict) and name in fixups]
+    left_out = [description for name, description in _LEFT_OUT.items() if isinstance(fixups, dict) and name in fixups]
     return Opened(
         format=FORMAT,
         source=source,
@@ -109,12 +109,12 @@ def _opened(header: dict[str, Any]) -> Opened:
     )
 
 
-def _told(role: Role, content: list[Any], meta: dict[str, Any], line: Line) -> Iterator[Event]:
+def _message_events(role: Role, content: list[Any], meta: dict[str, Any], line: Line) -> Iterator[Event]:
     summary = meta.get("compact_summary") is True
     client = summary or meta.get("injected") is True or meta.get("native_role") == "developer"
     parts = [_part(block, role, client=client) for block in content]
     if notes := {name: value for name, value in meta.items() if name in ("native_role", "speaker")}:
-        parts[0] = noted(parts[0], "ctxvc", notes)
+        parts[0] = annotated(parts[0], "ctxvc", notes)
     message = Message(
         role=role,
         parts=tuple(parts),
@@ -136,6 +136,6 @@ def _part(block: Any, role: Role, *, client: bool) -> Part:
     match block:
         case {"type": "tool_result", "synthetic": True}:
             received = {name: value for name, value in block.items() if name != "synthetic"}
-            return noted(wire.part(received, role, "client"), "ctxvc", {"interrupted": True})
+            return annotated(wire.part(received, role, "client"), "ctxvc", {"interrupted": True})
     made_by = origin(block, role)
     return wire.part(block, role, "client" if client and made_by == "human" else made_by)

@@ -30,15 +30,15 @@ class Line(msgspec.Struct, frozen=True):
     start: int
     end: int
     data: bytes
-    whole: bool = True  # False for a last line that has no newline
+    complete: bool = True  # False for a last line that has no newline
 
 
 class Recording:
-    """A recording to be read, and what its reader wants of it.
+    """A recording to be read, with its reader's options.
 
     `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
-    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit. `kept` gives
-    the whole of an output that a hook truncated, None where it is not there.
+    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit.
+    `stored_output` gives the whole output that a hook truncated, None if it was not stored.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Recording:
         *,
         growing: bool = False,
         projects: Sequence[Path] = (),
-        kept: Callable[[Truncation], bytes | None] = lambda _: None,
+        stored_output: Callable[[Truncation], bytes | None] = lambda _: None,
     ) -> None:
         self.path = path
         self.growing = growing
         self.projects = projects
-        self.kept = kept
+        self.stored_output = stored_output
         self._progress = progress
-        #: Lines in which bytes were no UTF-8, and how many. Each stands as a lone surrogate, U+DC00 and the byte.
+        #: Lines with bytes that are not UTF-8, and their count. Each becomes a lone surrogate, U+DC00 plus the byte.
         self.misread: dict[int, int] = {}
-        #: Of the unpacked file, in bytes, once `whole` has read it.
+        #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
     @property
@@ -69,12 +69,12 @@ class Recording:
         return name
 
     def head(self, size: int = 65536) -> bytes:
-        """The first `size` unpacked bytes, for telling the format."""
+        """The first `size` unpacked bytes, by which the format is recognised."""
         with self._open() as stream:
             return _legible(self._guard(lambda: stream.read(size)))[0]
 
-    def whole(self) -> bytes:
-        """All of it, in UTF-8. Raises: BadInput where there are more than `LONGEST`."""
+    def document(self) -> bytes:
+        """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
         with self._open() as stream:
             data = self._guard(lambda: stream.read(LONGEST + 1))
         if len(data) > LONGEST:
@@ -112,15 +112,15 @@ class Recording:
                 data = pending[0] if len(pending) == 1 else b"".join(pending)
                 number, start, offset = number + 1, offset, offset + size
                 pending, size = [], 0
-                whole = data.endswith(b"\n")
-                if self.growing and not whole:
+                complete = data.endswith(b"\n")
+                if self.growing and not complete:
                     return
                 if stripped := data.strip():
                     if not stripped.isascii():
                         stripped, bad = _legible(stripped)
-                        if bad and whole:
+                        if bad and complete:
                             self.misread[number] = bad
-                    yield Line(number, start, offset, stripped, whole)
+                    yield Line(number, start, offset, stripped, complete)
 
     def _open(self) -> BinaryIO:
         try:
@@ -132,9 +132,9 @@ class Recording:
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _guard(self, read: Callable[[], bytes]) -> bytes:
+    def _guard(self, operation: Callable[[], bytes]) -> bytes:
         try:
-            return read()
+            return operation()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise BadInput(
                 f"{self.path}: the gzip data is cut or damaged: {error}", hint="fetch the file again"
@@ -144,15 +144,15 @@ class Recording:
 
 
 def _legible(data: bytes) -> tuple[bytes, int]:
-    """JSON text in UTF-8, and how many of its bytes were none: they are escaped as lone surrogates.
+    """JSON text in UTF-8, and the number of bytes that were not UTF-8, which are escaped as lone surrogates.
 
-    So each costs itself and not its line: JSON knows such an escape in a string, and every importer reads it.
+    So a bad byte does not cost its line: such an escape is valid in a JSON string, and every importer reads it.
     """
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        read = data.decode("utf-8", "surrogateescape")
-        text, bad = _ESCAPED.subn(lambda found: f"\\u{ord(found[0]):04x}", read)
+        decoded = data.decode("utf-8", "surrogateescape")
+        text, bad = _ESCAPED.subn(lambda match: f"\\u{ord(match[0]):04x}", decoded)
         return text.encode("utf-8"), bad
     return data, 0
 

@@ -1,6 +1,6 @@
 """Recordings of OpenAI chat completions: messages, a request, a log of requests and responses, or a list of runs.
 
-What only this form of a message has goes to `extra["openai"]`, so that the exporter can give the message back:
+Fields that only this form of a message has go to `extra["openai"]`, so that the exporter can restore the message:
 
 - of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had, and `items`,
   those of a result's items by their place; `id`, the one it had where ours differs (None: it had none); `parsed`, where
@@ -39,10 +39,10 @@ from ctxvc.importers.request_log import (
     Log,
     Record,
     Turn,
+    annotated,
     counts,
     digest,
     has_role,
-    noted,
     objects,
     opening,
     records,
@@ -62,7 +62,7 @@ _ROLES: dict[str, tuple[Role, Origin]] = {
     "tool": ("user", "tool"),
     "function": ("user", "tool"),
 }
-#: What a message says something in; one with nothing in any of them is empty.
+#: The fields with a message's content; a message with none of them is empty.
 _SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 _PLAIN_CALL = {"type": "function", "function": {}}
@@ -71,7 +71,7 @@ _DATA_URL = re.compile("data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 def sniff(head: bytes) -> bool:
-    """Whether `head` tells messages, and something in them that only this form has."""
+    """Whether `head` holds messages with something that only this form has."""
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
@@ -79,7 +79,7 @@ def sniff(head: bytes) -> bool:
     turns = [turn for value in values for turn in reader.turns(value)]
     messages = whole_messages(turns)
     if not all(has_role(message) and message["role"] in _ROLES and "extra" not in message for message in messages):
-        return False  # `extra` is what mini-swe-agent adds
+        return False  # mini-swe-agent adds `extra`
     return (
         any(turn.system or turn.reply for turn in turns)
         or any(map(_is_ours, messages))
@@ -98,11 +98,11 @@ def _is_ours(message: dict[str, Any]) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the file's only conversation, or of its first. Raises: BadInput where the file holds no message."""
-    found = conversations(recording)
-    _, told = next(found)
-    yield from told
-    if others := sum(1 for _ in found):
-        yield Warned(text=f"this is the first of {others + 1} conversations in the file")
+    streams = conversations(recording)
+    _, first = next(streams)
+    yield from first
+    if more := sum(1 for _ in streams):
+        yield Warned(text=f"this is the first of {more + 1} conversations in the file")
 
 
 def conversations(recording: Recording) -> Conversations:
@@ -110,8 +110,8 @@ def conversations(recording: Recording) -> Conversations:
 
     Raises: BadInput, also while the events are taken.
     """
-    found = records(recording)
-    first = next(found)
+    entries = records(recording)
+    first = next(entries)
     if isinstance(first, Record) and _is_runs(first.value):
         endings: set[str] = set()
         for number, run in enumerate(first.value, 1):
@@ -122,7 +122,7 @@ def conversations(recording: Recording) -> Conversations:
             traj = run["traj"] if _is_run(run) else run
             yield ending, _events([Record(traj, first.line, first.end)], recording.stem)
     else:
-        yield "", _events(chain([first], found), recording.stem)
+        yield "", _events(chain([first], entries), recording.stem)
 
 
 folders = no_folders
@@ -133,9 +133,9 @@ stamp = file_stamp
 state = file_state
 
 
-def _events(found: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
+def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
     reader = _Reader()
-    return Log(FORMAT, stem, _fingerprint, reader.message).tell(found, reader.turns)
+    return Log(FORMAT, stem, _fingerprint, reader.message).events(entries, reader.turns)
 
 
 def _is_runs(value: Any) -> bool:
@@ -161,7 +161,7 @@ class _Reader:
         self._begun = False
 
     def turns(self, value: Any) -> Iterator[Turn]:
-        """What a value of the file says."""
+        """The turns in one value of the file."""
         if isinstance(value, list) and any(map(has_role, value)):
             yield _request(value, {}, missing=("tool definitions",))
         else:
@@ -170,14 +170,14 @@ class _Reader:
 
     def _exchange(self, value: dict[str, Any]) -> Iterator[Turn]:
         request, response = value.get("request", value), value.get("response", value)
-        found = False
+        is_exchange = False
         match request:
             case {"messages": list(messages)} if "trajectory_format" not in request:
-                found = True
+                is_exchange = True
                 yield _request(messages, request)
         match response:
-            case {"choices": [{"message": dict(message)}, *others]}:
-                found = True
+            case {"choices": [{"message": dict(message)}, *alternatives]}:
+                is_exchange = True
                 yield Turn(
                     messages=[message],
                     model=text_of(response.get("model")),
@@ -185,34 +185,34 @@ class _Reader:
                     usage=_usage(response.get("usage")),
                     time=_time(response.get("created")),
                     missing=("what was sent",),
-                    left_out=f"{len(others)} more choices of the response" if others else "",
+                    left_out=f"{len(alternatives)} more choices of the response" if alternatives else "",
                 )
-        if not found:
+        if not is_exchange:
             # One message a line: only the first can still be the system prompt.
             system, rest = (None, [value]) if self._begun else _instructions([value])
             yield Turn(messages=rest, system=system, missing=("tool definitions",))
         self._begun = True
 
     def message(self, value: Any, key: str, turn: Turn) -> Message | str:
-        """A message in our terms, or why there is none."""
+        """The message as one of ours, or the reason why there is none."""
         if not has_role(value):
             return "it has no role"
         role, origin = _ROLES.get(value["role"], ("user", "human"))
-        rest = _less(value, "role")
+        fields = _less(value, "role")
         parts: list[Part] = []
         if value["role"] in ("tool", "function"):
-            parts = self._result(rest)
+            parts = self._result(fields)
         elif value["role"] == "assistant":
             parts = [
-                *_field(rest, "reasoning_content", "thinking"),
-                *_content(rest, role, origin),
-                *_field(rest, "refusal", "assistant"),
-                *self._calls(rest),
+                *_field(fields, "reasoning_content", "thinking"),
+                *_content(fields, role, origin),
+                *_field(fields, "refusal", "assistant"),
+                *self._calls(fields),
             ]
         elif value["role"] in _ROLES:
-            parts = _content(rest, role, origin)
+            parts = _content(fields, role, origin)
         if parts:
-            parts[0] = _marked(parts[0], value, rest)
+            parts[0] = _marked(parts[0], value, fields)
         elif origin == "tool" or any(value.get(name) for name in _SAYING):
             parts = [_verbatim(value, role, origin, "message")]
         else:
@@ -222,46 +222,46 @@ class _Reader:
             parts=tuple(parts),
             key=key,
             reply=turn.reply,
-            model="" if turn.whole else turn.model,
+            model="" if turn.is_request else turn.model,
             usage=turn.usage,
             time=turn.time,
         )
 
-    def _result(self, rest: dict[str, Any]) -> list[Part]:
-        given = rest.pop("tool_call_id", None)
-        call, tool = self._ids.answered(given, text_of(rest.get("name")))
+    def _result(self, fields: dict[str, Any]) -> list[Part]:
+        original_id = fields.pop("tool_call_id", None)
+        call, tool = self._ids.answered(original_id, text_of(fields.get("name")))
         if not call:
             return []
-        content = rest.pop("content", "")
-        notes = {} if given == call else {"id": given}
+        content = fields.pop("content", "")
+        notes = {} if original_id == call else {"id": original_id}
         match content:
             case str():
                 part = wire.result_part(content, call, tool=tool)
             case None | []:
-                rest["content"] = content
+                fields["content"] = content
                 part = wire.result_part("", call, tool=tool)
             case list():
-                found = [_block(item) for item in content]
-                blocks = [item if block is None else block for item, (block, _) in zip(content, found, strict=True)]
-                if forms := {str(number): form for number, (_, form) in enumerate(found) if form}:
+                converted = [_block(item) for item in content]
+                blocks = [item if block is None else block for item, (block, _) in zip(content, converted, strict=True)]
+                if forms := {str(number): form for number, (_, form) in enumerate(converted) if form}:
                     notes["items"] = forms
                 received = {"type": "tool_result", "tool_use_id": call, "content": blocks}
                 part = msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)
             case _:
                 notes["parsed"] = True
                 part = wire.result_part(wire.compact(content), call, tool=tool)
-        return [noted(part, "openai", notes) if notes else part]
+        return [annotated(part, "openai", notes) if notes else part]
 
-    def _calls(self, rest: dict[str, Any]) -> list[Part]:
+    def _calls(self, fields: dict[str, Any]) -> list[Part]:
         parts: list[Part] = []
-        match rest.get("tool_calls"):
+        match fields.get("tool_calls"):
             case [_, *_] as calls:
-                del rest["tool_calls"]
+                del fields["tool_calls"]
                 self._ids.begin()
                 parts += map(self._call, calls)
-        match rest.get("function_call"):
+        match fields.get("function_call"):
             case {"name": str(name), "arguments": str(arguments), **other} if not other:
-                del rest["function_call"]
+                del fields["function_call"]
                 self._ids.begin()
                 notes = {"field": "function_call", "id": None}
                 parts.append(wire.call_part(name, self._ids.call(None, name), display.encode(arguments), openai=notes))
@@ -275,24 +275,24 @@ class _Reader:
                 arguments, form["custom"] = inner.pop("input", ""), inner
             case _:
                 return _verbatim(call, "assistant", "model", "tool_calls")
-        given = form.pop("id", None)
-        ours = self._ids.call(given, name)
+        original_id = form.pop("id", None)
+        ours = self._ids.call(original_id, name)
         notes: dict[str, Any] = {} if form == _PLAIN_CALL else {"call": form}
-        if given != ours:
-            notes["id"] = given
+        if original_id != ours:
+            notes["id"] = original_id
         if not isinstance(arguments, str):
             notes["parsed"] = True
         body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
         part = wire.call_part(name, ours, body)
-        return noted(part, "openai", notes) if notes else part
+        return annotated(part, "openai", notes) if notes else part
 
 
 class _CallIds:
-    """Ids for calls, each used once, and which call a result answers: one of the latest reply's where it can be."""
+    """Ids for calls, each used once, and the call that a result answers: one of the latest reply's if possible."""
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
-        self._given: set[str] = set()
+        self._original_ids: set[str] = set()
         self._uses: dict[str, int] = {}
         self._latest: dict[str, str] = {}
         self._open: dict[str, deque[str]] = {}
@@ -301,36 +301,36 @@ class _CallIds:
         """A new reply calls."""
         self._open = {}
 
-    def call(self, given: Any, tool: str) -> str:
-        """A unique id for a call of `tool` with the id `given`, which may be no string, or empty."""
-        name = text_of(given)
+    def call(self, original_id: Any, tool: str) -> str:
+        """A unique id for a call of `tool` with the id `original_id`, which may be no string, or empty."""
+        name = text_of(original_id)
         stem = name or f"call-{len(self._tools) + 1}"
         ours = stem
-        while ours in self._tools or (ours != name and ours in self._given):
+        while ours in self._tools or (ours != name and ours in self._original_ids):
             self._uses[stem] = self._uses.get(stem, 1) + 1
             ours = f"{stem}~{self._uses[stem]}"
         self._tools[ours] = tool
-        self._given.add(name)
+        self._original_ids.add(name)
         if name:
             self._latest[name] = ours
         # A result names its call by id; where calls have none, by the tool.
         self._open.setdefault(name or f"\0{tool}", deque()).append(ours)
         return ours
 
-    def answered(self, given: Any, tool: str) -> tuple[str, str]:
-        """Our id and the tool of the call that a result answers; the id is empty where nobody can tell."""
-        name = text_of(given)
-        self._given.add(name)
-        waiting = name or f"\0{tool}"
-        if waiting == "\0":
-            waiting = next(iter(self._open), waiting)
-        if waiting not in self._open:
+    def answered(self, original_id: Any, tool: str) -> tuple[str, str]:
+        """Our id and the tool of the call that a result answers; the id is empty if it cannot be found."""
+        name = text_of(original_id)
+        self._original_ids.add(name)
+        slot = name or f"\0{tool}"
+        if slot == "\0":
+            slot = next(iter(self._open), slot)
+        if slot not in self._open:
             # An id that no call was given is kept, unless it is one that we made up.
             ours = self._latest.get(name, "" if name in self._tools else name)
         else:
-            ours = self._open[waiting].popleft()
-            if not self._open[waiting]:
-                del self._open[waiting]
+            ours = self._open[slot].popleft()
+            if not self._open[slot]:
+                del self._open[slot]
         return ours, self._tools.get(ours, tool)
 
 
@@ -338,7 +338,7 @@ def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, .
     system, rest = _instructions(messages)
     return Turn(
         messages=rest,
-        whole=True,
+        is_request=True,
         model=text_of(_option(request, "model")),
         system=system,
         tools=[_tool(tool) for tool in _tools(request)],
@@ -364,7 +364,7 @@ def _instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
     count = 0
     for message in messages:
         match message:
-            # One with a `name` is no instruction but a line of an example.
+            # A message with a `name` is not an instruction but a line of an example.
             case {"role": "system" | "developer", "content": str(content), **other} if content and not other:
                 blocks.append({"type": "text", "text": content})
             case {"role": "system" | "developer", "content": [_, *_] as parts, **other} if not other and all(
@@ -391,28 +391,28 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     match tool:
         case {"type": "function", "function": {"name": str()} as function}:
             schema = function.get("parameters") or {"type": "object", "properties": {}}
-            kept = {key: value for key, value in function.items() if key != "parameters" and value is not None}
-            return {**kept, "input_schema": schema}
+            fields = {key: value for key, value in function.items() if key != "parameters" and value is not None}
+            return {**fields, "input_schema": schema}
     return tool
 
 
-def _field(rest: dict[str, Any], field: str, kind: Kind) -> list[Part]:
-    """The part that stands in a field of an assistant message; takes the field out of `rest`."""
-    match rest.get(field):
+def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:
+    """The part in one field of an assistant message; removes the field from `fields`."""
+    match fields.get(field):
         case str(value) if value:
-            del rest[field]
+            del fields[field]
             return [wire.text_part(value, "assistant", "model", kind=kind, openai={"field": field})]
     return []
 
 
-def _content(rest: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
-    """The parts of a message's content, which is taken out of `rest` where it could be taken apart."""
-    match rest.get("content"):
+def _content(fields: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
+    """The parts of a message's content; removes it from `fields` if it could be taken apart."""
+    match fields.get("content"):
         case str(value) if value:
-            del rest["content"]
+            del fields["content"]
             return [wire.text_part(value, role, origin)]
         case [_, *_] as items:
-            del rest["content"]
+            del fields["content"]
             return [_part(item, role, origin) for item in items]
     return []
 
@@ -422,7 +422,7 @@ def _part(item: Any, role: Role, origin: Origin) -> Part:
     if block is None:
         return _verbatim(item, role, origin, "content")
     part = wire.part(block, role, origin)
-    return noted(part, "openai", {"part": form}) if form else part
+    return annotated(part, "openai", {"part": form}) if form else part
 
 
 def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -451,14 +451,14 @@ def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
     return Part(kind="other", role=role, origin=origin, body=body, ext="json", extra={"openai": {"field": field}})
 
 
-def _marked(part: Part, message: dict[str, Any], rest: dict[str, Any]) -> Part:
-    """`part`, the first of `message`, with what is true of the whole message."""
-    marks: dict[str, Any] = {"message": rest} if rest else {}
+def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part:
+    """`part`, the first of `message`, annotated with the facts about the whole message."""
+    marks: dict[str, Any] = {"message": fields} if fields else {}
     if message["role"] in ("developer", "function"):
         marks["role"] = message["role"]
-    if message.get("content") and isinstance(message["content"], list) and "content" not in rest:
+    if message.get("content") and isinstance(message["content"], list) and "content" not in fields:
         marks["parts"] = True
-    return noted(part, "openai", marks) if marks else part
+    return annotated(part, "openai", marks) if marks else part
 
 
 def _fingerprint(message: Any) -> bytes:
@@ -466,28 +466,28 @@ def _fingerprint(message: Any) -> bytes:
     if not isinstance(message, dict):
         return digest(message)
     content, calls = message.get("content"), message.get("tool_calls")
-    told = {name: message.get(name) for name in ("role", "name", "tool_call_id", "function_call", "refusal", "audio")}
-    told["content"] = [{"type": "text", "text": content}] if content and isinstance(content, str) else content
-    told["tool_calls"] = [_call_told(call) for call in calls] if isinstance(calls, list) else calls
-    return digest({name: value for name, value in told.items() if value})
+    fields = {name: message.get(name) for name in ("role", "name", "tool_call_id", "function_call", "refusal", "audio")}
+    fields["content"] = [{"type": "text", "text": content}] if content and isinstance(content, str) else content
+    fields["tool_calls"] = [_call_fields(call) for call in calls] if isinstance(calls, list) else calls
+    return digest({name: value for name, value in fields.items() if value})
 
 
-def _call_told(call: Any) -> Any:
+def _call_fields(call: Any) -> Any:
     return {name: call.get(name) for name in ("id", "function", "custom")} if isinstance(call, dict) else call
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, where `input_tokens` are those that no cache held."""
-    told = counts(usage)
-    if not told.keys() >= {"prompt_tokens", "completion_tokens"}:
+    """Token counts under the names of the Messages API, whose `input_tokens` exclude cached input."""
+    tokens = counts(usage)
+    if not tokens.keys() >= {"prompt_tokens", "completion_tokens"}:
         return {}
     cached = counts(usage.get("prompt_tokens_details")).get("cached_tokens", 0)
-    written = told.get("cache_creation_input_tokens", 0)
+    written = tokens.get("cache_creation_input_tokens", 0)
     return {
-        "input_tokens": told["prompt_tokens"] - cached - written,
+        "input_tokens": tokens["prompt_tokens"] - cached - written,
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached,
-        "output_tokens": told["completion_tokens"],
+        "output_tokens": tokens["completion_tokens"],
     }
 
 

@@ -1,15 +1,15 @@
-"""Whose words a text is: marks by which a client's own text is known in messages that carry the role `user`.
+"""The origin of a text: marks of a client's own text in messages with the role `user`.
 
-The rule is the same everywhere: a text is the client's only when nothing in it stands outside the client's marks.
-A text that mixes both, such as a prompt with a reminder behind it, stays one part and counts as human, because
-what a person wrote must never be taken for something that a policy may drop.
+The rule is the same everywhere: a text is the client's only if all of it is inside the client's marks. A text that
+mixes both, such as a prompt with a reminder after it, stays one part and counts as human, because a person's words
+must never count as something that a policy may drop.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Sections that Claude Code writes around what it puts in.
+#: Sections that Claude Code writes around its own texts.
 _SECTIONS = frozenset(
     {
         "bash-stderr",
@@ -33,12 +33,12 @@ _SECTIONS = frozenset(
     }
 )
 
-#: Sections around what a person typed: the client's only as long as they are empty.
+#: Sections around a person's input: the client's only if they are empty.
 _TYPED = frozenset({"bash-input", "command-args", "user-memory-input"})
 
 _OPENING = re.compile(r"\s*<([a-z][a-z0-9_-]*)(?:\s[^<>]*)?>")
 
-#: What it writes behind such sections: where the rest of a background task's output is.
+#: Its line after such sections: the place of a background task's whole output.
 _TAIL = re.compile(r"\s*(?:(?:Read the output file to retrieve the result|Full transcript available at): [^\n]*\s*)?")
 
 #: Texts of its own without a section around them.
@@ -48,7 +48,7 @@ _BEGINNINGS = (
     "This session is being continued from a previous conversation that ran out of context.",
 )
 
-#: Values of a line's `origin.kind` and `promptSource` that say that no person typed it. Others, and new ones, say
+#: Values of a line's `origin.kind` and `promptSource` that mean that no person typed it. Others, and new ones, mean
 #: nothing.
 NOT_A_PERSON = frozenset(
     {

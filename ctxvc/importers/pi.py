@@ -1,8 +1,8 @@
 """Sessions of the pi coding agent (`<time>_<uuid>.jsonl`) → events.
 
-Since version 2 every entry names its parent, so that a file is a tree: going back and on from there is a new branch.
-Version 1 is a plain sequence. Entries that are no messages (a model change, a label, an extension's state) are knots of
-the tree all the same.
+Since version 2 every entry names its parent, so that a file is a tree: continuing from an earlier entry makes a branch.
+Version 1 is a plain sequence. Entries that are not messages (a model change, a label, an extension's state) are nodes
+of the tree too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _USAGE = {
     "cacheRead": "cache_read_input_tokens",
     "cacheWrite": "cache_creation_input_tokens",
 }
-#: Entries that say nothing to the model.
+#: Entries that add nothing to the prompt.
 _SILENT = frozenset({"thinking_level_change", "custom", "label"})
 _ROLES = frozenset(
     {
@@ -67,16 +67,16 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """Where pi keeps the sessions of `project`, an absolute path.
+    """The folders in which pi keeps the sessions of `project`, an absolute path.
 
-    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` tells them apart.
+    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` separates them.
     """
     base = Path(env["PI_CODING_AGENT_DIR"]) if env.get("PI_CODING_AGENT_DIR") else home / ".pi" / "agent"
     encoded = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", str(project)))
-    found = [base / "sessions" / f"--{encoded}--"]
+    paths = [base / "sessions" / f"--{encoded}--"]
     if env.get("PI_CODING_AGENT_SESSION_DIR"):
-        found.append(Path(env["PI_CODING_AGENT_SESSION_DIR"]))
-    return found
+        paths.append(Path(env["PI_CODING_AGENT_SESSION_DIR"]))
+    return paths
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
@@ -93,14 +93,14 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """What the session tells, in file order. Raises: BadInput where the file cannot be read."""
+    """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem)
     for line in recording.lines():
         try:
             entry = wire.parse(line.data)
         except ValueError:
-            # A last line without a newline is still being written: what it is will be seen when it is whole.
-            if not line.whole:
+            # A last line without a newline is still being written: it is read once it is complete.
+            if not line.complete:
                 continue
             entry = None
         try:
@@ -123,10 +123,10 @@ class _Session:
         self._stem = stem
         self._opened = False
         self._described = False
-        self._here = ""  # the position that the events so far have come to
+        self._here = ""  # the position after the events so far
         self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
         self._position = {"": ""}  # of every entry, by its id
-        self._above: dict[str, str] = {}  # the position that a message stands on, by its key
+        self._above: dict[str, str] = {}  # the position before a message, by its key
         self._summaries: set[str] = set()  # keys of the messages that a compaction put in
         self._warned: set[str] = set()
 
@@ -139,8 +139,8 @@ class _Session:
         if not kind:
             yield Warned(text="the line is no entry of a session", line=line.number)
             return
-        position, known = self._parent(entry)
-        if not known:
+        position, is_known = self._parent(entry)
+        if not is_known:
             yield Warned(
                 text="the entry's parent is not in the file; it is put after the line before", line=line.number
             )
@@ -168,7 +168,7 @@ class _Session:
         yield _opened(header, self._stem)
 
     def _parent(self, entry: dict[str, Any]) -> tuple[str, bool]:
-        """The position that the entry stands on, and whether the file says so itself."""
+        """The position before the entry, and whether that is the file's own statement."""
         last = self._position[self._entries[-1]]
         if "parentId" not in entry:
             return last, True
@@ -185,40 +185,40 @@ class _Session:
             yield Warned(text=reason, line=line.number)
 
     def _spoken(self, entry: dict[str, Any], kind: str, key: str, line: Line) -> Iterator[Event]:
-        """An entry that stands in the prompt, at its place in the tree."""
-        time, said = _text(entry, "timestamp"), entry.get("message") if kind == "message" else entry
-        if not isinstance(said, dict):
+        """The events of an entry that is part of the prompt, at its place in the tree."""
+        time, raw = _text(entry, "timestamp"), entry.get("message") if kind == "message" else entry
+        if not isinstance(raw, dict):
             yield Warned(text="the entry has no message", line=line.number)
             return
-        role = _text(said, "role") if kind == "message" else kind
+        role = _text(raw, "role") if kind == "message" else kind
         if role not in _ROLES:
             yield from self._unknown(f"messages of an unknown role are left out: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
-        message = _message(said, role, key, time)
+        message = _message(raw, role, key, time)
         if message:
             if position != self._here:
                 yield Forked(after=position, end=line.end, time=time)
             self._position[key] = self._here = key
             self._above[key] = position
             yield self._compacted(entry, message, line) if kind == "compaction" else Said(message=message, end=line.end)
-        if role == "assistant" and self._position[key] == self._here and _is_final(said, message):
+        if role == "assistant" and self._position[key] == self._here and _is_final(raw, message):
             yield Closed(end=line.end)
 
     def _compacted(self, compaction: dict[str, Any], summary: Message, line: Line) -> Compacted:
-        kept = self._kept(compaction, self._above[summary.key])
+        kept_keys = self._kept_keys(compaction, self._above[summary.key])
         self._summaries.add(summary.key)
         before = compaction.get("tokensBefore")
         return Compacted(
             summary=(summary,),
             end=line.end,
-            kept=frozenset(kept),
-            before=kept[-1] if kept else "",
+            kept=frozenset(kept_keys),
+            before=kept_keys[-1] if kept_keys else "",
             time=summary.time,
             detail={"tokensBefore": before} if isinstance(before, int) else {},
         )
 
-    def _kept(self, compaction: dict[str, Any], position: str) -> list[str]:
+    def _kept_keys(self, compaction: dict[str, Any], position: str) -> list[str]:
         """Keys of the messages from the first kept entry to the compaction, newest first."""
         first, number = compaction.get("firstKeptEntryId"), compaction.get("firstKeptEntryIndex")
         if isinstance(number, int) and 0 <= number < len(self._entries):
@@ -226,16 +226,16 @@ class _Session:
         if not isinstance(first, str) or first not in self._position:
             return []
         start = self._position[first]
-        kept = []
+        keys = []
         while position != start:
             if not position:
-                # The first kept entry stands on another branch.
+                # The first kept entry is on another branch.
                 return []
-            kept.append(position)
+            keys.append(position)
             position = self._above[position]
         if start and start == first:
-            kept.append(start)
-        return [key for key in kept if key not in self._summaries]
+            keys.append(start)
+        return [key for key in keys if key not in self._summaries]
 
 
 def _opened(header: dict[str, Any], stem: str) -> Opened:
@@ -263,82 +263,84 @@ def _name(source: str) -> str:
     return "pi-" + names.slug(source[-8:] if source[14:15] == "7" else source[:8])
 
 
-def _message(said: dict[str, Any], role: str, key: str, time: str) -> Message | None:
-    """The message that an entry puts in the prompt; None where it puts in nothing."""
+def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | None:
+    """The message that an entry adds to the prompt; None if it adds nothing."""
     parts: tuple[Part, ...]
     match role:
         case "assistant":
-            parts = _reply(said)
-            model, usage = _text(said, "model"), _usage(said.get("usage"))
+            parts = _reply(raw)
+            model, usage = _text(raw, "model"), _usage(raw.get("usage"))
             if not parts:
                 return None
             return Message(role="assistant", parts=parts, reply=key, key=key, time=time, model=model, usage=usage)
         case "toolResult":
-            parts = (_result(said),)
+            parts = (_result(raw),)
         case "bashExecution":
-            parts = () if said.get("excludeFromContext") is True else (_command(said),)
+            parts = () if raw.get("excludeFromContext") is True else (_command(raw),)
         case "compaction" | "branch_summary" | "compactionSummary" | "branchSummary":
-            summary = said.get("summary")
+            summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
         case "user":
-            parts = tuple(_piece(block, _origin(block)) for block in _blocks(said))
+            parts = tuple(_piece(block, _origin(block)) for block in _blocks(raw))
         case _:
-            parts = tuple(_piece(block, "client") for block in _blocks(said))
+            parts = tuple(_piece(block, "client") for block in _blocks(raw))
     return Message(role="user", parts=parts, key=key, time=time) if parts else None
 
 
-def _is_final(said: dict[str, Any], message: Message | None) -> bool:
-    """Whether nothing more comes of a reply: pi runs no calls of one that was aborted or failed."""
-    if _text(said, "stopReason") in ("aborted", "error") or message is None:
+def _is_final(raw: dict[str, Any], message: Message | None) -> bool:
+    """Whether a reply is the turn's last: pi runs no calls of one that was aborted or failed."""
+    if _text(raw, "stopReason") in ("aborted", "error") or message is None:
         return True
     return all(part.kind != "tool_use" for part in message.parts)
 
 
-def _blocks(said: dict[str, Any]) -> list[Any]:
-    content = said.get("content")
+def _blocks(raw: dict[str, Any]) -> list[Any]:
+    content = raw.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return content if isinstance(content, list) else [] if content is None else [content]
 
 
 def _origin(block: Any) -> Origin:
-    """The client's is a skill that pi wrote out in place of its name; with a person's words behind it, it is theirs."""
-    said = _text(block, "text").strip() if isinstance(block, dict) else ""
-    return "client" if said.startswith("<skill name=") and said.endswith("</skill>") else "human"
+    """`client` for a skill that pi expanded from its name; with a person's words after it, the text is `human`."""
+    text = _text(block, "text").strip() if isinstance(block, dict) else ""
+    return "client" if text.startswith("<skill name=") and text.endswith("</skill>") else "human"
 
 
-def _reply(said: dict[str, Any]) -> tuple[Part, ...]:
-    own_signatures = _text(said, "api").startswith("anthropic")
-    parts = [_model_part(block, own_signatures) for block in _blocks(said)]
-    if parts and (stop := _text(said, "stopReason")) not in _USUAL_STOPS:
-        noted = {"stopReason": stop, "errorMessage": _text(said, "errorMessage")}
-        parts[-1] = _noting(parts[-1], {key: value for key, value in noted.items() if value})
+def _reply(raw: dict[str, Any]) -> tuple[Part, ...]:
+    own_signatures = _text(raw, "api").startswith("anthropic")
+    parts = [_model_part(block, own_signatures) for block in _blocks(raw)]
+    if parts and (stop := _text(raw, "stopReason")) not in _USUAL_STOPS:
+        annotations = {"stopReason": stop, "errorMessage": _text(raw, "errorMessage")}
+        parts[-1] = _annotated(parts[-1], {key: value for key, value in annotations.items() if value})
     return tuple(parts)
 
 
 def _model_part(block: Any, own_signatures: bool) -> Part:
-    """A part of a reply; `own_signatures` tells that signatures are those of the Messages API."""
+    """A part of a reply; with `own_signatures`, signatures are those of the Messages API."""
     match block:
         case {"type": "text", "text": str(value)}:
-            return _noting(wire.text_part(value, "assistant", "model"), _rest(block, "type", "text"))
+            return _annotated(wire.text_part(value, "assistant", "model"), _without(block, "type", "text"))
         case {"type": "thinking", "thinking": str(value)}:
-            rest = _rest(block, "type", "thinking")
-            if own_signatures and (signature := _text(rest, "thinkingSignature")):
-                del rest["thinkingSignature"]
-                if rest.pop("redacted", False) is True:
+            fields = _without(block, "type", "thinking")
+            if own_signatures and (signature := _text(fields, "thinkingSignature")):
+                del fields["thinkingSignature"]
+                if fields.pop("redacted", False) is True:
                     return wire.part({"type": "redacted_thinking", "data": signature}, "assistant", "model")
-                return _noting(wire.text_part(value, "assistant", "model", kind="thinking", signature=signature), rest)
-            return _noting(wire.text_part(value, "assistant", "model", kind="thinking"), rest)
+                return _annotated(
+                    wire.text_part(value, "assistant", "model", kind="thinking", signature=signature), fields
+                )
+            return _annotated(wire.text_part(value, "assistant", "model", kind="thinking"), fields)
         case {"type": "toolCall", "id": str(call), "name": str(name), "arguments": arguments}:
             part = wire.call_part(name, call, wire.compact(arguments))
-            return _noting(part, _rest(block, "type", "id", "name", "arguments"))
+            return _annotated(part, _without(block, "type", "id", "name", "arguments"))
     return Part(kind="other", role="assistant", origin="model", body=wire.compact(block), ext="json")
 
 
 def _piece(block: Any, origin: Origin) -> Part:
     match block:
         case {"type": "text", "text": str(value)}:
-            return _noting(wire.text_part(value, "user", origin), _rest(block, "type", "text"))
+            return _annotated(wire.text_part(value, "user", origin), _without(block, "type", "text"))
         case {"type": "image", "data": str(), "mimeType": str()}:
             return wire.part(_image(block), "user", origin)
     return Part(kind="other", role="user", origin=origin, body=wire.compact(block), ext="json")
@@ -349,11 +351,11 @@ def _image(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def _result(said: dict[str, Any]) -> Part:
-    call, tool, error = _text(said, "toolCallId"), _text(said, "toolName"), said.get("isError") is True
-    blocks = _blocks(said)
+def _result(raw: dict[str, Any]) -> Part:
+    call, tool, error = _text(raw, "toolCallId"), _text(raw, "toolName"), raw.get("isError") is True
+    blocks = _blocks(raw)
     if not call:
-        return Part(kind="other", role="user", origin="tool", body=wire.compact(said), ext="json")
+        return Part(kind="other", role="user", origin="tool", body=wire.compact(raw), ext="json")
     match blocks:
         case [{"type": "text", "text": str(value)}]:
             return wire.result_part(value, call, tool=tool, error=error)
@@ -366,37 +368,39 @@ def _result(said: dict[str, Any]) -> Part:
                 content.append(_image(block))
             case _:
                 return wire.result_part(wire.compact(blocks), call, tool=tool, error=error)
-    told = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error}
-    return msgspec.structs.replace(wire.part(told, "user", "tool"), tool=tool)
+    result = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error}
+    return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
 
 
-def _command(said: dict[str, Any]) -> Part:
-    """What the model is shown of a command that a person ran."""
-    output, status = _text(said, "output"), said.get("exitCode")
-    shown = f"Ran `{_text(said, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
-    if said.get("cancelled") is True:
-        shown += "\n\n(command cancelled)"
+def _command(raw: dict[str, Any]) -> Part:
+    """The text that the model sees for a command that a person ran."""
+    output, status = _text(raw, "output"), raw.get("exitCode")
+    text = f"Ran `{_text(raw, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    if raw.get("cancelled") is True:
+        text += "\n\n(command cancelled)"
     elif isinstance(status, int) and status != 0:
-        shown += f"\n\nCommand exited with code {status}"
-    if said.get("truncated") is True and (path := _text(said, "fullOutputPath")):
-        shown += f"\n\n[Output truncated. Full output: {path}]"
-    return _noting(wire.text_part(shown, "user", "client"), {"role": "bashExecution"})
+        text += f"\n\nCommand exited with code {status}"
+    if raw.get("truncated") is True and (path := _text(raw, "fullOutputPath")):
+        text += f"\n\n[Output truncated. Full output: {path}]"
+    return _annotated(wire.text_part(text, "user", "client"), {"role": "bashExecution"})
 
 
 def _usage(usage: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API; none where the call was not counted."""
+    """Token counts under the names of the Messages API; none if the call was not counted."""
     if not isinstance(usage, dict):
         return {}
     counts = {ours: usage[theirs] for theirs, ours in _USAGE.items() if isinstance(usage.get(theirs), int)}
     return counts if any(counts.values()) else {}
 
 
-def _noting(part: Part, noted: dict[str, Any]) -> Part:
-    """`part` with what only pi has beside it, kept out of what is sent."""
-    if not noted:
+def _annotated(part: Part, annotations: dict[str, Any]) -> Part:
+    """`part` with pi's own fields in its metadata, which is not sent."""
+    if not annotations:
         return part
     own = part.extra.get("ctxvc", {})
-    return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**own, "pi": {**own.get("pi", {}), **noted}}})
+    return msgspec.structs.replace(
+        part, extra={**part.extra, "ctxvc": {**own, "pi": {**own.get("pi", {}), **annotations}}}
+    )
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
@@ -404,5 +408,5 @@ def _text(record: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _rest(block: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key not in known}
+def _without(block: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in keys}

@@ -46,7 +46,7 @@ class Stamp(NamedTuple):
 class Importer(Protocol):
     """A module or package of `ctxvc.importers`, named after its format with `_` for `-`.
 
-    Events carry positions (`end`), which a store keeps to go on from: byte offsets of the unpacked file, or any other
+    Events carry positions (`end`), from which a store later continues: byte offsets of the unpacked file, or any other
     whole number that grows along the recording, such as a row's number in a database. A recording belongs to another
     program and may be in use: it is opened for reading only.
     """
@@ -146,10 +146,10 @@ def file_state(path: Path, positions: Mapping[str, int]) -> State:
 
 
 def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[bytes, str], bool]) -> Iterator[Path]:
-    """Those of the files of whose first bytes the importer says that they are of `project`."""
+    """The files of `project` among `paths`, as `is_of_project` judges by their first bytes."""
     for path in paths:
         try:
             if is_of_project(Recording(path).head(), str(project)):
                 yield path
         except BadInput:
-            continue  # it cannot be read, so nothing says that it is the project's
+            continue  # an unreadable file is of no project

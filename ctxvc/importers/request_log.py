@@ -1,4 +1,4 @@
-"""Logs of requests: files in which each entry may repeat the whole conversation so far; and what such files share."""
+"""Logs of requests: files in which each entry may repeat the whole conversation so far; helpers for their importers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ctxvc.importers.file import Recording
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What one value of a log says: a request (`whole`: its messages are all there are so far), or what comes next.
+    """One value of a log: a request (`is_request`: its messages are the conversation so far), or further messages.
 
-    `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` says in words what
-    the value has besides.
+    `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
+    content that is not imported.
     """
 
     messages: list[Any]
-    whole: bool = False
+    is_request: bool = False
     model: str = ""
     system: Any = None
     tools: Any = None
@@ -37,7 +37,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A JSON value of a file. `line` is 0 where the value spans several lines; `end` as in events."""
+    """A JSON value of a file. `line` is 0 if the value spans several lines; `end` as in events."""
 
     value: Any
     line: int
@@ -45,7 +45,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class _Node:
-    """A message in the tree of what is known. `key` is that of the last message told on the way to it."""
+    """A message in the tree of those read so far. `key` is that of the last message with an event on the way to it."""
 
     def __init__(self, key: str, depth: int) -> None:
         self.key = key
@@ -54,9 +54,9 @@ class _Node:
 
 
 class Log:
-    """Tells the messages of a log once each, in the order in which they turn up.
+    """The events of a log: each message once, in the order of first appearance.
 
-    `fingerprint` is equal for messages that are the same; `message` makes one of ours out of it, or says why not.
+    `fingerprint` is equal for messages that are the same; `message` converts one to ours, or gives the reason why not.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Log:
         self._fingerprint = fingerprint
         self._message = message
         self._known: dict[str, Any] = {}
-        self._opened = self._changed = self._said = False
-        self._root = self._told = self._at = _Node("", 0)
+        self._opened = self._changed = self._has_messages = False
+        self._root = self._newest = self._at = _Node("", 0)
         self._count_at: dict[int, int] = {}
         self._replies: dict[str, int] = {}  # id of a response → how many had it
 
-    def tell(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
-        """The events of all records. Raises: BadInput where none holds a message."""
+    def events(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
+        """The events of all records. Raises: BadInput if none holds a message."""
         for record in records:
             if isinstance(record, Warned):
                 yield from self._opening(Turn(messages=[]), 0)
@@ -88,7 +88,7 @@ class Log:
                 yield from self._turn(turn, record)
                 if turn.left_out:
                     yield Warned(text=f"left out: {turn.left_out}", line=record.line)
-        if not self._said:
+        if not self._has_messages:
             raise BadInput(f"{self._stem}: no message of the format {self._format} in it")
 
     def _opening(self, turn: Turn, line: int) -> Iterator[Event]:
@@ -113,22 +113,22 @@ class Log:
     def _turn(self, turn: Turn, record: Record) -> Iterator[Event]:
         at, skip, turn = self._at, 0, self._distinct(turn)
         prints = [self._fingerprint(message) for message in turn.messages]
-        if turn.whole:
+        if turn.is_request:
             at = self._root
             while skip < len(prints) and prints[skip] in at.next:
                 at, skip = at.next[prints[skip]], skip + 1
         for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
             key = self._key(at.depth + 1)
-            told = self._message(message, key, turn)
-            node = at.next[fingerprint] = _Node(at.key if isinstance(told, str) else key, at.depth + 1)
-            if isinstance(told, str):
-                yield Warned(text=f"message {node.depth} was left out: {told}", line=record.line)
+            converted = self._message(message, key, turn)
+            node = at.next[fingerprint] = _Node(at.key if isinstance(converted, str) else key, at.depth + 1)
+            if isinstance(converted, str):
+                yield Warned(text=f"message {node.depth} was left out: {converted}", line=record.line)
             else:
-                # Only now, so that going back and on along a known line is no fork.
-                if at.key != self._told.key:
+                # Only here, so that going back and forth along a known branch is not a fork.
+                if at.key != self._newest.key:
                     yield Forked(after=at.key, end=record.end)
-                self._said, self._told = True, node
-                yield Said(message=told, end=record.end)
+                self._has_messages, self._newest = True, node
+                yield Said(message=converted, end=record.end)
             at = node
         self._at = at
 
@@ -145,7 +145,7 @@ class Log:
 
 
 def records(recording: Recording) -> Iterator[Record | Warned]:
-    """Every JSON value of a file: one a line, or the whole where its first line alone is none. Raises: BadInput."""
+    """Every JSON value of a file: one a line, or the whole file if its first line is not JSON. Raises: BadInput."""
     lines = recording.lines()
     first = next(lines, None)
     if first is None:
@@ -153,7 +153,7 @@ def records(recording: Recording) -> Iterator[Record | Warned]:
     try:
         value = wire.parse(first.data)
     except ValueError:
-        data = recording.whole()
+        data = recording.document()
         try:
             value = wire.parse(data)
         except ValueError as error:
@@ -173,7 +173,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\],]', re.DOTALL)
 
 
 def opening(head: bytes) -> list[Any]:
-    """The values of the whole lines in a file's head, or, of a document, as much as is whole; empty if not JSON."""
+    """The values of the complete lines in a file's head, or the complete part of a document; empty if not JSON."""
     lines = head.split(b"\n")
     values = []
     try:
@@ -213,13 +213,13 @@ def has_role(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str)
 
 
-def noted(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
+def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
     """`part` with more in its `extra` under `name`."""
     return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
 
 
 def objects(values: Any) -> list[dict[str, Any]]:
-    """The JSON objects in a list; none where it is no list."""
+    """The JSON objects in a list; none if it is not a list."""
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 

@@ -1,5 +1,4 @@
-"""Recording by itself: what a host's hooks say becomes requests, and a process beside the host does what they ask.
+"""Automatic recording: files that grow become sessions, and git hooks link commits to them.
 
-A hook has no time: it leaves a request and sees to it that a recorder runs. The modules that a hook loads (`places`,
-`requests`, `log`, `hooks`, `statusline`) load nothing heavy.
+A hook must be quick, so the modules that it loads (`places`, `log`) load nothing heavy.
 """

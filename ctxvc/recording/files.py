@@ -1,4 +1,4 @@
-"""Files of recordings → sessions of a store: what `ctxvc import` does, for any caller."""
+"""Files of recordings → sessions of a store: the work of `ctxvc import`, for any caller."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ctxvc.store import hook_outputs
 from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
 
-#: A file that was written to within so many seconds may still grow: its open step waits.
+#: Seconds after its last change during which a file may still grow: its open step waits.
 SETTLED = 3600.0
 
 
-#: Each file makes a pack. Merging them costs more than looking things up in this many.
+#: Each file makes a pack. Merging packs costs more than lookups in this many.
 MANY_PACKS = 256
 
 
-#: Sessions whose git works still while the next file is read.
+#: Sessions that git still writes while the next file is read.
 UNDER_WAY = 2
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of one file. `error` is set where it failed; then nothing of the conversation was taken."""
+    """The result for one conversation of a file. If `error` is set, nothing of the conversation was recorded."""
 
     path: Path
     format: str = ""
@@ -58,10 +58,10 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def files_of_sessions(projects: Iterable[Path], home: Path, env: Mapping[str, str]) -> list[Path]:
-    """The files in which programs keep the sessions of `projects`: all recordings, then what lies beside them."""
-    found = [item for project in projects for item in importers.find(project, home, env)[0]]
-    beside = (file for name, path in found for file in importers.importer(name).files(path))
-    return list(dict.fromkeys([*(path for _, path in found), *beside]))
+    """The files in which programs keep the sessions of `projects`: all recordings, then the files beside them."""
+    recordings = [item for project in projects for item in importers.find(project, home, env)[0]]
+    related = (file for name, path in recordings for file in importers.importer(name).files(path))
+    return list(dict.fromkeys([*(path for _, path in recordings), *related]))
 
 
 def import_paths(
@@ -76,23 +76,23 @@ def import_paths(
     projects: Sequence[Path] = (),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
-    """Imports each file, a folder's known files one by one; yields what became of each conversation, in their order.
+    """Imports each file, and of a folder its files of known formats; yields each conversation's outcome, in order.
 
-    A file that cannot be read does not stop the others. In a folder, files of no known format are passed over.
-    `name` names the new session, `as_new` takes a recording that is in the store already as another session. Without
-    `redact`, new sessions keep all bytes as they are, secrets too. Of recordings that hold conversations of many
-    projects only those of `projects` are taken, if there are any. `progress` is told of raw bytes read.
+    A file that cannot be read does not stop the others. In a folder, files of unknown formats are skipped. `name` names
+    the new session; `as_new` imports a recording that the store already has as another session. Without `redact`, new
+    sessions keep all bytes as they are, secrets included. From recordings with conversations of many projects, only
+    those of `projects` are imported, if any are given. `progress` is called with the number of raw bytes read.
     """
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
         run = _Run(store, format, name, final, as_new, redact, projects, progress, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
-                for each in files_below(path) if known_only else [path]:
-                    yield from run.file(each, known_only=known_only)
+                for file in files_below(path) if known_only else [path]:
+                    yield from run.file(file, known_only=known_only)
             yield from run.settle()
         finally:
-            # Also where the caller has stopped listening: what git has is finished, and HEAD points to it.
+            # Also if the caller stopped iterating: finish the sessions that git is writing, and point HEAD to the last.
             deque(run.settle(), 0)
             run.close()
 
@@ -110,15 +110,15 @@ class _Run:
     projects: Sequence[Path]
     progress: Callable[[int], None]
     background: Executor
-    head: tuple[str, str] | None = None  # session and scope of the newest that was taken
-    # Those whose end is under way, oldest first: what is to be told of each, and its end.
+    head: tuple[str, str] | None = None  # session and scope of the newest import
+    # Sessions that git is still writing, oldest first: each one's outcome and its end.
     endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
 
     def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
         recording = self._recording(path)
-        known = "" if self.format == "auto" else self.format
+        name = "" if self.format == "auto" else self.format
         try:
-            known = known or importers.detect(recording)
+            name = name or importers.detect(recording)
         except BadInput as error:
             if not known_only:
                 yield from self.settle()
@@ -126,18 +126,18 @@ class _Run:
             return
         failed: CtxvcError
         try:
-            for suffix, events in _conversations(recording, known):
-                yield from self._conversation(path, known, suffix, events)
+            for suffix, events in _conversations(recording, name):
+                yield from self._conversation(path, name, suffix, events)
             return
         except OSError as error:
             failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
         except CtxvcError as error:
             failed = error
         yield from self.settle()
-        yield Outcome(path=path, format=known, error=failed)
+        yield Outcome(path=path, format=name, error=failed)
 
     def _conversation(self, path: Path, format: str, suffix: str, events: Iterable[Event]) -> Iterator[Outcome]:
-        begun = start_ingest(
+        ingestion = start_ingest(
             self.store,
             events,
             name=f"{self.name}{suffix}" if self.name else "",
@@ -145,49 +145,51 @@ class _Run:
             final=self._settled(path, format),
             as_new=self.as_new,
             redact=self.redact,
-            after=[other for _, other, _ in self.endings],
+            after=[earlier for _, earlier, _ in self.endings],
         )
-        end = self.background.submit(begun.finish)
-        self.endings.append((_outcome(path, format, begun.result), begun, end))
+        end = self.background.submit(ingestion.finish)
+        self.endings.append((_outcome(path, format, ingestion.result), ingestion, end))
         yield from self.settle(UNDER_WAY)
-        others = importers.importer(format).beside(path)
-        if others:
+        subagents = importers.importer(format).beside(path)
+        if subagents:
             yield from self.settle()
-        for other in others:
-            yield self._beside(other, format, begun.result.session)
+        for subagent in subagents:
+            yield self._subagent(subagent, format, ingestion.result.session)
 
-    def _beside(self, path: Path, format: str, session: str) -> Outcome:
+    def _subagent(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""
         try:
             ((_, events),) = _conversations(self._recording(path), format)
-            done = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
-            return _outcome(path, format, done)
+            result = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
+            return _outcome(path, format, result)
         except CtxvcError as error:
             return Outcome(path=path, format=format, session=session, error=error)
 
     def _recording(self, path: Path) -> Recording:
-        return Recording(path, self.progress, projects=self.projects, kept=partial(hook_outputs.whole, self.store.path))
+        return Recording(
+            path, self.progress, projects=self.projects, stored_output=partial(hook_outputs.whole, self.store.path)
+        )
 
     def _settled(self, path: Path, format: str) -> bool:
         """Whether the file grows no more."""
         return self.final or importers.importer(format).stamp(path).age > SETTLED
 
-    def settle(self, most: int = 0) -> Iterator[Outcome]:
-        """Waits until at most so many ends are under way; gives what became of the others."""
-        while len(self.endings) > most:
-            outcome, begun, end = self.endings.popleft()
+    def settle(self, limit: int = 0) -> Iterator[Outcome]:
+        """Waits until git writes at most `limit` sessions; yields the outcomes of the others."""
+        while len(self.endings) > limit:
+            outcome, ingestion, end = self.endings.popleft()
             try:
                 end.result()
             except CtxvcError as error:
                 outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
             else:
-                if begun.result.created or begun.result.units:
-                    self.head = (begun.result.session, begun.scope)
+                if ingestion.result.created or ingestion.result.units:
+                    self.head = (ingestion.result.session, ingestion.scope)
                 self.store.merge_packs(MANY_PACKS)
             yield outcome
 
     def close(self) -> None:
-        """HEAD points to what was imported last, and the packs are few."""
+        """Points HEAD to the last import and merges the packs."""
         if self.head:
             self.store.set_current_scope(*self.head)
         self.store.merge_packs()
@@ -196,7 +198,7 @@ class _Run:
 class Follower:
     """A recording that grows, with those of its sub-agents: each `take` records what is new in them.
 
-    What comes of it is what one import of the finished files gives. `session` is empty until there is one.
+    The result equals one import of the finished files. `session` is empty until there is one.
     """
 
     def __init__(self, store: Store, path: Path, format: str, projects: Sequence[Path] = ()) -> None:
@@ -208,10 +210,10 @@ class Follower:
         self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
 
     def take(self, *, final: bool = False, closes: bool = False) -> list[Outcome]:
-        """What became of each file that has changed since.
+        """Records the new part of each changed file; gives the outcomes.
 
-        `final` takes what is open as it is. `closes` says that the host is about to do something behind which no
-        step goes on: the open one is taken too, if it is complete.
+        `final` also records an open step as it is. `closes` means that no step continues past the host's next action,
+        so that the open one is recorded too if it is complete.
         """
         outcomes = self._file(self.path, final=final, closes=closes)
         if self.session:
@@ -238,10 +240,10 @@ class Follower:
         return [_outcome(path, self._format, result) for result in results]
 
     def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Iterator[IngestResult]:
-        """Records each conversation in which something is said. Raises: CtxvcError, OSError."""
-        # The end of a line that is being written is not there yet; at a recording's end it never comes.
-        kept = partial(hook_outputs.whole, self._store.path)
-        recording = Recording(path, growing=not final, projects=self._projects, kept=kept)
+        """Records each conversation that has a message. Raises: CtxvcError, OSError."""
+        # A last line without its end may still be being written; at a recording's end it is read as it is.
+        stored_output = partial(hook_outputs.whole, self._store.path)
+        recording = Recording(path, growing=not final, projects=self._projects, stored_output=stored_output)
         for suffix, conversation in _conversations(recording, self._format):
             events = _spoken(conversation)
             events = _closed(events) if closes else events
@@ -253,7 +255,7 @@ class Follower:
 
 
 class _Silent(Exception):
-    """Nothing is said in a conversation yet."""
+    """A conversation has no message yet."""
 
 
 def _conversations(recording: Recording, format: str) -> Conversations:
@@ -263,16 +265,16 @@ def _conversations(recording: Recording, format: str) -> Conversations:
 
 
 def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
-    """The events, and behind them which lines had bytes that are no text."""
+    """The events, then a warning for each line with bytes that are not UTF-8."""
     yield from events
     for line, bad in recording.misread.items():
-        what = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
-        yield Warned(text=f"{what} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
+        subject = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
+        yield Warned(text=f"{subject} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
     recording.misread.clear()
 
 
 def _spoken(events: Iterator[Event]) -> Iterator[Event]:
-    """The events. Raises: _Silent at their end where nothing was said."""
+    """The events. Raises: _Silent at their end if there was no message."""
     silent = True
     for event in events:
         silent = silent and isinstance(event, (Opened, Warned))
@@ -282,7 +284,7 @@ def _spoken(events: Iterator[Event]) -> Iterator[Event]:
 
 
 def _closed(events: Iterator[Event]) -> Iterator[Event]:
-    """The events, and behind them that the reply so far is finished."""
+    """The events, then one that closes the reply so far."""
     end = 0
     for event in events:
         if isinstance(event, (Said, Closed, Compacted, Forked)):
@@ -291,14 +293,14 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
     yield Closed(end=end)
 
 
-def _outcome(path: Path, format: str, done: IngestResult) -> Outcome:
+def _outcome(path: Path, format: str, result: IngestResult) -> Outcome:
     return Outcome(
         path=path,
         format=format,
-        session=done.session,
-        created=done.created,
-        units=done.units,
-        blocks=done.blocks,
-        waiting=done.waiting,
-        warnings=done.warnings,
+        session=result.session,
+        created=result.created,
+        units=result.units,
+        blocks=result.blocks,
+        waiting=result.waiting,
+        warnings=result.warnings,
     )

@@ -1,4 +1,4 @@
-"""Git hooks of the project and of the store: which there are, and what they do."""
+"""Git hooks of the project and of the store: their installation and their work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxvc.store.purge.exposure import REMOTES
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 
-#: What `install` takes: the project's own repository, or the store.
+#: Targets of `install`: the project's own repository, or the store.
 PROJECT = "post-commit"
 STORE = "git-hooks"
 
@@ -27,7 +27,7 @@ STORE = "git-hooks"
 HOOKS = ("pre-push", "post-checkout")
 TEXTCONV = "diff.ctxvc.textconv"
 
-#: A script of ours has this in it.
+#: A text that every script of ours contains.
 _MARK = "# ctxvc: "
 _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
 
@@ -37,15 +37,15 @@ _MOST = 5
 
 
 def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> tuple[Path, bool]:
-    """The project's `post-commit` hook is in place, or is gone; gives its path and whether that is a change.
+    """Installs or removes the project's `post-commit` hook; gives its path and whether that is a change.
 
-    Where git looks for hooks is git's to say. A hook of somebody else's is never touched.
-    Raises: NotFound where there is no repository, Refused.
+    Git decides where it looks for hooks. Hooks that are not ours are never touched.
+    Raises: NotFound if there is no repository, Refused.
     """
-    told = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
-    if not told:
+    output = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
+    if not output:
         raise NotFound(f"{folder} is in no git repository", hint=Phrase("hook-folder"))
-    hooks, common = (Path(line) for line in told.splitlines())
+    hooks, common = (Path(line) for line in output.splitlines())
     if git.own_repository(folder) is None:
         raise Refused(
             f"the .git of this project names {common}, which does not have it as a worktree or submodule",
@@ -61,31 +61,29 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
         )
     path = hooks / PROJECT
     script = None if uninstall else _script(PROJECT, program)
-    return path, _placed(path, script, _line(program), dry_run=dry_run)
+    return path, _install_script(path, script, _line(program), dry_run=dry_run)
 
 
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
-    """The store's hooks and its textconv are in place, or are gone; gives each path and whether that is a change.
+    """Installs or removes the store's hooks and its textconv; gives each path and whether that is a change.
 
-    Raises: Refused where a hook of somebody else's is there, or the store is one to which nothing may be added.
+    Raises: Refused if a hook that is not ours is there, or nothing may be added to the store.
     """
     trust.check(path)
     if (path / "hooks").is_symlink():
         raise Refused(
             f"{path / 'hooks'} is a link: none is followed in a store", hint="put what it leads to in its place"
         )
-    done = []
+    changes = []
     for name in HOOKS:
-        script = None if uninstall else _script(name, program)
-        done.append(
-            (path / "hooks" / name, _placed(path / "hooks" / name, script, _line(program, name), dry_run=dry_run))
-        )
-    done.append((path / "config", _textconv(path, uninstall=uninstall, dry_run=dry_run)))
-    return done
+        hook, script = path / "hooks" / name, None if uninstall else _script(name, program)
+        changes.append((hook, _install_script(hook, script, _line(program, name), dry_run=dry_run)))
+    changes.append((path / "config", _textconv(path, uninstall=uninstall, dry_run=dry_run)))
+    return changes
 
 
 def scripts() -> Path:
-    """Where the scripts lie: in the installed package, or in the source's `hooks`."""
+    """The folder of the scripts: in the installed package, or in the source's `hooks`."""
     package = Path(__file__).parents[1]
     inside = package / "hooks" / "git"
     return inside if inside.is_dir() else package.parent / "hooks" / "git"
@@ -102,23 +100,23 @@ def is_ours(path: Path) -> bool:
 
 
 def others(store: Path) -> list[Path]:
-    """Hooks that git would run in the store and that are none of these scripts."""
+    """Hooks that git would run in the store and that are not these scripts."""
     try:
-        found = sorted((store / "hooks").iterdir())
+        paths = sorted((store / "hooks").iterdir())
     except OSError:  # mostly there is no such folder
         return []
     return [
-        path for path in found if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
+        path for path in paths if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
     ]
 
 
 def _script(name: str, program: str) -> bytes:
-    # A function, since the program's path may have what a template takes for a group.
+    # A function, since the program's path may contain text that a template reads as a group.
     return _PROGRAM.sub(lambda _: f"program={program}", (scripts() / name).read_text("utf-8")).encode()
 
 
 def _line(program: str, name: str = PROJECT) -> str:
-    """What does the same in a hook of somebody else's."""
+    """The line that does the same in a hook that is not ours."""
     return {
         PROJECT: f'{program} hook post-commit "$(git rev-parse HEAD)" || true',
         "pre-push": f'CTXVC_STORE=$(git rev-parse --absolute-git-dir) {program} hook pre-push "$@" || exit 1',
@@ -126,8 +124,8 @@ def _line(program: str, name: str = PROJECT) -> str:
     }[name]
 
 
-def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
-    """The script is at `path`, or with None no script of ours; gives whether that is a change. Raises: Refused."""
+def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
+    """Writes the script to `path`, or with None removes ours; gives whether that is a change. Raises: Refused."""
     there = os.path.lexists(path)
     if there and not is_ours(path):
         if script is None:
@@ -151,85 +149,85 @@ def _placed(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bo
 
 def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
     # In the store's own settings word for word: a path to a script would break `git diff` where either is moved.
-    wanted = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
-    held = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
-    ours = held.startswith("ctxvc() { ") or held.endswith("hooks/git/textconv")
-    if (held and not ours) or (not held and uninstall) or (held == wanted and not uninstall):
+    command = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
+    current = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
+    ours = current.startswith("ctxvc() { ") or current.endswith("hooks/git/textconv")
+    if (current and not ours) or (not current and uninstall) or (current == command and not uninstall):
         return False
     if not dry_run:
-        git.run(path, "config", *(("--unset-all", TEXTCONV) if uninstall else (TEXTCONV, wanted)))
+        git.run(path, "config", *(("--unset-all", TEXTCONV) if uninstall else (TEXTCONV, command)))
     return True
 
 
 def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
-    """Looks at what git says that it is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
+    """Checks the commits that git is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
 
-    Raises: Damaged, Refused with where a secret stands; then git pushes nothing.
+    Raises: Damaged; Refused with the place of a secret. Then git pushes nothing.
     """
     tips, had = _pushed(store, lines)
     if not tips:
         return
     report = verify.verify(store, deep=False)
     if report.damaged:
-        told = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
-        raise Damaged(f"not pushed: {'; '.join(told[:_MOST])}", hint=Phrase("verify-links"))
+        problems = [f"{finding.where}: {finding.what}" for finding in report.findings if finding.level == "damage"]
+        raise Damaged(f"not pushed: {'; '.join(problems[:_MOST])}", hint=Phrase("verify-links"))
     push_check.refuse(store, tips, [*had, *_tracked(store, remote)])
 
 
 def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The commits that would be there, and those that are there already as far as this store knows."""
+    """The commits to be pushed, and those of this store that the remote already has."""
     tips, had = [], []
     for line in lines:
-        words = line.split()
-        if len(words) == 4:
-            tips += [words[1]] if words[1].strip("0") else []
-            had += [words[3]] if words[3].strip("0") and words[3] in store.repository else []
+        fields = line.split()
+        if len(fields) == 4:
+            tips += [fields[1]] if fields[1].strip("0") else []
+            had += [fields[3]] if fields[3].strip("0") and fields[3] in store.repository else []
     return tips, had
 
 
 def _tracked(store: Store, remote: str) -> list[str]:
-    """What this store knows that the remote has."""
+    """The commits of the remote's tracking refs."""
     if not remote:
         return []
-    told = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
-    return told.decode("ascii", "replace").split()
+    output = git.run(store.path, "for-each-ref", "--format=%(objectname)", f"{REMOTES}{remote}/")
+    return output.decode("ascii", "replace").split()
 
 
 EVENT = "post-commit"
 
-#: Started as this event, the program makes links of what waits.
+#: Started with this event, the program links the commits that wait.
 LINK = "link"
 
 
-def after_commit(words: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
-    """Leaves the commit that `words` name, made in `folder`, for a process that links it. Never fails.
+def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
+    """Posts the commit in `arguments`, made in `folder`, for a process that links it. Never fails.
 
-    `hosts` has, for each host, the variable in which it names its session to the programs that it runs.
+    `hosts` has, for each host, the variable with its session's id in the environment of the programs that it runs.
     """
     store: Path | None = None
     try:
         store = places.store(folder, env)
         if store is None or places.is_off(env):
             return
-        if not words or not links_inbox.COMMIT.fullmatch(words[0]):
+        if not arguments or not links_inbox.COMMIT.fullmatch(arguments[0]):
             return
         host, recording = next(((host, env[name]) for host, name in hosts.items() if env.get(name)), ("", ""))
         links_inbox.post(
-            store, CodeCommit(words[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
+            store, CodeCommit(arguments[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
         )
         _start(store)
-    # The boundary: whatever it is, the commit is made.
+    # The boundary: the commit is made whatever goes wrong here.
     except Exception as error:
         if store:
             log.note(store, EVENT, f"{type(error).__name__}: {error}")
 
 
-def link(words: Sequence[str]) -> None:
-    """Makes links of what waits in the store that `words` name. Never fails: nobody is there to be told."""
+def link(arguments: Sequence[str]) -> None:
+    """Links the commits that wait in the store in `arguments`. Never fails: errors go to the log."""
     from ctxvc.store import links
     from ctxvc.store.store import Store
 
-    path = Path(words[0])
+    path = Path(arguments[0])
     try:
         with Store(path) as store:
             links.take(store)
@@ -240,5 +238,5 @@ def link(words: Sequence[str]) -> None:
 def _start(store: Path) -> None:
     """A process that outlives this one and its terminal, and holds none of their files."""
     nothing = subprocess.DEVNULL
-    words = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
-    subprocess.Popen(words, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    command = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
+    subprocess.Popen(command, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)

@@ -1,4 +1,4 @@
-"""What went wrong where nobody could be told: a bounded file in the store, which `ctxvc doctor` shows."""
+"""A log of errors in processes without a terminal: a bounded file in the store, which `ctxvc doctor` shows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import PYTHON, CtxvcError, Refused, render
 from ctxvc.store import contained
 
-#: Bytes of the log after which it begins anew; the one before it is kept.
+#: Bytes after which a new log begins; the one before it is kept.
 LONGEST = 128 * 1024
 _WIDTH = 1000
 _FILE = "ctxvc/hooks/log"
 
 
-def note(store: Path, what: str, words: str) -> None:
-    """Adds a line: when, in what (an event), and what was wrong. Never fails: there is nobody left to tell."""
-    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(what, 40)}: {one_line(words, _WIDTH)}\n"
+def note(store: Path, event: str, text: str) -> None:
+    """Adds a line with the time, the event and the error's text. Never fails."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {one_line(event, 40)}: {one_line(text, _WIDTH)}\n"
     try:
         contained.make_folder(store, "ctxvc/hooks")
         contained.detach(store, _FILE)
@@ -35,8 +35,8 @@ def note(store: Path, what: str, words: str) -> None:
         return
 
 
-def words(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
-    """What is known of an error, in the words of the table: of one that nobody foresaw also where it came from."""
+def describe(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
+    """An error's text and hint by the table of phrases; for an unexpected one also the places that it came from."""
     if isinstance(error, CtxvcError):
         reason, hint = render(error.reason, phrases), render(error.advice, phrases)
         return f"{reason} (hint: {hint})" if hint else reason

@@ -9,11 +9,11 @@ from pathlib import Path
 from ctxvc.errors import NotFound, Refused
 from ctxvc.store import contained, locate, seals
 
-#: Set to `off`, nothing is recorded, and nothing is linked.
+#: The variable that turns recording and linking off, by the value `off`.
 RECORDING = "CTXVC_RECORDING"
-#: What the name of a request begins with that waits for a person.
+#: The beginning of the name of a request that waits for a person.
 ASIDE = "aside-"
-#: Bytes of a file that hooks and the recorder leave for each other, at most.
+#: The most bytes in a file by which hooks and the recorder communicate.
 LONGEST = 1 << 20
 
 
@@ -23,10 +23,10 @@ def is_off(env: Mapping[str, str]) -> bool:
 
 
 def store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store that the environment names, else that of the project that `folder` is in; None where there is none."""
-    named = env.get("CTXVC_STORE")
-    if named:
-        path = Path(named).absolute()
+    """The store that the environment names, else that of the project around `folder`; None if there is none."""
+    override = env.get("CTXVC_STORE")
+    if override:
+        path = Path(override).absolute()
         return path if locate.is_store(path) else None
     try:
         return locate.find(folder)
@@ -40,32 +40,32 @@ def home(store: Path) -> Path:
 
 
 def lock(store: Path) -> Path:
-    """What the recorder of a store holds while it lives."""
+    """The file that a store's recorder locks while it runs."""
     return home(store) / "recorder.lock"
 
 
 def handoff(store: Path, transcript: str) -> Path:
-    """What the next SessionStart after a compaction gives back; gone once it was given."""
+    """The text that the next SessionStart after a compaction gives the model; removed once it is given."""
     return home(store) / "handoff" / _key(transcript)
 
 
 def so_far(store: Path, transcript: str) -> Path:
-    """What a SessionStart after a compaction gives back where the recorder has not come to its end yet."""
+    """The text that a SessionStart after a compaction gives the model while the recorder is still at work."""
     return home(store) / "so-far" / _key(transcript)
 
 
 def offer(store: Path) -> Path:
-    """What a new session may be told of the one before it."""
+    """The text on the session before it that a new session may be given."""
     return home(store) / "offer"
 
 
-def standing(store: Path, transcript: str) -> Path:
-    """How far a transcript is recorded, for the status line."""
+def status(store: Path, transcript: str) -> Path:
+    """The counts of a transcript's session, for the status line."""
     return home(store) / "standing" / _key(transcript)
 
 
 def aside(store: Path, transcript: str) -> Path:
-    """What was asked about a transcript and could not be done."""
+    """The request about a transcript that could not be met."""
     return home(store) / "requests" / f"{ASIDE}{_key(transcript)}"
 
 
@@ -74,27 +74,27 @@ def _key(transcript: str) -> str:
 
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """The file at `path` holds `data`, whole, with that mode; readers see the old or the new one. Raises: OSError."""
+    """Replaces the file at `path` by `data`, with that mode; readers see the old or the new one. Raises: OSError."""
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
     contained.replace(path.parent, path.name, data, mode, durably=False)
 
 
 def put(store: Path, path: Path, data: bytes) -> None:
-    """The same for a file in a store, in which no link is followed. Raises: OSError, Refused."""
+    """Replaces a file in a store by `data`, following no link. Raises: OSError, Refused."""
     name = path.relative_to(store).as_posix()
     contained.make_folder(store, name.rpartition("/")[0])
     contained.replace(store, name, data, durably=False)
 
 
 def write_sealed(store: Path, path: Path, data: bytes) -> None:
-    """The file holds `data` under this machine's seal, for `sealed`. Raises: OSError, Refused."""
-    what = path.relative_to(store).as_posix().encode()
-    put(store, path, seals.seal(store, what + b"\n" + data).encode() + b"\n" + data)
+    """Replaces a file in a store by `data` under this machine's seal, for `sealed`. Raises: OSError, Refused."""
+    name = path.relative_to(store).as_posix().encode()
+    put(store, path, seals.seal(store, name + b"\n" + data).encode() + b"\n" + data)
 
 
 def sealed(store: Path, path: Path) -> bytes:
-    """What this machine wrote there. Raises: FileNotFoundError where nothing is there, or somebody else's."""
+    """The data that this machine wrote there. Raises: FileNotFoundError if there is none, or another's."""
     name = path.relative_to(store).as_posix()
     try:
         seal, _, data = contained.read(store, name, LONGEST).partition(b"\n")
@@ -106,5 +106,5 @@ def sealed(store: Path, path: Path) -> bytes:
 
 
 def remove(store: Path, path: Path) -> None:
-    """The file is gone. Raises: OSError, Refused."""
+    """Removes a file of a store. Raises: OSError, Refused."""
     contained.remove(store, path.relative_to(store).as_posix())

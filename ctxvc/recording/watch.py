@@ -1,4 +1,4 @@
-"""Recording without hooks: transcripts are looked at again and again, and what is new in them is taken."""
+"""Recording without hooks: transcripts are polled, and their new messages recorded."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Found = tuple[str, Path]
 
 @dataclass(slots=True)
 class Watch:
-    """Transcripts that are looked for with `find` each time, since new sessions begin."""
+    """Transcripts under watch. `find` lists them anew each time, since new sessions begin."""
 
     store: Store
     find: Callable[[], Iterable[Found]]
-    projects: Sequence[Path] = ()  # those whose conversations are meant, of recordings of many projects; empty for all
+    projects: Sequence[Path] = ()  # whose conversations are recorded, from recordings of many projects; empty for all
     _followed: dict[Path, Follower] = field(default_factory=dict)
     _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
 
     def look(self) -> list[Outcome]:
-        """What was new. A transcript that nobody has written to for an hour is taken to its end."""
+        """Records the new messages; gives the outcomes. A transcript unchanged for an hour is recorded to its end."""
         outcomes = []
         for form, path in self.find():
             try:
@@ -39,15 +39,15 @@ class Watch:
             ended = stamp.age > SETTLED
             if ended and self._ended.get(path) == stamp:
                 continue
-            outcomes += _taken(follower, form, final=ended)
+            outcomes += _outcomes(follower, form, final=ended)
             if ended:
                 self._ended[path] = stamp
         return [outcome for outcome in outcomes if outcome.units or outcome.created or outcome.error]
 
 
-def _taken(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
+def _outcomes(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
     try:
         return follower.take(final=final)
-    # The boundary: whatever is wrong with one transcript, the others are recorded.
+    # The boundary: an error in one transcript does not stop the others.
     except Exception as error:
-        return [Outcome(path=follower.path, format=form, error=CtxvcError(log.words(error)))]
+        return [Outcome(path=follower.path, format=form, error=CtxvcError(log.describe(error)))]

@@ -20,7 +20,7 @@ from ctxvc.session.context import Context
 from ctxvc.session.proof import TRAILER
 from ctxvc.store.log.transaction import AdmittedEntry
 
-#: How a reply ends that is complete. Any other end is noted at its last block: who goes on later has to know.
+#: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
 
 
@@ -50,16 +50,16 @@ def message(raw: Mapping[str, Any], origin: Origin) -> Message:
 
 
 def _ended(part: Part, stop: object) -> Part:
-    """The last part of a reply, with why the reply ended where that was before its time."""
+    """The last part of a reply, with the reason for the reply's end if it is incomplete."""
     if not isinstance(stop, str) or stop in _COMPLETE:
         return part
     return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "stop": stop}})
 
 
 def stopped(ledger: Ledger) -> str:
-    """Why the newest reply ended, in the provider's word, where that was before its time.
+    """The provider's reason for the end of the newest reply if that is incomplete.
 
-    Empty for any other, and where something has come since, dashboards aside.
+    Empty for any other, and if a message has come since, dashboards aside.
     """
     newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
     stop = wire.own_metadata(newest.extra).get("stop") if newest and newest.role == "assistant" else None
@@ -67,7 +67,7 @@ def stopped(ledger: Ledger) -> str:
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
-    """What the provider says that the call of a reply took: its counts of tokens."""
+    """The provider's token counts for the call of a reply."""
     counts = reply.get("usage")
     items = counts.items() if isinstance(counts, dict) else ()
     return {name: count for name, count in items if isinstance(count, int)}
@@ -84,20 +84,20 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return wire.part(block, role, maker)
 
 
-def append(context: Context, messages: Sequence[Message], shown: Mapping[str, str]) -> list[str]:
+def append(context: Context, messages: Sequence[Message], previews: Mapping[str, str]) -> list[str]:
     """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
 
-    `shown` is what the model is to see of a result, by its call. All is done under the session's lock: an entry is
-    weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
+    `previews` gives, by call, the text that the model sees of a result. All is done under the session's lock, so that
+    an entry is weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
     """
     stored, ids = context.stored, []
-    messages, shown = stored.redacted_messages(messages), stored.redacted(shown)
+    messages, previews = stored.redacted_messages(messages), stored.redacted(previews)
     with stored.writing() as transaction:
         for scope, entry in stored.number(transaction, messages):
             ledger = transaction.ledger(scope)
             texts = _texts(entry)
             view = context.view(ledger, entry.rows, transaction.bodies) if texts else None
-            admitted = admit(ledger, entry, texts, view, shown, context.terms.batch)
+            admitted = admit(ledger, entry, texts, view, previews, context.terms.batch)
             transaction.append(scope, _with_proof(context, scope, admitted))
             ids += [row.id for row in entry.rows]
         stored.acknowledge(transaction)
@@ -105,12 +105,12 @@ def append(context: Context, messages: Sequence[Message], shown: Mapping[str, st
 
 
 def admit(
-    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, shown: Mapping[str, str], batch: int
+    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, previews: Mapping[str, str], batch: int
 ) -> AdmittedEntry:
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
-    The first words of a human are pinned, a turn begins with a cut, and `texts` are admitted or blocked by what they
-    cost in `view` (None where the entry has none). `shown` replaces a result's preview, by its call; if all results
+    The first message of a human is pinned, a turn begins with a cut, and `texts` are admitted or blocked by their cost
+    in `view` (None if the entry has no texts). `previews` replaces a result's preview, by its call; if all results
     together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
@@ -127,7 +127,9 @@ def admit(
             texts,
             view.counted,
             calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
-            replacements={row.id: shown[row.call] for row in rows if row.kind == "tool_result" and row.call in shown},
+            replacements={
+                row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews
+            },
             batch=batch,
         )
         rows = admitted.rows
@@ -143,7 +145,7 @@ def _texts(entry: Entry) -> dict[str, str]:
 
 
 def _with_proof(context: Context, scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
-    """A reply's commit says which prompt it saw."""
+    """The entry; a reply's with a trailer on the prompt that it saw."""
     is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
     sent = context.sent.pop(scope, None) if is_reply else None
     return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted

@@ -1,4 +1,4 @@
-"""What a session stands on: a writer, what its blocks cost, and how a change of the prompt is recorded."""
+"""The state of a session: the stored session, its blocks' costs, and the record of a change of the prompt."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
-#: What a plan of several verbs is called in a commit, and how many blocks and verbs its subject names.
+#: The operation of a plan with several verbs, and the numbers of blocks and verbs that its commit's subject names.
 _MIXED = "plan"
 _MOST_NAMED = 12
 _MOST_VERBS = 4
-#: Operations that leave the prompt as it is, and so come with no cut.
+#: Operations that leave the prompt as it is, and so make no cut.
 _NO_EDIT = frozenset({"pin", "unpin"})
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
-#: Bytes of bodies that are held in memory.
+#: Bytes of bodies that are cached in memory.
 _HELD = 64 << 20
 
 
 class Context:
-    """A writer, with prices and a budget. `actor` is who acts: `agent` for a model's own calls, `user` for a person."""
+    """A stored session with prices and a budget. `actor` is `agent` for a model's own calls, `user` for a person."""
 
     def __init__(self, stored: StoredSession, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
         self.stored = stored
         self.store = stored.store
         self.actor = actor
         self.meter = Meter(self.store, stored.ledger().meta.tokenizer)
-        #: When the last request was made, by `now`; None where none was.
+        #: When the last request was made, by `now`; None before the first.
         self.called: float | None = None
-        #: Whether the prompt was changed by somebody since this was last set to False.
+        #: Whether the prompt has changed since this was last set to False.
         self.changed = False
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
         self.now = now
-        #: What the session's policy asks for.
+        #: The terms of the session's policy.
         self.terms = Terms()
-        self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and what blocks cost it
+        self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
-        self._bodies: tuple[str, Bodies] | None = None  # a scope, and how its bodies are read
+        self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
         self._overhead: dict[str, int] = {}
         self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
@@ -75,10 +75,10 @@ class Context:
         rows: Iterable[Row] = (),
         bodies: Mapping[tuple[str, str], bytes] = {},
     ) -> View:
-        """What would be sent now, or with that ledger of a transaction, and what it costs.
+        """The view of the prompt now, or of a transaction's `ledger`.
 
-        `rows` that are not in it yet are counted with it, in one go. `bodies` are those of the transaction, by block
-        and suffix: the store has them only once it is acknowledged.
+        `rows` that are not in it yet are counted with it, in one pass. `bodies` are those of the transaction, by block
+        and suffix, which the store has only after the acknowledgement.
         """
         ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
@@ -86,7 +86,7 @@ class Context:
         if bodies:
 
             def body(row: Row, suffix: str = "") -> bytes:
-                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._read(row, suffix, scope)
+                return bodies[row.id, suffix] if (row.id, suffix) in bodies else self._stored_bytes(row, suffix, scope)
 
             prices = prices.reading(Bodies(body, body))
         new = (row for row in ledger.since(self._counted.get(scope)) if row.present)
@@ -100,7 +100,7 @@ class Context:
             next_group=self.stored.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
             calibration=ledger.meta.calibration,
-            words=lambda row: display.decode(self._kept(row, "", scope)),
+            words=lambda row: display.decode(self._cached_body(row, "", scope)),
             handles=self.terms.handles,
         )
 
@@ -136,17 +136,19 @@ class Context:
         return self._dashboard[1]
 
     def bodies(self) -> Bodies:
-        """The bodies of the current scope, kept up to a bound: the next request mostly says the same again."""
+        """The bodies of the current scope, cached up to a bound, since the next request mostly repeats this one."""
         scope = self.scope
         if self._bodies is None or self._bodies[0] != scope:
-            bodies = Bodies(lambda row: self._kept(row, "", scope), lambda row, suffix: self._kept(row, suffix, scope))
+            bodies = Bodies(
+                lambda row: self._cached_body(row, "", scope), lambda row, suffix: self._cached_body(row, suffix, scope)
+            )
             self._bodies = scope, bodies
         return self._bodies[1]
 
-    def _kept(self, row: Row, suffix: str, scope: str) -> bytes:
+    def _cached_body(self, row: Row, suffix: str, scope: str) -> bytes:
         key = row.sha256, suffix  # the body of a row with siblings names them by their checksums
         if key not in self._held:
-            data = self._read(row, suffix, scope)
+            data = self._stored_bytes(row, suffix, scope)
             if self._size + len(data) > _HELD:
                 self._held.clear()
                 self._size = 0
@@ -158,15 +160,22 @@ class Context:
         scope = scope or self.scope
         model = self.ledger().meta.model
         if scope not in self._prices or self._prices[scope][0] != model:
-            bodies = Bodies(lambda row: self._read(row, "", scope), lambda row, suffix: self._read(row, suffix, scope))
+            bodies = Bodies(
+                lambda row: self._stored_bytes(row, "", scope),
+                lambda row, suffix: self._stored_bytes(row, suffix, scope),
+            )
             self._prices[scope] = model, Prices(self.meter, bodies, model)
             self._counted.pop(scope, None)
         return self._prices[scope][1]
 
-    def _read(self, row: Row, suffix: str, scope: str) -> bytes:
+    def _stored_bytes(self, row: Row, suffix: str, scope: str) -> bytes:
         if scope not in self.stored.scopes():
-            # One that begins in the append that goes on: what it inherits stands in a scope that is there.
-            scope = next(name for name in self.stored.scopes() if _same(self.ledger(name).get(row.id), row))
+            # A scope that begins in the running append: the rows that it inherits are in an existing one.
+            def holds(ledger: Ledger) -> bool:
+                own = ledger.get(row.id)
+                return own is not None and own.sha256 == row.sha256
+
+            scope = next(name for name in self.stored.scopes() if holds(self.ledger(name)))
         return self.stored.file(row, suffix, scope) if suffix else self.stored.body(row, scope)
 
     def _overhead_tokens(self, scope: str) -> int:
@@ -177,9 +186,9 @@ class Context:
     # --- changes
 
     def commit(self, rehearsal: Rehearsal, *, relieves: bool = True) -> None:
-        """A rehearsal made true, as one commit; nothing where nothing changes. Raises: Conflict.
+        """Commits a rehearsal, as one commit; does nothing if it changes nothing. Raises: Conflict.
 
-        If it `relieves`, what it frees ends overflow mode.
+        If it `relieves`, freed tokens end overflow mode.
         """
         if rehearsal:
             self.record(rehearsal, _subject(rehearsal), _op(rehearsal), relieves=relieves)
@@ -193,7 +202,7 @@ class Context:
         *,
         relieves: bool = True,
     ) -> None:
-        """The rows and groups of a rehearsal, recorded under this name. Raises: Conflict."""
+        """Records the rows and groups of a rehearsal as the operation `op`. Raises: Conflict."""
         self.stored.change(
             subject=subject,
             op=op,
@@ -211,22 +220,22 @@ class Context:
         self.changed = True
 
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
-        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow where it relieves."""
+        """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway: what is bound to it leaves now, once.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once.
         fields = {
             "cuts": cuts.before_reply(self.ledger()),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
-    def left(self, rehearsal: Rehearsal) -> int:
+    def tokens_after(self, rehearsal: Rehearsal) -> int:
         """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
         after = with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
-    def asked(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
-        """Remembers that a policy asked a model now, once for each block that came, or with what the call took."""
+    def record_ask(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
+        """Records that a policy asked a model, once for each new block, or each time if `trailers` have the usage."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
             self.stored.change(
@@ -234,22 +243,22 @@ class Context:
             )
 
     def cut(self, why: str, dashboards: Iterable[Row] = ()) -> None:
-        """Thinking and dashboards from before the newest reply leave the prompt; nothing where there are none.
+        """Removes thinking and dashboards from before the newest reply; does nothing if there are none.
 
-        So do those of `dashboards` that stand behind that reply: no thinking is bound to them. A cut has one place for
-        all, and there it would take the reply's own thinking: so each is pruned.
+        Those of `dashboards` after that reply leave too, since no thinking is bound to them. A cut has one place, and
+        after the reply it would take the reply's own thinking, so each of these is pruned.
         """
         ledger = self.ledger()
         new_cuts = cuts.before_reply(ledger)
         meta = msgspec.structs.replace(ledger.meta, cuts=new_cuts)
-        behind = [row for row in dashboards if not cuts.is_cut(row, meta)]
-        rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in behind]
+        after_reply = [row for row in dashboards if not cuts.is_cut(row, meta)]
+        rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in after_reply]
         if rows or new_cuts != ledger.meta.cuts:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def set(self, fields: Mapping[str, Any]) -> None:
-        """Sets fields of `ctxvc.json`, where they are not so already.
+        """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
 
         Another model has its own window, counts in its own way, and cannot read this one's thinking.
         """
@@ -260,14 +269,14 @@ class Context:
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
-        listed = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
+        changes = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
             new["cuts"] = cuts.at_turn(ledger)
-        self.stored.change(subject=f"settings: {listed}", op="settings", actor=self.actor, meta=new)
+        self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
-    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput where it makes no sense."""
+    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput if it is inconsistent."""
     budgets.check(budget)
     usual = Ladder()
     ladder = {
@@ -283,10 +292,6 @@ def with_cut(ledger: Ledger) -> Ledger:
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
-def _same(one: Row | None, other: Row) -> bool:
-    return one is not None and one.sha256 == other.sha256
-
-
 def _op(rehearsal: Rehearsal) -> str:
     verbs = {action.verb for action in rehearsal.done}
     return verbs.pop() if len(verbs) == 1 else _MIXED
@@ -297,10 +302,8 @@ def _subject(rehearsal: Rehearsal) -> str:
     phrases = []
     for action in rehearsal.done:
         targets = selection.ranges(action.targets)
-        listed = ", ".join(
-            targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"]
-        )
-        phrases.append(f"{action.verb} {listed}")
+        text = ", ".join(targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"])
+        phrases.append(f"{action.verb} {text}")
     more = [f"{len(phrases) - _MOST_VERBS} more"] if len(phrases) > _MOST_VERBS else []
     groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
     grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)

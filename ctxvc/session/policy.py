@@ -1,4 +1,4 @@
-"""A policy at work in a session: when it is asked, and what becomes of its plan."""
+"""A policy in a session: when it is asked, and whether its plan is committed, waits or is dropped."""
 
 from __future__ import annotations
 
@@ -21,38 +21,40 @@ from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
-    """What the policy changed now; None where nothing was due, or where its plan waits.
+    """Asks the policy and commits its plan; gives the rehearsal, or None if nothing was due or the plan waits.
 
-    While a plan of its own waits it makes no new one: that plan is judged again, on the view of now. `cut` says that
-    the prefix breaks here anyway, so that nothing needs to wait. Raises: BadInput where a person's own policy fails.
+    While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. `cut`
+    means that the prefix breaks here anyway, so that no plan needs to wait. Raises: BadInput if a person's own policy
+    fails.
     """
     context.stored.refresh()
-    waiting = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
+    own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
     view = context.view()
-    plan = waiting.plan if waiting else ask_plan(policy, view)
-    if plan.asked and not waiting:
-        context.asked(actor_name(policy))
+    plan = own_plan.plan if own_plan else ask_plan(policy, view)
+    if plan.asked and not own_plan:
+        context.record_ask(actor_name(policy))
     if not plan.actions:
         return None
     pressure = plan.pressure or view.used > view.budget.guard
     rehearsal = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, rehearsal, cut=cut)
     if rehearsal and not now:
-        if waiting is None:
-            propose(context, _told(plan, f"waits: {why}"))
+        if own_plan is None:
+            propose(context, _with_reason(plan, f"waits: {why}"))
         return None
     if rehearsal:
+        plan = _with_reason(rehearsal.plan, f"now: {why}" if why else "")
         try:
-            context.commit(msgspec.structs.replace(rehearsal, plan=_told(rehearsal.plan, f"now: {why}" if why else "")))
+            context.commit(msgspec.structs.replace(rehearsal, plan=plan))
         except Conflict:
-            return None  # somebody else changed the same: the next request looks again
-    if waiting:
-        pending_plans.drop(context.store, context.stored.name, [waiting.id], "committed" if rehearsal else "stale")
+            return None  # another writer changed the same blocks: the next request tries again
+    if own_plan:
+        pending_plans.drop(context.store, context.stored.name, [own_plan.id], "committed" if rehearsal else "stale")
     return rehearsal or None
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
-    """The text on the use of the context tools, to be pinned; None where it stands, or where there is none."""
+    """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already."""
     text = policy.terms().protocol
     if not text or protocol(ledger):
         return None
@@ -68,18 +70,18 @@ def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> t
     return decision.now, decision.why
 
 
-def _told(plan: Plan, more: str) -> Plan:
-    """The plan with a reason that says more; what an earlier look said is left out."""
+def _with_reason(plan: Plan, more: str) -> Plan:
+    """The plan with `more` in its reason, in place of an earlier `waits`."""
     reason = plan.reason.partition("; waits: ")[0]
     return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))
 
 
-#: Digits of a checksum by which a later rehearsal tells that a block is still the one that was meant.
+#: Digits of a checksum by which a later rehearsal checks that a block is still the same.
 _CHECKSUM = 12
 
 
 def propose(context: Context, plan: Plan) -> PendingPlan:
-    """The plan waits, on the disk, for `settle`. It is bound to the blocks that it names by their checksums."""
+    """Stores the plan for a later `settle`, bound to its blocks by their checksums."""
     context.stored.refresh()
     ledger = context.ledger()
     actions = []
@@ -98,15 +100,15 @@ def propose(context: Context, plan: Plan) -> PendingPlan:
 
 
 def pending(context: Context) -> tuple[PendingPlan, ...]:
-    """The plans that wait in this scope, oldest first."""
+    """The pending plans of this scope, oldest first."""
     plans = pending_plans.pending(context.store, context.stored.name)
     return tuple(plan for plan in plans if plan.scope == context.scope)
 
 
 def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
-    """Commits what waits, each plan as far as the view of now allows it; gives what came of each.
+    """Commits the pending plans, each as far as the current view allows; gives each with its rehearsal.
 
-    A plan of which nothing is left is dropped as stale. Where another writer is in between, the plan goes on waiting.
+    A plan without any allowed action is dropped as stale. If another writer interferes, the plan stays pending.
     """
     outcomes: list[tuple[PendingPlan, Rehearsal]] = []
     for pending_plan in pending(context):
@@ -116,7 +118,7 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
             context.commit(rehearsal)
         except Conflict:
             continue
-        # A crash between the two leaves a plan that has nothing left to do: it is dropped as stale next time.
+        # A crash between the two leaves a plan without an effect, which is dropped as stale next time.
         pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if rehearsal else "stale")
         outcomes.append((pending_plan, rehearsal))
     return outcomes

@@ -1,4 +1,4 @@
-"""Proof of what was sent: a step's commit has the hash of the prompt that its reply saw, and its tree renders it."""
+"""Proof of sent prompts: a step's commit has the hash of the prompt that its reply saw, and its tree renders it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]*|-)(?: \+([1-9][0-9]*))?")
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a commit says of the prompt that its reply saw.
+    """A commit's record of the prompt that its reply saw.
 
-    `digest` is its hash, `last` the newest block that it held. `later` counts the verbs that were made in the open step
-    before the call: their commits come right after the step's, and what was sent has them in it.
+    `digest` is its hash, `last` its newest block. `later` counts the verbs in the open step before the call: their
+    commits come right after the step's, and the sent prompt has their effect.
     """
 
     digest: str
@@ -34,13 +34,13 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 def parse(trailer: str) -> Sent | None:
-    """What the trailer says; None where it says nothing of the kind."""
+    """The record in a trailer; None if it is not one."""
     match = _SENT.fullmatch(trailer)
     return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
 def check_prompts(store: Store) -> tuple[int, list[Finding]]:
-    """Renders every prompt whose hash is recorded; gives how many there are, and those that are not what was sent."""
+    """Renders every prompt whose hash is recorded; gives their number, and a finding for each that differs."""
     count = 0
     findings: list[Finding] = []
     seen: set[str] = set()
@@ -60,7 +60,7 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
 
 
 def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
-    """What the newest reply of a snapshot saw: by its commit's trailer, else all that stands before the reply."""
+    """The prompt that a snapshot's newest reply saw: by its commit's trailer, else everything before the reply."""
     newer: list[str] = []
     for entry in revision.history(store, snapshot.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
@@ -74,7 +74,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
 
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
-    """What is wrong with the prompt that a commit tells of; empty where it renders, byte for byte, what was sent."""
+    """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
     sent = parse(entry.trailers[TRAILER])
     if sent is None:
         return "the hash of its prompt cannot be read"

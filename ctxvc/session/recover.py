@@ -1,4 +1,4 @@
-"""Reading out what left the prompt, in parts for a model or whole for a person; each reading is recorded."""
+"""Access to blocks that left the prompt, in parts for a model or whole for a person; each access is recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxvc.store import hook_outputs as files_of_hooks
 from ctxvc.store.address import Resolved
 from ctxvc.tokens.meter import Prices
 
-#: Tokens that a person is shown at most of what is read out in parts.
+#: The most tokens of a part that a person reads.
 _UNBOUNDED = 1 << 40
 
 
@@ -49,7 +49,7 @@ def part(
             lines=line_span,
         )
     ((row, body),) = _pieces(context, resolved, address)
-    read = recover.recovered(
+    recovered = recover.recovered(
         row,
         body,
         lines=line_span,
@@ -58,15 +58,15 @@ def part(
         until=lambda pattern: pattern.until(seconds, time.monotonic),
         most=room,
         count=context.meter.count,
-        # A file that is no text is shown and written with its block.
+        # A file that is not text is shown and written with its block.
         address=resolved.row.id
         if resolved and resolved.row and resolved.file and row.kind != resolved.row.kind
         else address,
     )
     if resolved and resolved.row:
-        which = f", {read.unit} {read.first}-{read.last} of {read.total}" if read.total else ""
+        which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
         _accessed(context, resolved, resolved.row, which)
-    return read
+    return recovered
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
@@ -81,7 +81,7 @@ def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
 
 
 def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[tuple[Row, bytes]]:
-    """What is read, each with a row that tells of it. Raises: Refused, NotFound where there is nothing, Damaged."""
+    """The bytes to be read, each with a row that describes them. Raises: Refused, NotFound, Damaged."""
     if resolved is None:
         return [_unrecorded(context, address)]
     rows = _blocks(resolved)
@@ -89,11 +89,11 @@ def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[t
         _readable(context, row)
     bodies = resolved.snapshot.bodies
     files = [(row, resolved.file or truncation.whole(row)) for row in rows]
-    return [_beside(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
+    return [_file_part(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
 
 
 def _blocks(resolved: Resolved) -> list[Row]:
-    """The block that was found, or those of the group."""
+    """The block that an address resolved to, or those of the group."""
     if resolved.row:
         return [resolved.row]
     assert resolved.group is not None
@@ -101,8 +101,8 @@ def _blocks(resolved: Resolved) -> list[Row]:
     return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
 
 
-def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
-    """A file beside a body, with a row that tells of it alone."""
+def _file_part(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
+    """A file beside a body, with a row that describes that file."""
     ending = file.rpartition(".")[2]
     kind: Kind = row.kind if ending == "txt" else "document" if ending in ("pdf", "bin") else "image"
     file_row = msgspec.structs.replace(row, id=f"{row.id}-{file}", kind=kind, ext=ending, files=(), extra={})
@@ -110,7 +110,7 @@ def _beside(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
 
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
-    """What a hook has cut of a call whose step is not recorded yet, since it is not over. Raises: NotFound."""
+    """The whole output that a hook truncated of a call whose step is still open. Raises: NotFound."""
     data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
         raise NotFound(
@@ -125,27 +125,27 @@ def _measured(row: Row, data: bytes) -> Row:
     return msgspec.structs.replace(row, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def _room(context: Context, most: int) -> int:
-    """The tokens, as we count, that a reading may cost: it must neither be offloaded nor make anything else leave."""
+def _room(context: Context, limit: int) -> int:
+    """The most tokens, as we count, of a reading: it must neither be offloaded nor make anything else leave."""
     view = context.view()
     free = view.budget.guard - view.used
     room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
-    return min(room, most or room)
+    return min(room, limit or room)
 
 
 def _readable(context: Context, row: Row) -> None:
-    """Raises: Refused for a deleted block where a person does not ask."""
+    """Raises: Refused for a deleted block, unless a person asks."""
     if context.actor == "agent" and row.state == "deleted":
         raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
-def _accessed(context: Context, resolved: Resolved, row: Row, what: str = "") -> None:
-    """Records that a block was read: in its row where it stands in this scope, else in this scope's history only."""
+def _accessed(context: Context, resolved: Resolved, row: Row, detail: str = "") -> None:
+    """Records that a block was read: in its row if it is in this scope, else in this scope's history only."""
     own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
     own_row = context.ledger().get(row.id) if own else None
     where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
     context.stored.change(
-        subject=f"recover {where}{row.handle}{what}",
+        subject=f"recover {where}{row.handle}{detail}",
         op="recover",
         actor=context.actor,
         rows=[msgspec.structs.replace(own_row, reads=own_row.reads + 1)] if own_row else [],

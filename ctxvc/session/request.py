@@ -1,4 +1,4 @@
-"""What goes out of a session: a prompt below the budget, with the dashboard that is due."""
+"""Requests of a session: a prompt below the budget, with the dashboard that is due."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
 
-#: What the provider says of a reply that it has not ended yet.
+#: The provider's stop reason for a reply that it paused.
 PAUSED = "pause_turn"
 
 
 def newest(context: Context) -> Slot:
-    """The newest that would be sent, dashboards aside. Raises: BadInput where no model could answer to it."""
+    """The newest slot of the prompt, dashboards aside. Raises: BadInput if no model could answer to it."""
     slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
     last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
-    # A reply that the provider paused goes on by being sent back, and so does one that ends in a call of its own tool.
+    # A reply that the provider paused continues when it is sent back, as does one that ends in a call of its own tool.
     if last.role == "assistant" and last.kind != "other" and stopped(context.ledger()) != PAUSED:
         raise BadInput("the model has had its say", hint="append what comes next first")
     return last
 
 
-def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
-    """The guard acts where the prompt would pass the budget with `spare` more tokens, as the provider counts them.
+def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
+    """Lets the guard act if the prompt with `spare` more tokens would exceed the budget, as the provider counts.
 
-    It leaves room for `behind` tokens then, which what it does brings along. Raises: OverBudget where that does not
-    help.
+    It then leaves room for `following` tokens, which its own action brings along. Raises: OverBudget if that is not
+    enough.
     """
     for attempt in (1, 2):
         view = context.view()
         mine = spare + view.calibrated(_own_words(view))
         if view.used + mine <= view.budget.guard:
             return
-        # What the guard does comes with a cut, and it need not take away what the cut does.
+        # The guard's action comes with a cut, and it need not remove the tokens that the cut removes.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        rehearsal = guard(ahead, max(mine, behind))
+        rehearsal = guard(ahead, max(mine, following))
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
@@ -77,7 +77,7 @@ def keep_below(context: Context, spare: int = 0, behind: int = 0) -> None:
 
 
 def _own_words(view: View) -> int:
-    """The tokens of the few words of ours that the rendering adds to what is counted: for what is empty or missing."""
+    """The tokens of the few texts of ours that rendering adds to the counted ones, for empty or missing content."""
     slots = outline(view.ledger)
     empty = sum(slot.show == "body" and slot.kind == "tool_result" and not slot.row.bytes for slot in slots)
     begins = bool(slots) and slots[0].role != "user"
@@ -85,7 +85,7 @@ def _own_words(view: View) -> int:
 
 
 class DashboardFeed:
-    """The dashboards that the model has been shown by this process."""
+    """The dashboards of this process: the next one that is due, and the last one shown in each scope."""
 
     def __init__(self, context: Context, append: Callable[[Message], object]) -> None:
         self._context = context
@@ -93,21 +93,21 @@ class DashboardFeed:
         self._last_shown: dict[str, dashboard_text.LastShown] = {}
 
     def retire(self) -> None:
-        """Takes all dashboards away where one names a group that is gone, as by a person's undo while a call waited.
+        """Removes all dashboards if one names a group that no longer exists, as after a person's undo during a call.
 
-        That change came with a cut, but a dashboard whose call had no reply yet stood behind it.
+        That change came with a cut, but a dashboard whose call had no reply yet came after it.
         """
         context = self._context
         ledger = context.ledger()
-        standing, read = _standing(ledger), context.bodies().body
-        if any(dashboard_text.groups_named(display.decode(read(row))) - ledger.groups.keys() for row in standing):
+        live, body_of = _live_dashboards(ledger), context.bodies().body
+        if any(dashboard_text.groups_named(display.decode(body_of(row))) - ledger.groups.keys() for row in live):
             try:
-                context.cut("a dashboard names a group that is gone", standing)
+                context.cut("a dashboard names a group that is gone", live)
             except Conflict:
                 context.stored.refresh()  # another writer has done it
 
     def show(self) -> None:
-        """Adds the dashboard that is due, if one is; where there is no room for it, a cut comes first."""
+        """Adds the dashboard that is due, if any; makes a cut first if there is no room for it."""
         context = self._context
         if not self._show():
             context.cut("earlier dashboards and thinking leave")
@@ -115,31 +115,31 @@ class DashboardFeed:
         context.changed = False
 
     def room(self) -> int:
-        """The tokens, as the provider counts them, that the dashboard may cost which is due now; 0 where none is."""
+        """The most tokens of the dashboard that is due now, as the provider counts them; 0 if none is due."""
         view, last = self._view_and_last()
         form = self._due(view, last)
         if form == "none":
             return 0
         return _priced(view, "full" if form == "cut" else form)
 
-    def most(self) -> int:
-        """The tokens, as the provider counts them, that any dashboard may cost: a full one, as after the guard."""
+    def largest(self) -> int:
+        """The most tokens of any dashboard, as the provider counts them: of a full one, as after the guard."""
         return _priced(self._context.view(), "full")
 
     def _show(self) -> bool:
-        """Whether what is due was shown; False where a cut must be made first."""
+        """Adds the dashboard that is due; False if a cut must be made first."""
         context = self._context
         view, last = self._view_and_last()
         form = self._due(view, last)
         if form == "cut":
             return False
         if form != "none" and (
-            text := self._words(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
+            text := self._form_text(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
         ):
             part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
-            # It tells of itself too: what it alone brings across a threshold is no reason for another.
-            # A line does not: it has no words on thresholds, so the next board tells of the one that it crosses.
+            # It counts itself too, so that crossing a threshold by its own size is no reason for another.
+            # A line does not: it does not mention thresholds, so the next dashboard reports the one that it crosses.
             after = context.totals(view if form == "line" else context.view())
             reminded = self._unnoted(view) > 0
             self._last_shown[context.scope] = dashboard_text.shown_after(
@@ -148,7 +148,7 @@ class DashboardFeed:
         return True
 
     def _view_and_last(self) -> tuple[View, dashboard_text.LastShown | None]:
-        """The view, and what was shown in this scope since the last cut."""
+        """The view, and the last dashboard shown in this scope since the last cut."""
         view = self._context.view()
         last = self._last_shown.get(self._context.scope) if _kept_tokens(view) else None
         if last and last.reminded and not self._unnoted(view):
@@ -169,20 +169,22 @@ class DashboardFeed:
         )
 
     def _unnoted(self, view: View) -> int:
-        """The steps of which the agent is reminded that it noted nothing of them."""
+        """The number of steps without a note of which the agent is reminded."""
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
-    def _words(self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int) -> str:
+    def _form_text(
+        self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int
+    ) -> str:
         totals = self._context.totals(view)
         if form == "line":
             return dashboard_text.line_text(totals)
         thresholds, unnoted = _percents(view.budget), self._unnoted(view)
         nudge = self._context.terms.nudge(dashboard_text.crossed(last, totals, thresholds), unnoted)
         text = self._dashboard_text(view, form, last, room, nudge)
-        # With what it costs itself it may be across one more.
+        # Its own size may cross one more threshold.
         own = view.calibrated(self._context.meter.count(text))
-        whole = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
-        more = self._context.terms.nudge(dashboard_text.crossed(last, whole, thresholds), unnoted)
+        updated = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
+        more = self._context.terms.nudge(dashboard_text.crossed(last, updated, thresholds), unnoted)
         return text if more == nudge else self._dashboard_text(view, form, last, room, more)
 
     def _dashboard_text(
@@ -199,9 +201,9 @@ class DashboardFeed:
 
 
 def refusal(context: Context, terms: Terms | None) -> str:
-    """What answers a call while the context is too full for it; counted in `ctxvc.json`.
+    """The answer to a call while the context is too full for it; counted in `ctxvc.json`.
 
-    `terms` say which tools the agent has to make room; None where nobody knows.
+    `terms` say which tools the agent has to make room; None if unknown.
     """
     view = context.view()
     used = view.used
@@ -221,7 +223,7 @@ def refusal(context: Context, terms: Terms | None) -> str:
 
 
 def _priced(view: View, form: dashboard_text.Kind) -> int:
-    """What a board of this form may cost where none is kept, as the provider counts."""
+    """The most tokens of a dashboard of this form if no other is in the prompt, as the provider counts."""
     return -(-dashboard_text.room(form, 0, _cap(view)) * view.calibration[0] // 1000)
 
 
@@ -230,12 +232,12 @@ def _cap(view: View) -> int:
 
 
 def _kept_tokens(view: View) -> int:
-    """What the dashboards cost that no cut has taken away."""
-    return sum(map(view.price.body, _standing(view.ledger)))
+    """The tokens of the dashboards that no cut has removed."""
+    return sum(map(view.price.body, _live_dashboards(view.ledger)))
 
 
-def _standing(ledger: Ledger) -> list[Row]:
-    """The dashboards that no cut has taken away."""
+def _live_dashboards(ledger: Ledger) -> list[Row]:
+    """The dashboards that no cut has removed."""
     rows = chain.from_iterable(ledger.by_segment(_dashboards))
     return [row for row in rows if not is_cut(row, ledger.meta)]
 
@@ -251,7 +253,7 @@ def _percents(budget: Budget) -> tuple[int, ...]:
 
 
 def turn_began(ledger: Ledger) -> bool:
-    """Whether nothing but human and client words stands in the newest turn so far: its first call comes now."""
+    """Whether the newest turn has only human and client text so far: its first call comes now."""
     for row in ledger.backwards():
         if row.turn < ledger.meta.counters.turn:
             break
@@ -263,5 +265,5 @@ def turn_began(ledger: Ledger) -> bool:
 def _largest(ledger: Ledger, view: View) -> str:
     rows = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
     rows.sort(key=lambda item: (-item[0], item[1].number))
-    listed = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
-    return f"what may not leave is {listed or 'the system prompt and the tools'}"
+    blocks = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
+    return f"what may not leave is {blocks or 'the system prompt and the tools'}"

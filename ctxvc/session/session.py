@@ -1,6 +1,6 @@
-"""A session under a budget: what comes in is admitted, what leaves is planned, rehearsed and committed.
+"""A session under a budget: new messages are admitted, removals are planned, rehearsed and committed.
 
-This is what the command line, an agent and the adapter act through. The bytes are the writer's, the rules the core's.
+The command line, an agent and the adapter act through it. The store keeps the bytes, the core has the rules.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What `note` did: the note's block, and with `fold` what left the prompt and how many tokens that freed."""
+    """The result of `note`: the note's block, and with `fold` the archived blocks and the freed tokens."""
 
     block: str
     archived: tuple[str, ...] = ()
@@ -64,10 +64,10 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One conversation, its budget, and what may be done to its context. Use it in a `with` block, or `close` it.
+    """One conversation, its budget, and the verbs on its context. Use it in a `with` block, or `close` it.
 
-    `actor` is who acts through it: `agent` for a model's own calls, `user` for a person. `policy` is asked before each
-    request what should leave.
+    `actor` is who acts through it: `agent` for a model's own calls, `user` for a person. `policy` proposes a plan
+    before each request.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Session:
         self._context = Context(stored, actor, now)
         if policy:
             self._context.terms = policy.terms()
-        #: Whether requests come with a dashboard, where the policy does not say that there is none.
+        #: Whether requests come with a dashboard, unless the policy turns it off.
         self.shows_dashboard = True
         self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
@@ -103,11 +103,11 @@ class Session:
         policy: str | Policy = "",
         actor: str = "agent",
     ) -> Session:
-        """The session `name` of the store at `path`; store and session are made where they are not there.
+        """The session `name` of the store at `path`; creates the store and the session if they do not exist.
 
-        `budget` is the window in tokens (by default the model's); `system` and `tools` are given to the provider with
-        every call, and stay what they were when the session was made. `policy` is one of `ctxvc policies`, as in
-        `layered:keep=8`, or a value of your own; a session that is opened again goes on under the one that it had.
+        `budget` is the window in tokens (by default the model's); `system` and `tools` are sent to the provider with
+        every call, and are fixed when the session is created. `policy` is one of `ctxvc policies`, as in
+        `layered:keep=8`, or a value of your own; a session that is opened again keeps its policy by default.
         Raises: CtxvcError.
         """
         place = Path(path)
@@ -143,16 +143,16 @@ class Session:
 
     @property
     def terms(self) -> Terms:
-        """What the session's policy asks for: tools, protocol, what the model sees."""
+        """The terms of the session's policy: tools, protocol, the form of the dashboard."""
         return self._context.terms
 
     def begin(self) -> None:
-        """Puts what the policy says on the use of its tools, pinned, where it does not stand yet; `open` does it."""
+        """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(message))
 
     def close(self) -> None:
-        """Commits what is complete and lets go of the files."""
+        """Commits complete steps and closes the files."""
         self._context.meter.save()
         self.stored.close()
         if self._owned:
@@ -165,14 +165,14 @@ class Session:
         return self.stored.scopes()
 
     def notes(self, scope: str = "") -> list[Note]:
-        """The notes of a scope, oldest first, those that it inherited among them."""
+        """The notes of a scope, oldest first, including inherited ones."""
         rows = [row for row in self.ledger(scope).rows() if row.kind == "note"]
         return [Note(row.id, row.step, text.decode(self.stored.body(row, scope))) for row in rows]
 
     def note(self, words: str, *, fold: bool = False) -> Noted:
-        """Writes down what was learned: a commit, and a block that is seen from now on.
+        """Adds a note: a commit, and a block that the model sees from now on.
 
-        `fold` archives the span that it covers: all since the note or human message before it that may leave.
+        `fold` archives the span that it covers: everything since the last note or human message that may leave.
         """
         if not fold:
             return Noted(self.stored.note(words, actor=self.actor))
@@ -189,21 +189,21 @@ class Session:
         return Noted(block, tuple(row.id for row in rehearsal.rows), rehearsal.freed)
 
     def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
-        """A new scope, and this session is in it. Asked for inside a step, it takes effect at the step's end.
+        """Opens a new scope and switches to it, inside a step at the step's end.
 
-        It begins with what is pinned, the notes, and the human message that opened the turn; `with_messages` takes
-        everything; from a `revision` it begins with all that stood there. Raises: BadName, Refused, BadInput.
+        It begins with the pinned blocks, the notes, and the human message that opened the turn; `with_messages` takes
+        everything; from a `revision` it begins with all of that. Raises: BadName, Refused, BadInput.
         """
         commit = revisions.resolve(self.store, self.stored, revision).commit if revision else ""
         self.settle()
         self.stored.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
 
     def goto(self, name: str, words: str) -> None:
-        """To another scope, which stands as it was left, with an arrival note. Raises: NotFound, Refused, BadInput."""
+        """Switches to another scope, unchanged but for an arrival note. Raises: NotFound, Refused, BadInput."""
         self.settle()
         self.stored.goto(name, words, actor=self.actor)
 
-    # --- what stands
+    # --- state
 
     @property
     def name(self) -> str:
@@ -228,11 +228,11 @@ class Session:
 
     @property
     def budget(self) -> Budget:
-        """The scope's own, else the model's window."""
+        """The scope's own budget, else the model's window."""
         return budget_of(self.ledger())
 
     def view(self) -> View:
-        """What would be sent now and what it costs."""
+        """The prompt as it would be sent now, and its cost."""
         return self._context.view()
 
     def used(self) -> int:
@@ -247,24 +247,24 @@ class Session:
     def set(self, **fields: Any) -> None:
         """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit.
 
-        `window` is what the model takes, where its provider says other than the table. Another model's window and
+        `window` is the model's window if its provider differs from the table of models. Another model's window and
         thresholds hold from the next request on, and its calibration begins anew.
         """
         self._context.set(fields)
 
     def prompt(self) -> Request:
-        """What the next call would be sent. Nothing is written."""
+        """The next call as it would be sent. Nothing is written."""
         snapshot = revisions.now(self.stored)
         return request(snapshot.ledger, self._context.bodies(), snapshot.system, snapshot.tools)
 
     def body(self, block: str) -> bytes:
-        """The exact bytes of a block, wherever it stands. Raises: NotFound, Damaged."""
+        """The exact bytes of a block, in the prompt or not. Raises: NotFound, Damaged."""
         row = self.ledger().get(block)
         if row is None:
             raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint=Phrase("list-blocks"))
         return self.stored.body(row)
 
-    # --- what comes in
+    # --- messages and requests
 
     def append(
         self,
@@ -274,12 +274,12 @@ class Session:
     ) -> list[str]:
         """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
 
-        On the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for what a program
-        puts in. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as text,
-        with U+FFFD for what is none. A large result comes in as a preview; what does not fit even so is blocked
-        (`overflow`). Of the result of a call in `shown` the model sees that text, where it costs less than the whole,
-        which is kept.
-        Raises: BadInput for what is no message; CtxvcError, then nothing was added.
+        They are on the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for a
+        program's. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as
+        text, with U+FFFD for bytes that are not. A large result comes in as a preview; one that does not fit even so is
+        blocked (`overflow`). For a call in `shown` the model sees that text instead of the result, if it costs less;
+        the whole result is kept.
+        Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
         """
         context = self._context
         parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
@@ -291,49 +291,49 @@ class Session:
         return ids
 
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
-        """Records what a call beside the conversation took, as a policy's, where the reply tells.
+        """Records the usage of a call beside the conversation, such as a policy's, if the reply has it.
 
-        It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` replied where
-        `reply` does not say which.
+        It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` is used if `reply`
+        does not name its model.
         """
         usage = append.usage(reply)
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
-            self._context.asked(actor, trailers)
+            self._context.record_ask(actor, trailers)
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""
         return self.append({"role": "user", "content": words}, origin="client")
 
     def request(self) -> Request:
-        """The next call: below the hard budget, with its dashboard. What it took away and added is recorded.
+        """The next call: below the hard budget, with its dashboard. Its removals and additions are recorded.
 
-        Raises: OverBudget where what may not leave is too much; BadInput while a call waits for its result, and where
-        nothing was said since the model's last word.
+        Raises: OverBudget if the content that may not leave is too large; BadInput while a call waits for its result,
+        and if the last message is the model's.
         """
         self.stored.refresh()
         if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
         newest = session_request.newest(self._context)
-        began = session_request.turn_began(self.ledger())
-        if began:
+        turn_begins = session_request.turn_began(self.ledger())
+        if turn_begins:
             self.settle()  # a cut was made here anyway
         if self.policy:
-            session_policy.govern(self._context, self.policy, cut=began)
+            session_policy.govern(self._context, self.policy, cut=turn_begins)
         self._dashboards.retire()
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
             session_request.keep_below(self._context)
         elif self.terms.board == "off":
             session_request.keep_below(
-                self._context, self._dashboards.most()
-            )  # whoever has none has no more room for it
+                self._context, self._dashboards.largest()
+            )  # the room is the same with and without a dashboard
         else:
-            # Room for the board first: a guard that acts behind it would have to be told of by the next one.
-            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.most())
+            # Room for the dashboard first: a guard that acted after it would need another one to report that.
+            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.largest())
             try:
                 self._dashboards.show()
-            except Conflict as error:  # what is added would have made a change of scope, and another writer was first
+            except Conflict as error:  # the append would have completed a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._dashboards.show()
             session_request.keep_below(self._context)
@@ -344,7 +344,7 @@ class Session:
         return request
 
     def _learn(self, scope: str, reply: Message) -> None:
-        """What the reply says of the prompt's size makes the session's own counts better."""
+        """Improves the calibration by the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
         better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
         if better and scope == self.scope:
@@ -352,33 +352,33 @@ class Session:
 
     @property
     def overflow(self) -> bool:
-        """Whether a result did not fit and nobody has made room since: only verbs that free context are answered.
+        """Whether a result did not fit and no room was made since: only verbs that free context are answered.
 
-        What the guard takes away before a request, only so that it may be sent, does not count.
+        Removals by the guard before a request do not count.
         """
         return self.ledger().meta.refused > 0
 
     @property
     def stopped(self) -> str:
-        """Why the newest reply ended before its time, as the provider says, as in `max_tokens`, `refusal`.
+        """The provider's reason for the end of the newest reply if that is incomplete, as in `max_tokens`, `refusal`.
 
-        Empty where it did not, or something has come since.
+        Empty if it is complete, or a message has come since.
         """
         return append.stopped(self.ledger())
 
     def refuse(self, terms: Terms | None = None) -> str:
-        """What answers a call that overflow mode does not let through; it counts.
+        """The answer to a call that overflow mode refuses; it counts.
 
         It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
         """
         return session_request.refusal(self._context, terms or (self.terms if self.policy else None))
 
-    # --- what changes
+    # --- changes
 
     def commit(self, plan: Plan, *, roll_up: bool = False) -> Rehearsal:
-        """The plan made true as far as it is allowed, as one commit; none where nothing is left of it.
+        """Commits the allowed actions of a plan, as one commit, or none if no action is allowed; gives the rehearsal.
 
-        It is in force in the very next request. Raises: Conflict where another writer changed the same blocks again.
+        The very next request has its effect. Raises: Conflict if another writer keeps changing the same blocks.
         """
         for attempt in (1, 2):
             self.stored.refresh()
@@ -393,47 +393,47 @@ class Session:
         return rehearsal
 
     def left(self, tried: Rehearsal) -> int:
-        """What `used` will be once a rehearsal is committed: the cut that comes with it included."""
+        """The value of `used` after the commit of a rehearsal, with its cut."""
         view = self.view()
-        return view.calibrated(self._context.left(tried))
+        return view.calibrated(self._context.tokens_after(tried))
 
     def archive(self, blocks: str | Sequence[str], index: str = "") -> Rehearsal:
-        """Blocks and groups leave the prompt behind one stub with an index text; `recover` and `restore` bring them."""
+        """Replaces blocks and groups by one stub with an index text; `recover` reads them, `restore` puts them back."""
         return self.verb("archive", blocks, index)
 
     def mask(self, blocks: str | Sequence[str]) -> Rehearsal:
-        """Of each block only head and tail stay in the prompt."""
+        """Reduces each block to its head and tail."""
         return self.verb("mask", blocks)
 
     def prune(self, blocks: str | Sequence[str]) -> Rehearsal:
-        """Blocks leave the prompt without a stub."""
+        """Removes blocks from the prompt without a stub."""
         return self.verb("prune", blocks)
 
     def restore(self, blocks: str | Sequence[str]) -> Rehearsal:
-        """Blocks are back in the prompt, each at its place."""
+        """Puts blocks back in the prompt, each at its place."""
         return self.verb("restore", blocks)
 
     def delete(self, blocks: str | Sequence[str], reason: str) -> Rehearsal:
-        """Blocks leave for good as far as the agent is concerned; a tombstone says why. The bytes stay in history."""
+        """Removes blocks for good as far as the agent is concerned; a tombstone has the reason, history the bytes."""
         if not reason.strip():
             raise BadInput("a deletion needs a reason", hint="say why nobody will need it again")
         return self.verb("delete", blocks, reason)
 
     def pin(self, blocks: str | Sequence[str]) -> Rehearsal:
-        """Nothing but `unpin` takes the blocks out of the prompt."""
+        """Keeps blocks in the prompt until `unpin`."""
         return self.verb("pin", blocks)
 
     def unpin(self, blocks: str | Sequence[str]) -> Rehearsal:
         return self.verb("unpin", blocks)
 
     def summarise(self, blocks: str | Sequence[str], summary: str) -> Rehearsal:
-        """Blocks leave as a group whose stub is the summary."""
+        """Replaces blocks by a group whose stub is the summary."""
         return self.verb("summarise", blocks, summary)
 
     def verb(self, verb: Verb, blocks: str | Sequence[str], index: str = "", *, allow_user: bool = False) -> Rehearsal:
-        """One verb on blocks and groups, named as in `B3,B5-B9,G2`. What was left out is in `problems`.
+        """One verb on blocks and groups, named as in `B3,B5-B9,G2`. Refused ones are in `problems`.
 
-        `allow_user` lets a person remove what a human wrote. Raises: Conflict, CtxvcError.
+        `allow_user` lets a person remove human text. Raises: Conflict, CtxvcError.
         """
         self.stored.refresh()
         targets, problems = selection.expand(blocks, self.ledger())
@@ -442,33 +442,33 @@ class Session:
         return msgspec.structs.replace(rehearsal, problems=(*problems, *rehearsal.problems))
 
     def propose(self, plan: Plan) -> PendingPlan:
-        """The plan waits, where every process sees it, until a cut is due anyway, the scope is left, or `settle`.
+        """Stores a plan, for every process to see, until a cut is due anyway, a change of scope, or `settle`.
 
-        Raises: Refused where too many wait, Conflict.
+        Raises: Refused if too many wait, Conflict.
         """
         return session_policy.propose(self._context, plan)
 
     def pending(self) -> tuple[PendingPlan, ...]:
-        """The plans that wait in this scope, oldest first."""
+        """The pending plans of this scope, oldest first."""
         return session_policy.pending(self._context)
 
     def settle(self) -> list[tuple[PendingPlan, Rehearsal]]:
-        """Commits what waits, as far as the view of now allows it, and drops what is stale; gives what came of each."""
+        """Commits the pending plans as far as the view allows, and drops stale ones; gives each with its rehearsal."""
         return session_policy.settle(self._context)
 
     def drop(self, *plan_ids: str) -> tuple[str, ...]:
-        """These plans wait no longer; gives the ids of those that did."""
+        """Drops pending plans; gives the ids of those that were pending."""
         return pending_plans.drop(self.store, self.name, plan_ids, f"by {self.actor}", actor=self.actor)
 
     def undo(self) -> tuple[Rehearsal, str]:
-        """Takes back the newest change of this scope's prompt that was not taken back yet; gives it, and its subject.
+        """Undoes the newest change of this scope's prompt that is not undone yet; gives the rehearsal, and its subject.
 
-        Only what that change touched is set back; what was said or read since stays. Raises: Refused where there is
-        nothing to take back, no room for it, or where the step is still open that it was made in.
+        Only the rows of that change are set back; later messages and accesses stay. Raises: Refused if there is nothing
+        to undo, no room for it, or the step of the change is still open.
         """
         return undo.undo(self._context)
 
-    # --- reading out
+    # --- recovery
 
     def recover(
         self,
@@ -481,12 +481,12 @@ class Session:
         bounded: bool = True,
         seconds: float = TOOL_SECONDS,
     ) -> Recovered:
-        """A part of a block, wherever it stands, for a model to read; of a group, the list of its members.
+        """A part of a block, in the prompt or not, for a model to read; of a group, the list of its members.
 
-        At most `most` tokens, the offload threshold, and what there is room for: so it is never offloaded itself (a
-        person has no such bounds: not `bounded`). It is headed by what it holds and by the call for the next part, and
-        counts as an access, which is recorded. `lines` and `chars` are ranges as in `41:80`. A person may read what
-        was deleted, an agent may not. To look for `grep` may take so many `seconds`, with 0 as long as it takes.
+        At most `most` tokens, the offload threshold, and the free room, so that it is never offloaded itself (a person
+        has no such bounds: not `bounded`). Its header names its content and the call for the next part. The access is
+        recorded. `lines` and `chars` are ranges as in `41:80`. A person may read deleted blocks, an agent may not. The
+        search for `grep` may take `seconds`; 0 for no limit.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
         return recover.part(
@@ -499,5 +499,5 @@ class Session:
 
 
 def _policy(spec: str) -> Policy | None:
-    """Raises: BadInput where the words name none."""
+    """The policy of a spec; None for an empty one. Raises: BadInput for an unknown one."""
     return policies.parse(spec) if spec else None

@@ -14,7 +14,7 @@ UNDOABLE = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "de
 
 
 def undo(context: Context) -> tuple[Rehearsal, str]:
-    """What was taken back, and the subject of the commit that had made it; see `Session.undo`."""
+    """Takes back the newest change; gives the rehearsal, and the subject of the change; see `Session.undo`."""
     context.stored.flush()
     if context.stored.meanwhile:
         raise Refused("a step is open: what was changed in it is not committed yet", hint="undo after the step")
@@ -55,7 +55,7 @@ def _last_verb(context: Context) -> revision.Entry:
         if op == "undo":
             undone.add(entry.trailers.get("Ctxvc-Undoes", ""))
         elif op in ("scope", "session"):
-            break  # what was done in the scope that this one came from is not this one's to undo
+            break  # changes in the scope from which this one was opened are not undone here
         elif entry.commit not in undone and (op in UNDOABLE or (op == "note" and "Ctxvc-Blocks" in entry.trailers)):
             return entry
     raise Refused("nothing to undo in this scope", hint=Phrase("list-changes"))

@@ -134,10 +134,10 @@ def test_a_host_that_could_record_by_itself_is_told_of_until_it_does(run: Run, p
     assert run("install", "claude-code", "--uninstall", folder=project).exit_code == 0
     places.home(project / FOLDER).mkdir()  # hooks ran once, perhaps long ago
     assert len(items(run, project, "recording")) == 1
-    places.write(places.standing(project / FOLDER, str(transcript)), b"{}")  # a plugin's hooks recorded the newest
+    places.write(places.status(project / FOLDER, str(transcript)), b"{}")  # a plugin's hooks recorded the newest
     assert items(run, project, "recording") == []
     (Path.home() / ".claude" / "settings.json").write_text('{"enabledPlugins": {"ctxvc@somewhere": true}}')
-    places.standing(project / FOLDER, str(transcript)).unlink()
+    places.status(project / FOLDER, str(transcript)).unlink()
     assert items(run, project, "recording") == []
 
 

@@ -109,7 +109,7 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
     run(project / "deep", ["Stop"], told(project / "deep", transcript), CLAUDE_PROJECT_DIR=str(project / "deep"))
     wait_for(project / FOLDER / "HEAD")
     settle(project / FOLDER)
-    wait_for(places.standing(project / FOLDER, str(transcript)))
+    wait_for(places.status(project / FOLDER, str(transcript)))
     end_recorder(project / FOLDER)
 
     with store_module.Store(project / FOLDER) as store:
@@ -127,7 +127,7 @@ def test_where_no_project_is_nothing_is_recorded_until_the_person_says_so(tmp_pa
 
     assert CliRunner().invoke(cli, ["-C", str(folder), "install", "claude-code", "--project"]).exit_code == 0
     run(folder, ["Stop"], told(folder, transcript))
-    wait_for(places.standing(folder / FOLDER, str(transcript)))
+    wait_for(places.status(folder / FOLDER, str(transcript)))
     settle(folder / FOLDER)
     end_recorder(folder / FOLDER)
 
@@ -301,9 +301,9 @@ def test_the_status_line(place: Path) -> None:
     assert shown(None) == "recording"
     told = {"session": "demo\x1b[2J", "steps": 4, "blocks": 12, "notes": 1, "left": 3, "waiting": 0}
     places.home(store).mkdir()
-    places.write(places.standing(store, "/t/s.jsonl"), json.dumps(told).encode())
+    places.write(places.status(store, "/t/s.jsonl"), json.dumps(told).encode())
     assert shown(1, color=False) == "context 1% of 200k · recording"  # this machine did not write it
-    places.write_sealed(store, places.standing(store, "/t/s.jsonl"), json.dumps(told).encode())
+    places.write_sealed(store, places.status(store, "/t/s.jsonl"), json.dumps(told).encode())
     assert shown(1, color=False).endswith("demo [2J · 4 steps · 12 blocks · 1 notes · 3 out of the prompt, kept")
     assert statusline.line({}, None, color=True) == "not recorded"
 

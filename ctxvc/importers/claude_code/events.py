@@ -1,4 +1,4 @@
-"""The lines of one Claude Code session, told as events in the order in which they stand."""
+"""The lines of one Claude Code session as events, in file order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Boundary(NamedTuple):
 
 
 class Session:
-    """Tells a session's files, and of each line knows only what came before it.
+    """The events of a session's files. A line is judged only by the lines before it.
 
     `stem` names the file. With `subagent` it is a sub-agent's own, all in one scope; `task` is the call that
     started it.
@@ -48,23 +48,23 @@ class Session:
     def __init__(self, stem: str, *, subagent: bool = False, task: str = "") -> None:
         self._stem = stem
         self._home = _scope_name(stem) if subagent else ""
-        self._beside = ""  # the name of the sub-agent's file that is told after the session's own
+        self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
-        self._known: dict[str, object] = {}  # what `Opened` events have told
+        self._known: dict[str, object] = {}  # the fields of the `Opened` events so far
         self._title = ""
         self._titled_by_hand = False
-        self._told: dict[str, set[int]] = {}  # key → what was said under it
+        self._hashes: dict[str, set[int]] = {}  # key → hashes of the messages with it
         self._threads: dict[str, Thread] = {}
         self._replies: set[str] = set()
-        self._unclosed: set[str] = set()  # scopes in which something was said since the last turn's end
+        self._unclosed: set[str] = set()  # scopes with a message since the last turn's end
         self._boundaries: dict[str, _Boundary] = {}
         self._sidechains: dict[str, str] = {}  # line → scope
         self._tasks = {self._home: task} if task else {}  # scope → the call that started it
         self._launched: dict[str, str] = {}  # call that starts a sub-agent → its prompt
         self._queue: list[str] = []  # typed while the agent worked, not delivered yet
-        self._delivered = 0  # how many an attachment brought in whose leaving the queue was not told yet
+        self._delivered = 0  # texts that attachments brought in and whose removal from the queue is still to come
 
-    def tell(self, recording: Recording) -> Iterator[Event]:
+    def events(self, recording: Recording) -> Iterator[Event]:
         """The events of a file. Raises: BadInput where it cannot be read."""
         for line in recording.lines():
             if not self._beside:
@@ -73,7 +73,7 @@ class Session:
                 entry, parts = lines.read(line.data)
             except ValueError as error:
                 yield from self._news(Entry())
-                yield self._warned(line, f"{'not JSON' if line.whole else 'the last line is cut short'}: {error}")
+                yield self._warned(line, f"{'not JSON' if line.complete else 'the last line is cut short'}: {error}")
                 continue
             if entry.type == "attachment":
                 self._deliver(entry)
@@ -82,16 +82,16 @@ class Session:
             else:
                 yield from self._record(entry, line)
 
-    def tell_subagent(self, recording: Recording, task: str) -> Iterator[Event]:
-        """The events of a sub-agent's file, once the session's own is told. Raises: BadInput."""
+    def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
+        """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
         self._beside = recording.path.name
         self._home = _scope_name(recording.stem)
         if task:
             self._tasks[self._home] = task
-        return self.tell(recording)
+        return self.events(recording)
 
-    def _warned(self, line: Line, what: str) -> Warned:
-        return Warned(text=f"{self._beside}: {what}" if self._beside else what, line=line.number)
+    def _warned(self, line: Line, reason: str) -> Warned:
+        return Warned(text=f"{self._beside}: {reason}" if self._beside else reason, line=line.number)
 
     def _thread(self, scope: str) -> Thread:
         if scope not in self._threads:
@@ -99,7 +99,7 @@ class Session:
         return self._threads[scope]
 
     def _news(self, entry: Entry) -> Iterator[Event]:
-        """`Opened`, where this line tells something of the session that was not known yet."""
+        """`Opened` if this line has a new fact about the session."""
         if self._beside:
             return
         reply = entry.message if entry.type == "assistant" and not entry.synthetic else None
@@ -144,7 +144,7 @@ class Session:
                 yield from self._news(entry)
                 if system != self._known.get("system"):
                     self._known["system"] = system
-                    missing = tuple(what for what in MISSING if what != _SYSTEM_PROMPT)
+                    missing = tuple(item for item in MISSING if item != _SYSTEM_PROMPT)
                     yield Opened(format=FORMAT, system=system, missing=missing)
             case "ai-title" | "custom-title" | "summary":
                 yield from self._titled(entry)
@@ -158,10 +158,10 @@ class Session:
         if entry.uuid is None or scope != self._home:
             return
         if entry.type == "system" and entry.subtype == "api_error":
-            # After a retry that worked, the host hangs what follows from the error, beside the reply that came.
-            self._thread(scope).hang_loose(entry.uuid)
+            # After a successful retry, the host makes the error the parent of the lines that follow, beside the reply.
+            self._thread(scope).attach_loosely(entry.uuid)
         else:
-            self._thread(scope).hang(entry.uuid, entry.parent_uuid)
+            self._thread(scope).attach(entry.uuid, entry.parent_uuid)
 
     def _titled(self, entry: Entry) -> Iterator[Event]:
         by_hand = entry.type == "custom-title"
@@ -174,22 +174,22 @@ class Session:
                 yield from self._news(Entry())
 
     def _queued(self, entry: Entry, line: Line) -> Iterator[Event]:
-        """What was typed while the agent worked: a version that writes no attachment for it tells it only here."""
+        """Text that was typed while the agent worked. Versions that write no attachment for it have it only here."""
         match entry.operation:
             case "enqueue":
-                self._queue.append(lines.words(entry.content))
+                self._queue.append(lines.text_of(entry.content))
             case "popAll":
                 self._queue.clear()
             case "dequeue" if self._queue:
                 del self._queue[0]  # it follows as a prompt of its own
             case "remove" if self._delivered:
                 self._delivered -= 1
-            case "remove" if self._queue and (words := self._queue.pop(0)):
-                part = wire.text_part(words, "user", "client" if is_by_client(words) else "human")
+            case "remove" if self._queue and (text := self._queue.pop(0)):
+                part = wire.text_part(text, "user", "client" if is_by_client(text) else "human")
                 yield from self._message(entry, (part,), line)
 
     def _deliver(self, entry: Entry) -> None:
-        """Take from the queue what an attachment brings in; that it left the queue is written behind it."""
+        """Take from the queue the text that an attachment brings in; the line that removes it comes later."""
         typed = lines.queued(entry)
         if typed is not None and self._queue:
             del self._queue[self._queue.index(typed) if typed in self._queue else 0]
@@ -199,13 +199,13 @@ class Session:
 
     def _message(self, entry: Entry, parts: tuple[Part, ...], line: Line) -> Iterator[Event]:
         key = entry.uuid or _line_key(self._home, line)
-        said = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
-        if key in self._told:
-            if said in self._told[key]:
+        content_hash = hash((lines.role(entry), *((part.kind, part.call, part.body) for part in parts)))
+        if key in self._hashes:
+            if content_hash in self._hashes[key]:
                 return  # hosts write some lines twice
-            self._told[key].add(said)
+            self._hashes[key].add(content_hash)
             key = f"{key}~{_line_key(self._home, line)}"  # another message under the same id
-        self._told.setdefault(key, set()).add(said)
+        self._hashes.setdefault(key, set()).add(content_hash)
         yield from self._news(entry)
         scope = self._scope(entry)
         self._link(entry, parts, scope)
@@ -213,9 +213,9 @@ class Session:
         if entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
         else:
-            yield from self._said(entry, message, scope, line)
+            yield from self._message_events(entry, message, scope, line)
 
-    def _said(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
+    def _message_events(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
         thread = self._thread(scope)
         aside = entry.type in ("attachment", "queue-operation")
         result = any(part.kind == "tool_result" for part in message.parts)
@@ -225,7 +225,7 @@ class Session:
         if starts:
             yield from self._unsummarised(scope, line)
         if not (aside or result or goes_on or scope or entry.logical_parent_uuid):
-            after = thread.left_for(entry.parent_uuid, at_root=prompt)
+            after = thread.fork_point(entry.parent_uuid, at_root=prompt)
             if after is not None:
                 thread.fork(after)
                 yield Forked(after=after, end=self._end, time=message.time)
@@ -251,14 +251,14 @@ class Session:
 
     def _compaction(self, boundary: _Boundary, summary: tuple[Message, ...], scope: str, end: int) -> Compacted:
         thread = self._thread(scope)
-        kept = _kept(thread, boundary.metadata) | thread.since(boundary.tip)
-        thread.keep(kept)
+        preserved = _preserved(thread, boundary.metadata) | thread.since(boundary.tip)
+        thread.keep(preserved)
         detail = {name: value for name, value in boundary.metadata.items() if isinstance(value, str | int | float)}
         return Compacted(
             summary=summary,
             end=end,
-            kept=kept,
-            before=thread.first(kept),
+            kept=preserved,
+            before=thread.first(preserved),
             time=boundary.time,
             scope=scope,
             detail=detail,
@@ -267,7 +267,7 @@ class Session:
     # -- sub-agents ---------------------------------------------------------------------------------------------------
 
     def _scope(self, entry: Entry) -> str:
-        """The scope of a line; in older versions a sub-agent's lines stand among the session's own."""
+        """The scope of a line; older versions mix a sub-agent's lines with the session's own."""
         if self._home or not entry.is_sidechain:
             return self._home
         scope = _scope_name(f"agent-{entry.agent_id}") if entry.agent_id else None
@@ -279,7 +279,7 @@ class Session:
         return scope
 
     def _link(self, entry: Entry, parts: tuple[Part, ...], scope: str) -> None:
-        """Learn which call started which sub-agent: from its prompt, or from what the call's result says."""
+        """Record which call started which sub-agent, by its prompt or by the id in the call's result."""
         for part in parts:
             if part.kind == "tool_use" and part.tool in _AGENT_TOOLS:
                 prompt = wire.arguments(part.body, part.ext).get("prompt")
@@ -303,23 +303,23 @@ def _scope_name(name: str) -> str:
 
 
 def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
-    said, role = entry.message, lines.role(entry)
+    api_message, role = entry.message, lines.role(entry)
     return Message(
         role=role,
         parts=parts,
-        reply=(said.id or entry.request_id or "") if said and role == "assistant" else "",
+        reply=(api_message.id or entry.request_id or "") if api_message and role == "assistant" else "",
         key=key,
         time=entry.timestamp or "",
-        model=(said.model or "") if said and not entry.synthetic else "",
+        model=(api_message.model or "") if api_message and not entry.synthetic else "",
         usage=lines.usage(entry),
     )
 
 
-def _kept(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
-    """The messages that the host says it kept through a compaction."""
+def _preserved(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:
+    """The messages that the host kept through a compaction, by its metadata."""
     match metadata:
         case {"preservedMessages": {"uuids": [*keys]}}:
-            return thread.known([key for key in keys if isinstance(key, str)])
+            return thread.existing([key for key in keys if isinstance(key, str)])
         case {"preservedSegment": {"headUuid": str(head), "tailUuid": str(tail)}}:
             return thread.segment(head, tail)
     return frozenset()

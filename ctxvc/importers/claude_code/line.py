@@ -1,7 +1,7 @@
 """One line of a Claude Code transcript, read with nothing taken for granted.
 
 The format is internal to its program and changes with any release. So a field of an unexpected type is left out
-instead of failing its line, and content in a shape that nobody knows is kept verbatim.
+instead of failing its line, and content of an unknown shape is kept verbatim.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CONVERSATION = ("user", "assistant", "system")
 
 
 class _Lenient(msgspec.Struct, rename="camel"):
-    """A JSON object of which only some fields are wanted."""
+    """A JSON object of which only some fields are decoded."""
 
 
 class Source(_Lenient):
@@ -60,7 +60,7 @@ class Agent(_Lenient):
 
 
 class Entry(_Lenient):
-    """What a line says. `parent_uuid` is None at a root and UNSET where the line has no such field."""
+    """A decoded line. `parent_uuid` is None at a root and UNSET if the line has no such field."""
 
     type: str | None = None
     subtype: str | None = None
@@ -115,9 +115,9 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read(data: bytes) -> tuple[Entry, tuple[Part, ...]]:
-    """What a line says, and the parts of the message that it holds (none if it is no message).
+    """The entry of a line, and the parts of its message; no parts if it is not a message.
 
-    Raises: ValueError where it is no JSON object.
+    Raises: ValueError if it is not a JSON object.
     """
     try:
         try:
@@ -130,21 +130,21 @@ def read(data: bytes) -> tuple[Entry, tuple[Part, ...]]:
 
 
 def _salvage(value: Any) -> Entry:
-    """The entry that the sound fields of a line make: each field that has an unexpected type is left out."""
+    """The entry made of a line's valid fields: each field of an unexpected type is left out."""
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     inner = {name: value[name] for name in ("message", "attachment") if isinstance(value.get(name), dict)}
     sound = {name: _sound(inner[name], decoder) for name, decoder in _INNER.items() if name in inner}
     entry = _ENTRY.decode(_strict(_sound({**value, **sound}, _ENTRY)))
-    # Content is whatever it is: `_blocks` reads also what only Python's own reader takes.
+    # Content may have any form: `_blocks` also reads JSON that only Python's own parser accepts.
     entry.content = _raw(value.get("content"))
     if entry.message is not None:
         entry.message.content = _raw(inner["message"].get("content"))
     if entry.attachment is not None:
         entry.attachment.prompt = _raw(inner["attachment"].get("prompt"))
     if entry.rendered:
-        for item, given in zip(entry.rendered, value["rendered"], strict=True):
-            item.content = _raw(given.get("content"))
+        for item, original in zip(entry.rendered, value["rendered"], strict=True):
+            item.content = _raw(original.get("content"))
     return entry
 
 
@@ -177,23 +177,23 @@ def is_message(entry: Entry) -> bool:
 
 
 def role(entry: Entry) -> Role:
-    """The role under which the model was shown this line."""
-    said = entry.rendered_role if entry.type == "attachment" else entry.message and entry.message.role
-    for candidate in (said, entry.type if entry.message else None):
+    """The role that this line has in the prompt."""
+    recorded = entry.rendered_role if entry.type == "attachment" else entry.message and entry.message.role
+    for candidate in (recorded, entry.type if entry.message else None):
         if candidate in _CONVERSATION:
             return cast(Role, candidate)
     return "user"
 
 
 def usage(entry: Entry) -> dict[str, int]:
-    """The provider's token counts as this line gives them; those of an answer that the client made count nothing."""
+    """The provider's token counts on this line; none for an answer that the client made."""
     if entry.message is None or entry.message.usage is None or entry.synthetic:
         return {}
     return {name: count for name, count in msgspec.structs.asdict(entry.message.usage).items() if type(count) is int}
 
 
 def agent_of(entry: Entry) -> str:
-    """The id of the sub-agent whose end or start a result tells; empty where it tells none."""
+    """The id of the sub-agent that a result starts or ends; empty if there is none."""
     try:
         return _AGENT.decode(entry.tool_use_result).agent_id or ""
     except _UNDECODABLE:
@@ -201,18 +201,18 @@ def agent_of(entry: Entry) -> str:
 
 
 def queued(entry: Entry) -> str | None:
-    """The text that an attachment brings in from the queue of what came while the agent worked; None if it does not."""
+    """The text that an attachment brings in from the queue of prompts typed during a turn; None if it brings none."""
     attachment = entry.attachment
-    return words(attachment.prompt) if attachment and attachment.type == "queued_command" else None
+    return text_of(attachment.prompt) if attachment and attachment.type == "queued_command" else None
 
 
-def words(content: msgspec.Raw) -> str:
-    """All text in a message's content; nothing where it cannot be read."""
+def text_of(content: msgspec.Raw) -> str:
+    """All text in a message's content; empty if it cannot be read."""
     return "".join(_texts(content))
 
 
 def system_prompt(entry: Entry) -> list[dict[str, Any]]:
-    """The top-level system prompt as text blocks, where an attachment holds a copy of it; else empty."""
+    """The top-level system prompt as text blocks, if the line is an attachment with a copy of it; else empty."""
     if entry.attachment is None or entry.attachment.type != "prompt_snapshot":
         return []
     return [{"type": "text", "text": text} for text in _texts(entry.attachment.system_prompt)]
@@ -238,7 +238,7 @@ def _parts(entry: Entry) -> tuple[Part, ...]:
 
 
 def _attached(entry: Entry) -> tuple[Part, ...]:
-    """What an attachment put in the prompt, as far as it was written down."""
+    """The parts that an attachment put in the prompt, as far as they were recorded."""
     attachment = entry.attachment or Attachment()
     typed = (
         attachment.type == "queued_command"
@@ -247,13 +247,13 @@ def _attached(entry: Entry) -> tuple[Part, ...]:
         and not _not_a_person(attachment.origin)
     )
     origin: Origin = "human" if typed else "client"
-    shown = tuple(part for item in entry.rendered or () for part in _content(item.content, role(entry), origin))
-    # Older versions did not write down how the model was shown it, and a person's words must not be lost.
-    return shown or (_content(attachment.prompt, "user", origin) if typed else ())
+    rendered = tuple(part for item in entry.rendered or () for part in _content(item.content, role(entry), origin))
+    # Older versions did not record its form in the prompt, and a person's words must not be lost.
+    return rendered or (_content(attachment.prompt, "user", origin) if typed else ())
 
 
 def _origin(entry: Entry, side: Role) -> Origin | None:
-    """Who made all text of a message; None where each text must tell."""
+    """The maker of all text of a message; None if each text has to be judged by itself."""
     if side == "assistant":
         return "client" if entry.synthetic else "model"
     if side == "system" or entry.is_meta or entry.is_compact_summary or entry.repeats_compact_summary:
@@ -274,17 +274,19 @@ def _not_a_person(source: Source | None) -> bool:
 
 
 def _content(content: msgspec.Raw, side: Role, origin: Origin | None) -> tuple[Part, ...]:
-    return tuple(_part(block, given, side, origin) for block, given in _blocks(content) if block not in ("", None))
+    return tuple(
+        _part(block, input_bytes, side, origin) for block, input_bytes in _blocks(content) if block not in ("", None)
+    )
 
 
-def _part(block: Any, given: bytes | None, side: Role, origin: Origin | None) -> Part:
+def _part(block: Any, input_bytes: bytes | None, side: Role, origin: Origin | None) -> Part:
     kind = block.get("type") if isinstance(block, dict) else None
     if isinstance(kind, str) and kind.endswith("tool_result"):
         return wire.part(block, side, "tool")
     if origin is None:
         text = _text(block)
         origin = "client" if text is not None and origins.is_by_client(text) else "human"
-    return wire.part(block, side, origin, input_bytes=given)
+    return wire.part(block, side, origin, input_bytes=input_bytes)
 
 
 def _text(block: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Claude Code's session transcripts → events; where they lie, and how they are known.
+"""Claude Code's session transcripts → events; their places, and how they are recognised.
 
 A session is `~/.claude/projects/<project>/<session>.jsonl`, with one content block a line; a sub-agent's own
 transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
@@ -61,12 +61,12 @@ _LAST_LINE = 4096
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is such a transcript: its first lines say so beyond doubt."""
+    """Whether a file that begins with `head` is such a transcript, by its first lines."""
     for line in head.splitlines()[:20]:
         try:
             value = wire.parse(line)
         except ValueError:
-            # A prompt may be longer than the head; the keys that tell stand before its text.
+            # A prompt may be longer than the head; the distinctive keys come before its text.
             return line.startswith(b'{"parentUuid":') and all(f'"{key}":'.encode() in line for key in _CONVERSATION)
         if not isinstance(value, dict):
             return False
@@ -77,21 +77,21 @@ def sniff(head: bytes) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """All events of a transcript, then what its sub-agents said, from their own files beside it.
+    """All events of a transcript, then those of its sub-agents, from their own files beside it.
 
-    The sub-agents' events name their scope, have the main file's length as `end`, and leave out what the main file
-    told already. They come last because two growing files have no common order: this stream of a session that still
-    *grows* is therefore no prefix of the later one. Who follows a live session reads each file as a recording of its
-    own (`own_events`), which is prefix-deterministic.
+    The sub-agents' events name their scope, have the main file's length as `end`, and leave out messages of the main
+    file. They come last because two growing files have no common order: the stream of a session that still *grows* is
+    therefore not a prefix of the later one. To follow a live session, read each file as a recording of its own
+    (`own_events`), which is prefix-deterministic.
 
-    Raises: BadInput where the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
+    Raises: BadInput if the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
     """
     session = _session(recording)
-    yield from session.tell(recording)
+    yield from session.events(recording)
     for path in beside(recording.path):
         subagent = Recording(path)
         try:
-            yield from session.tell_subagent(subagent, _starting_call(path))
+            yield from session.subagent_events(subagent, _starting_call(path))
         except BadInput as error:
             yield Warned(text=f"a sub-agent was left out: {error}")
 
@@ -99,14 +99,14 @@ def events(recording: Recording) -> Iterator[Event]:
 def own_events(recording: Recording) -> Iterator[Event]:
     """The events of this one file, a session's or a sub-agent's, without those of the files beside it.
 
-    Raises: BadInput where it cannot be read.
+    Raises: BadInput if it cannot be read.
     """
-    return _session(recording).tell(recording)
+    return _session(recording).events(recording)
 
 
 def conversations(recording: Recording) -> Conversations:
     """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
-    yield "", with_whole(own_events(recording), recording.path, recording.kept)
+    yield "", with_whole(own_events(recording), recording.path, recording.stored_output)
 
 
 def _session(recording: Recording) -> Session:
@@ -118,19 +118,19 @@ def _session(recording: Recording) -> Session:
 def beside(path: Path) -> list[Path]:
     """The transcripts of the sub-agents of the session at `path`, in a fixed order.
 
-    Before version 2.1 they stood in the session's own folder, and name their session in each line.
+    Before version 2.1 they were in the session's own folder, with the session's id in each line.
     """
     session = Recording(path).stem
-    found = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
-    found += (other for other in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(other, session))
-    return [file for file in found if not file.name.startswith(_SIDE_REQUESTS)]
+    paths = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
+    paths += (legacy for legacy in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(legacy, session))
+    return [file for file in paths if not file.name.startswith(_SIDE_REQUESTS)]
 
 
 def _is_of_session(path: Path, session: str) -> bool:
     try:
         return f'"sessionId":"{session}"'.encode() in Recording(path).head(4096)
     except BadInput:
-        return False  # what cannot be read says of no session that it belongs to it
+        return False  # an unreadable file belongs to no session
 
 
 def _starting_call(path: Path) -> str:
@@ -144,21 +144,21 @@ def _starting_call(path: Path) -> str:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """The folders that exist in which Claude Code keeps the transcripts of sessions started in `project`.
+    """The existing folders in which Claude Code keeps the transcripts of sessions started in `project`.
 
-    Two projects can share a folder (`a/b` and
-    `a-b` do), and of a very long path only the beginning is known: `is_of_project` tells their sessions apart.
+    Two projects can share a folder (`a/b` and `a-b` do), and a very long path is cut: `is_of_project` separates their
+    sessions.
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
-    dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(project))
+    dashed = re.sub(r"[^A-Za-z0-9]", lambda character: "--" if character[0] > "\uffff" else "-", str(project))
     if name := env.get("CLAUDE_CODE_PROJECT_DIR_NAME"):
-        wanted = [root / name]
+        candidates = [root / name]
     elif len(dashed) > _LONGEST_FOLDER:
-        wanted = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
+        candidates = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
     else:
-        wanted = [root / dashed]
-    return [folder for folder in wanted if folder.is_dir()]
+        candidates = [root / dashed]
+    return [folder for folder in candidates if folder.is_dir()]
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
@@ -170,11 +170,11 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head`, in one of the project's `folders`, was held in it or below it.
 
-    One that does not say where it was held stands where it belongs.
+    A session without a recorded folder counts as the project's.
     """
-    found = _CWD.search(head)
+    match = _CWD.search(head)
     try:
-        cwd = str(wire.parse(found[1])) if found else project
+        cwd = str(wire.parse(match[1])) if match else project
     except ValueError:
         return True
     return Path(cwd).is_relative_to(project)
@@ -191,13 +191,13 @@ stamp = file_stamp
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much of a transcript a store has; one that `ctxvc export` made and nobody went on with came from a store."""
-    found = file_state(path, positions)
-    return "whole" if found == "missing" and _is_export(path) else found
+    """How much of a transcript a store has; an export of ours that was not continued counts as whole."""
+    recorded = file_state(path, positions)
+    return "whole" if recorded == "missing" and _is_export(path) else recorded
 
 
 def _is_export(path: Path) -> bool:
-    """Whether the file is as `export` wrote it: its name tells it from a host's, its last line from one that grew."""
+    """Whether the file is an unchanged export: its name is not a host's, and its last line is still the title."""
     try:
         exported = uuid.UUID(path.stem).version == 5
     except ValueError:

@@ -1,9 +1,9 @@
-"""Which message a line goes on from: Claude Code's tree of lines, read as one conversation with few real forks.
+"""The message that a line continues: Claude Code's tree of lines, read as one conversation with few real forks.
 
-Lines hang together by `parentUuid`, but the tree says less than it seems to. Results of parallel calls hang from
-different calls, hooks and progress stand in between, and some parents were never written. So messages follow each
-other as they stand in the file, and only one that hangs from an earlier message than where its thread stands is a
-fork: a rewind, a prompt that was taken back, or another attempt at a reply.
+Lines are linked by `parentUuid`, but the tree means less than it seems to. Results of parallel calls have different
+calls as parents, hooks and progress lie in between, and some parents were never written. So messages follow each
+other in file order, and only one whose parent is before the open messages is a fork: a rewind, a prompt that was
+taken back, or another attempt at a reply.
 
 `last-prompt.leafUuid` decides nothing: it is written late, can be stale, and is not written for a rewind that
 nothing follows (which the host itself forgets on resume). A rewind shows in the parent of the next message.
@@ -21,27 +21,27 @@ class Thread:
 
     def __init__(self) -> None:
         self.tip = ""
-        #: What the next message may hang from without being a fork: all messages since the newest prompt or reply.
+        #: Parents that do not make the next message a fork: all messages since the newest prompt or reply.
         self._open = {""}
         self._early: set[str] = set()
         self._previous: dict[str, str] = {}
         self._place: dict[str, int] = {}  # when each message was added
-        self._nearest: dict[str, str | None] = {}  # a line → the message at or above it; None where nobody knows
+        self._nearest: dict[str, str | None] = {}  # a line → the message at or above it; None if unknown
 
     def __contains__(self, line: str | None) -> bool:
         return line in self._nearest
 
-    def hang(self, line: str, parent: Parent) -> None:
-        """Take up a line that is no message, but may be the parent of one."""
+    def attach(self, line: str, parent: Parent) -> None:
+        """Add a line that is not a message but may be the parent of one."""
         rootless = parent is None and self.tip != ""
         self._nearest.setdefault(line, None if rootless else self._above(parent))
 
-    def hang_loose(self, line: str) -> None:
-        """Take up a line whose children go on where the thread stands, whatever it hangs from itself."""
+    def attach_loosely(self, line: str) -> None:
+        """Add a line whose children continue the thread at its tip, whatever its own parent is."""
         self._nearest.setdefault(line, None)
 
-    def left_for(self, parent: Parent, *, at_root: bool) -> str | None:
-        """The message that a new one with this parent goes on from, if that is a fork; None where it simply follows.
+    def fork_point(self, parent: Parent, *, at_root: bool) -> str | None:
+        """The message that a new one with this parent continues, if that is a fork; None if it follows the tip.
 
         Without a parent it is a rewind to before the first message only if `at_root` says that it can be one.
         """
@@ -58,8 +58,8 @@ class Thread:
     def add(self, key: str, line: str | None, *, starts: bool, early: bool = False) -> None:
         """Add a message, written as `line`.
 
-        `starts` tells a prompt or a reply, after which nothing earlier is open; but a result that came `early`,
-        before its call, stays so.
+        `starts` marks a prompt or a reply, which closes all earlier messages; but a result that came `early`, before
+        its call, stays open.
         """
         self._previous[key] = self.tip
         self._place[key] = len(self._place)
@@ -73,30 +73,30 @@ class Thread:
             self._nearest[line] = key
 
     def add_aside(self, key: str, line: str | None, parent: Parent) -> None:
-        """Add a message whose place in the tree proves nothing; what hangs from it is judged by its own parent."""
+        """Add a message whose parent is no evidence; its children are judged by that parent instead."""
         above = self._above(parent)
         self.add(key, line, starts=False)
         if line is not None and above is not None and above not in self._open:
             self._nearest[line] = above
 
     def keep(self, keys: frozenset[str]) -> None:
-        """After a compaction the kept messages are where the conversation may go on from."""
+        """Open the messages that a compaction kept: the conversation may continue from any of them."""
         self._open |= keys
 
-    def known(self, keys: list[str]) -> frozenset[str]:
+    def existing(self, keys: list[str]) -> frozenset[str]:
         """Those of `keys` that are messages of this thread."""
         return frozenset(key for key in keys if key in self._previous)
 
     def first(self, keys: frozenset[str]) -> str:
-        """The one that was added first; empty for none."""
+        """The earliest of `keys` in this thread; empty for none."""
         return min(keys, key=self._place.__getitem__, default="")
 
     def since(self, message: str) -> frozenset[str]:
-        """The messages after `message` up to where the thread stands."""
+        """The messages after `message` up to the tip."""
         return self._walk(self.tip, message)
 
     def segment(self, head: str, tail: str) -> frozenset[str]:
-        """The messages from line `head` to line `tail`; none where they are not known, or not on one thread."""
+        """The messages from line `head` to line `tail`; none if they are unknown or not on one thread."""
         before_head = self._previous.get(head, self._nearest.get(head))
         last = self._nearest.get(tail)
         return frozenset() if before_head is None or last is None else self._walk(last, before_head)

@@ -1,6 +1,6 @@
-"""Results that the model saw cut, with the whole beside them: what the host cut, and what our hook did.
+"""Truncated results, with the whole output beside them, whether the host truncated them or our hook.
 
-The body stays what the model saw. The whole is a file beside it, and a note in `extra` names that file.
+The body stays the text that the model saw. The whole output is a file beside it, named in `extra`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.core.recording.events import Event, Said
 from ctxvc.importers.file import LONGEST
 
-#: What a hook has kept of a cut; None where nothing of that name and checksum is there.
-Kept = Callable[[Truncation], bytes | None]
+#: The whole output that a hook stored for a truncation; None if there is none of that name and checksum.
+StoredOutput = Callable[[Truncation], bytes | None]
 
-#: How a result begins that the host cut, how it names the file that has all, and how far in it does so.
+#: The beginning of a result that the host truncated, the line that names the file with all of it, and the bytes
+#: within which that line comes.
 _CUT = b"<persisted-output>"
 _SAVED = re.compile(rb"saved to: ([^\r\n]+?)\s*$", re.MULTILINE)
 _HEAD = 4096
-#: What is noted as the whole: there is mostly no other.
+#: The file that is noted as the whole output: nearly always the only one.
 _FIRST = truncation.suffix(1)
 
 
-def with_whole(events: Iterable[Event], transcript: Path, kept: Kept) -> Iterator[Event]:
-    """The events; each result that was cut has the whole beside it, where the host or a hook keeps it still."""
+def with_whole(events: Iterable[Event], transcript: Path, stored_output: StoredOutput) -> Iterator[Event]:
+    """The events; each truncated result has its whole output beside it, if the host or a hook still has that."""
     for event in events:
         if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
             parts = tuple(
-                _whole(part, transcript, kept) if _is_truncated(part) else part for part in event.message.parts
+                _with_files(part, transcript, stored_output) if _is_truncated(part) else part
+                for part in event.message.parts
             )
             yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
         else:
@@ -43,14 +45,14 @@ def with_whole(events: Iterable[Event], transcript: Path, kept: Kept) -> Iterato
 
 
 def _is_truncated(part: Part) -> bool:
-    """Whether a part is a result that says of itself that it was cut, truly or not."""
+    """Whether a part is a result with the mark of a truncation, true or forged."""
     return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
 
 
-def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
+def _with_files(part: Part, transcript: Path, stored_output: StoredOutput) -> Part:
     by_host = _of_host(part.body, transcript) if part.body.startswith(_CUT) else None
-    # The host may cut what a hook has cut already: then its file has our words in it.
-    files = _of_hook(part.body if by_host is None else by_host, part.call, kept)
+    # The host may truncate a result that a hook truncated before: then its file has our mark.
+    files = _of_hook(part.body if by_host is None else by_host, part.call, stored_output)
     if by_host is not None and not files:
         files = {_FIRST: by_host}
     if not files:
@@ -59,22 +61,22 @@ def _whole(part: Part, transcript: Path, kept: Kept) -> Part:
     return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
 
 
-def _of_hook(body: bytes, call: str, kept: Kept) -> Mapping[str, bytes]:
-    """The texts of a call's output that a hook cut, by the names that they have as files."""
-    found = ((truncation.suffix(one.number), kept(one)) for one in truncation.truncations(body, call))
-    return {name: data for name, data in found if data is not None}
+def _of_hook(body: bytes, call: str, stored_output: StoredOutput) -> Mapping[str, bytes]:
+    """The outputs of a call that a hook truncated, by file name."""
+    outputs = ((truncation.suffix(one.number), stored_output(one)) for one in truncation.truncations(body, call))
+    return {name: data for name, data in outputs if data is not None}
 
 
 def _of_host(body: bytes, transcript: Path) -> bytes | None:
-    """What is in the file that a result of the host's names; None where it is gone, or not the host's own."""
-    named = _SAVED.search(body[:_HEAD])
-    if named is None:
+    """The content of the file that a result names; None if it is gone or not one of the host's own."""
+    match = _SAVED.search(body[:_HEAD])
+    if match is None:
         return None
-    file = Path(os.fsdecode(named[1]))
+    file = Path(os.fsdecode(match[1]))
     project = transcript.parents[2] if transcript.parent.name == "subagents" else transcript.parent
     try:
-        # The words are a tool's, perhaps: no file is read but those that the host keeps for its own outputs.
+        # A tool may have forged the path: only files that the host keeps for its outputs are read.
         inside = file.parent.name == "tool-results" and file.resolve(strict=True).is_relative_to(project.resolve())
         return file.read_bytes() if inside and file.stat().st_size <= LONGEST else None
     except (OSError, ValueError):
-        return None  # the host has removed it: what it showed is what there is
+        return None  # the host has removed it: the truncated text is all there is

@@ -1,7 +1,7 @@
 """Codex rollouts (`rollout-<time>-<uuid>.jsonl`) → events.
 
 A rollout holds the Responses items that Codex keeps for the next request, among lines for its user interface. The items
-are the conversation; of the other lines only what changes the prompt (compaction, rollback) or ends a turn counts.
+are the conversation; of the other lines only those count that change the prompt (compaction, rollback) or end a turn.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _NO_CONVERSATION = frozenset(
 )
 _TURN_ENDS = frozenset({"task_complete", "turn_complete", "turn_aborted"})
 
-#: Text of user messages, newest first, that outlives a compaction which left no record of what it kept: 20,000 tokens
+#: Text of user messages, newest first, that survives a compaction which left no record of its result: 20,000 tokens
 #: of 4 bytes, as Codex counts them.
 _KEPT_BYTES = 80_000
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _PromptMessage(msgspec.Struct, frozen=True):
     """A message in the prompt. `identity` is the same for the same item, `size` in bytes.
 
-    A `human` one starts a turn; `context` is what the client put in of its own.
+    A `human` one starts a turn; a `context` one is the client's own.
     """
 
     key: str
@@ -59,7 +59,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a rollout; a first line longer than `head` is told by its beginning."""
+    """Whether a file that begins with `head` is a rollout; of a first line longer than `head` the beginning decides."""
     first = head.lstrip().split(b"\n", 1)[0]
     try:
         record = wire.parse(first)
@@ -68,13 +68,13 @@ def sniff(head: bytes) -> bool:
     if not isinstance(record, dict):
         return False
     if "payload" in record:
-        known = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-        return record.get("type") in known and isinstance(record["payload"], dict)
+        types = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+        return record.get("type") in types and isinstance(record["payload"], dict)
     return "type" not in record and {"id", "timestamp", "instructions"} <= record.keys()
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
-    """Where Codex keeps rollouts, of all projects and at any depth: `is_of_project` tells those of one."""
+    """The folders with Codex's rollouts, of all projects and at any depth: `is_of_project` picks those of one."""
     base = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
     return [base / "sessions", base / "archived_sessions"]
 
@@ -89,9 +89,9 @@ def is_of_project(head: bytes, project: str) -> bool:
     match = re.search(rb'"cwd":\s*("(?:[^"\\]|\\.)*")', head) or re.search(rb"<cwd>([^<]*)</cwd>", head)
     if not match:
         return False
-    found = match.group(1)
+    value = match.group(1)
     try:
-        cwd = str(wire.parse(found)) if found.startswith(b'"') else found.decode("utf-8", "replace")
+        cwd = str(wire.parse(value)) if value.startswith(b'"') else value.decode("utf-8", "replace")
     except ValueError:
         return False
     root = project.rstrip("/\\")
@@ -99,14 +99,14 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """What the rollout tells, in file order. Raises: BadInput where the file cannot be read."""
+    """The rollout's events, in file order. Raises: BadInput if the file cannot be read."""
     rollout = _Rollout(recording.stem)
     for line in recording.lines():
         try:
             record = wire.parse(line.data)
         except ValueError:
-            # A last line without a newline is still being written: what it is will be seen when it is whole.
-            if line.whole:
+            # A last line without a newline is still being written: it is read once it is complete.
+            if line.complete:
                 yield from rollout.skip("the line is not JSON", line)
             continue
         if not isinstance(record, dict):
@@ -126,7 +126,7 @@ state = file_state
 
 
 class _Rollout:
-    """What the lines so far come to: the prompt as it stands and the reply that is being told."""
+    """The state after the lines so far: the prompt, and the reply that is not complete yet."""
 
     def __init__(self, stem: str) -> None:
         self._stem = stem
@@ -136,7 +136,7 @@ class _Rollout:
         self._reply = ""
         self._uncounted: Message | None = None  # of the newest reply, while its usage is not known
         self._total: object = None  # tokens of the session so far
-        self._prompt: list[_Seen] = []
+        self._prompt: list[_PromptMessage] = []
         self._compacted_to = 0  # how many messages the last compaction left
         self._warned: set[str] = set()
 
@@ -156,8 +156,8 @@ class _Rollout:
         match kind:
             case "response_item" | "inter_agent_communication":
                 item = payload if kind == "response_item" else {**payload, "type": kind}
-                if said := self._item(item, line, time):
-                    yield said
+                if event := self._item(item, line, time):
+                    yield event
             case "event_msg":
                 yield from self._event(payload, line, time)
             case "compacted":
@@ -170,8 +170,8 @@ class _Rollout:
                 yield Warned(text="the line has no known form", line=line.number)
             case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
                 self._warned.add(kind)
-                shown = display.one_line(kind, 40)
-                yield Warned(text=f"lines of an unknown type are left out: {shown!r}", line=line.number)
+                label = display.one_line(kind, 40)
+                yield Warned(text=f"lines of an unknown type are left out: {label!r}", line=line.number)
 
     def _open(self) -> Iterator[Event]:
         if not self._opened:
@@ -222,27 +222,27 @@ class _Rollout:
             time=time,
             model=self._model if by_model else "",
         )
-        self._prompt.append(_seen(message, item))
+        self._prompt.append(_prompt_message(message, item))
         self._uncounted = message if by_model else self._uncounted
         return Said(message=message, end=line.end)
 
     def _end_reply(self) -> None:
         self._reply, self._uncounted = "", None
 
-    def _counted(self, info: object, line: Line) -> Said | None:
-        """The usage of the newest reply, as one more message of it without parts: it comes behind the reply's results.
+    def _usage_event(self, info: object, line: Line) -> Said | None:
+        """The usage of the newest reply, as one more message of it without parts: it comes after the reply's results.
 
-        Counts are told again without a change when only the rate limits moved; a change means that a reply is complete.
+        Counts come again unchanged when only the rate limits moved; a change means that a reply is complete.
         """
         total = info.get("total_token_usage") if isinstance(info, dict) else None
         if not isinstance(info, dict) or total is None or total == self._total:
             return None
-        counted, usage = self._uncounted, _usage(info.get("last_token_usage"))
+        reply, usage = self._uncounted, _usage(info.get("last_token_usage"))
         self._total = total
         self._end_reply()
-        if not counted or not usage:
+        if not reply or not usage:
             return None
-        message = msgspec.structs.replace(counted, parts=(), key=f"line:{line.number}", usage=usage)
+        message = msgspec.structs.replace(reply, parts=(), key=f"line:{line.number}", usage=usage)
         return Said(message=message, end=line.end)
 
     def _event(self, event: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
@@ -251,8 +251,8 @@ class _Rollout:
             self._end_reply()
             yield Closed(end=line.end)
         elif kind == "token_count":
-            if said := self._counted(event.get("info"), line):
-                yield said
+            if usage_event := self._usage_event(event.get("info"), line):
+                yield usage_event
         elif kind == "thread_name_updated":
             if title := _text(event, "thread_name"):
                 yield Opened(format=FORMAT, title=title, grows=True)
@@ -264,10 +264,10 @@ class _Rollout:
                 yield Warned(text="a rollback of an unknown number of turns", line=line.number)
 
     def _rolled_back(self, turns: int, line: Line, time: str) -> Iterator[Event]:
-        """Drops the last `turns` turns from the prompt, and what the client put in just before them.
+        """Drops the last `turns` turns from the prompt, and the client's messages just before them.
 
-        What stood before the first turn stays. What a compaction left has no state of its own to go back to: where the
-        cut is in there, the rollback is told as a compaction that keeps the rest.
+        Messages before the first turn stay. The result of a compaction has no earlier state to return to: a rollback
+        that reaches into it becomes a compaction that keeps the other messages.
         """
         starts = [at for at, seen in enumerate(self._prompt) if seen.human]
         if turns <= 0 or not starts:
@@ -288,46 +288,46 @@ class _Rollout:
         history = payload.get("replacement_history")
         summary = _text(payload, "message")
         if isinstance(history, list):
-            kept, new, before = self._replaced(history, summary, line, time)
+            retained, new, before = self._replaced(history, summary, line, time)
         else:
-            kept, new, before = self._kept_by_rule(), _summary(summary, f"line:{line.number}.1", time), ""
-            self._prompt = [*kept, *(_seen(message, {}) for message in new)]
+            retained, new, before = self._kept_by_rule(), _summary(summary, f"line:{line.number}.1", time), ""
+            self._prompt = [*retained, *(_prompt_message(message, {}) for message in new)]
         self._compacted_to = len(self._prompt)
         return Compacted(
-            summary=tuple(new), end=line.end, kept=frozenset(seen.key for seen in kept), before=before, time=time
+            summary=tuple(new), end=line.end, kept=frozenset(seen.key for seen in retained), before=before, time=time
         )
 
     def _replaced(
         self, history: list[Any], summary: str, line: Line, time: str
-    ) -> tuple[list[_Seen], list[Message], str]:
-        """What `history` keeps of the prompt, the messages it has besides, and the kept one that follows these."""
-        standing: dict[Hashable, list[_Seen]] = {}
+    ) -> tuple[list[_PromptMessage], list[Message], str]:
+        """The messages of the prompt that `history` keeps, its new ones, and the key of the kept one after these."""
+        candidates: dict[Hashable, list[_PromptMessage]] = {}
         for seen in reversed(self._prompt):
-            standing.setdefault(seen.identity, []).append(seen)
-        prompt: list[_Seen] = []
-        kept: list[_Seen] = []
+            candidates.setdefault(seen.identity, []).append(seen)
+        prompt: list[_PromptMessage] = []
+        retained: list[_PromptMessage] = []
         new: list[Message] = []
         before = ""
         for item in history:
             if not isinstance(item, dict) or _text(item, "type") in _NEVER_SENT:
                 continue
             key = f"line:{line.number}.{len(new) + 1}"
-            if same := standing.get(responses.identity(item)):
-                kept.append(same.pop())
-                prompt.append(kept[-1])
-                before = before or (kept[-1].key if new else "")
+            if matches := candidates.get(responses.identity(item)):
+                retained.append(matches.pop())
+                prompt.append(retained[-1])
+                before = before or (retained[-1].key if new else "")
             elif message := _restated(item, summary, key, time):
                 before = ""
                 new.append(message)
-                prompt.append(_seen(message, item))
+                prompt.append(_prompt_message(message, item))
         self._prompt = prompt
-        return kept, new, before
+        return retained, new, before
 
-    def _kept_by_rule(self) -> list[_Seen]:
-        """What Codex keeps when it does not record it: its opening context, and the newest user messages that fit."""
+    def _kept_by_rule(self) -> list[_PromptMessage]:
+        """The messages that an unrecorded compaction keeps: opening context and the newest user messages that fit."""
         first = next((at for at, seen in enumerate(self._prompt) if seen.human), len(self._prompt))
         room = _KEPT_BYTES
-        recent: list[_Seen] = []
+        recent: list[_PromptMessage] = []
         for seen in reversed([seen for seen in self._prompt if seen.human]):
             room -= seen.size
             if room < 0:
@@ -337,7 +337,7 @@ class _Rollout:
 
 
 def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The type and payload of a line. The oldest rollouts have none: their description and their items stand bare."""
+    """The type and payload of a line. The oldest rollouts have neither: there a line is the description or an item."""
     kind, payload = _text(record, "type"), record.get("payload")
     if isinstance(payload, dict):
         return kind, payload
@@ -359,11 +359,15 @@ def _usage(usage: object) -> dict[str, int]:
     """Token counts under the names of the Messages API, which counts cached input by itself."""
     if not isinstance(usage, dict):
         return {}
-    whole, cached, output = (usage.get(f"{kind}_tokens") for kind in ("input", "cached_input", "output"))
-    if not isinstance(whole, int) or not isinstance(output, int):
+    total_input, cached, output = (usage.get(f"{kind}_tokens") for kind in ("input", "cached_input", "output"))
+    if not isinstance(total_input, int) or not isinstance(output, int):
         return {}
-    read = cached if isinstance(cached, int) else 0
-    return {"input_tokens": max(0, whole - read), "cache_read_input_tokens": read, "output_tokens": output}
+    cache_read = cached if isinstance(cached, int) else 0
+    return {
+        "input_tokens": max(0, total_input - cache_read),
+        "cache_read_input_tokens": cache_read,
+        "output_tokens": output,
+    }
 
 
 def _name(source: str) -> str:
@@ -386,9 +390,9 @@ def _restated(item: dict[str, Any], summary: str, key: str, time: str) -> Messag
     return Message(role=role, parts=parts, key=key, time=time) if parts else None
 
 
-def _seen(message: Message, item: Mapping[str, Any]) -> _Seen:
+def _prompt_message(message: Message, item: Mapping[str, Any]) -> _PromptMessage:
     origins = {part.origin for part in message.parts}
-    return _Seen(
+    return _PromptMessage(
         key=message.key,
         identity=responses.identity(item),
         human="human" in origins,

@@ -1,7 +1,7 @@
 """Items of OpenAI's Responses API, as Codex records them, → parts, without loss; and whose words they are.
 
-What only that form has goes to `extra["openai"]`: `item` names the type of an item that is not what the part's kind
-suggests (a message, a function call, its output), and the rest are the item's own fields.
+Fields that only that form has go to `extra["openai"]`: `item` is the type of an item that the part's kind does not
+imply (it implies a message, a function call, its output), and the others are the item's own fields.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ARGUMENTS = {
 
 
 def identity(item: Mapping[str, Any]) -> Hashable:
-    """The same for an item and for the same item told again, which may have lost its metadata."""
+    """Equal for an item and its repetition, which may have lost its metadata."""
     kind = _text(item, "type")
     if kind != "message":
         return kind, _text(item, "call_id") or wire.compact(item)
@@ -69,11 +69,11 @@ def identity(item: Mapping[str, Any]) -> Hashable:
     if isinstance(content, str):
         return kind, _text(item, "role"), content
     pieces = content if isinstance(content, list) else [content]
-    return kind, _text(item, "role"), *map(_told, pieces)
+    return kind, _text(item, "role"), *map(_piece_identity, pieces)
 
 
 def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
-    """The role and parts of a Responses item; a kind or shape that is not known is kept verbatim."""
+    """The role and parts of a Responses item; an unknown kind or shape is kept verbatim."""
     kind = _text(item, "type")
     if kind in ("message", "agent_message", "inter_agent_communication"):
         return _message(item)
@@ -89,10 +89,10 @@ def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     return "user", (_verbatim(item, "user", "client", {"item": kind}),)
 
 
-def _told(piece: Any) -> Hashable:
-    """A text counts for itself; of an image a digest is enough, so that nothing big is held on to."""
-    said = piece.get("text") if isinstance(piece, dict) else None
-    return said if isinstance(said, str) else hashlib.sha256(wire.compact(piece)).digest()
+def _piece_identity(piece: Any) -> Hashable:
+    """A text itself, or the digest of anything else, so that no image stays in memory."""
+    text = piece.get("text") if isinstance(piece, dict) else None
+    return text if isinstance(text, str) else hashlib.sha256(wire.compact(piece)).digest()
 
 
 def _verbatim(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
@@ -101,7 +101,7 @@ def _verbatim(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) ->
 
 def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     kind, native, content = item["type"], item.get("role"), item.get("content")
-    openai = _rest(item, "type", "role", "content")
+    openai = _without(item, "type", "role", "content")
     role: Role = "user"
     if kind != "message":
         openai["item"] = kind
@@ -109,14 +109,14 @@ def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
         role = "assistant"
     elif native in ("developer", "system"):
         role = "system"
-    role_told = {} if native in ("user", "assistant", None) else {"role": native}
+    role_field = {} if native in ("user", "assistant", None) else {"role": native}
     if not isinstance(content, list):
         # A bare string says the same as a list with one text.
         content = [{"type": _text_type(role), "text": content} if isinstance(content, str) else content]
     parts = []
     for value, origin in zip(content, _origins(item, role, content), strict=True):
-        parts.append(_content_part(value, role, origin, {**openai, **role_told}))
-        # What the item has besides its content is noted once, with its first part.
+        parts.append(_content_part(value, role, origin, {**openai, **role_field}))
+        # The item's other fields are noted once, with its first part.
         openai = {}
     return role, tuple(parts)
 
@@ -134,13 +134,13 @@ def _origins(item: dict[str, Any], role: Role, content: list[Any]) -> list[Origi
 
 
 def _origin(value: Any, kind: object) -> Origin:
-    """Who made a piece of user content: as newer rollouts say by its `kind`, in older ones by how it looks."""
+    """The maker of a piece of user content: by its `kind` in newer rollouts, by its marks in older ones."""
     if isinstance(kind, str) and kind not in ("", "unknown"):
         return "human" if kind.startswith("user.") else "client"
-    said = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(said, str):
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str):
         return "human"
-    start, end = said[:200].lstrip().lower(), said[-200:].rstrip().lower()
+    start, end = text[:200].lstrip().lower(), text[-200:].rstrip().lower()
     if not start.startswith(_CLIENT_STARTS):
         return "human"
     marked = any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CLIENT_MARKS)
@@ -148,16 +148,16 @@ def _origin(value: Any, kind: object) -> Origin:
 
 
 def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
-    """A part for a piece of content; `openai` is what its item has besides."""
+    """A part for a piece of content; `openai` has the other fields of its item."""
     match value:
-        case {"type": "input_text" | "output_text" | "text" as kind, "text": str(said)}:
-            rest = _rest(value, "text") if kind != _text_type(role) else _rest(value, "type", "text")
-            openai = {**openai, "content": rest} if rest else openai
-            return wire.text_part(said, role, origin, **_extra(openai))
+        case {"type": "input_text" | "output_text" | "text" as kind, "text": str(text)}:
+            fields = _without(value, "text") if kind != _text_type(role) else _without(value, "type", "text")
+            openai = {**openai, "content": fields} if fields else openai
+            return wire.text_part(text, role, origin, **_extra(openai))
         case {"type": "input_image", "image_url": str(url)}:
             part = wire.part(_image(url), role, origin)
-            rest = _rest(value, "type", "image_url")
-            openai = {**openai, "content": rest} if rest else openai
+            fields = _without(value, "type", "image_url")
+            openai = {**openai, "content": fields} if fields else openai
             return msgspec.structs.replace(part, extra={**part.extra, "openai": openai}) if openai else part
     return _verbatim(value, role, origin, openai)
 
@@ -172,20 +172,20 @@ def _text_type(role: Role) -> str:
 
 def _image(url: str) -> dict[str, Any]:
     """An image block of the Messages API for an image's address, which may hold the image itself."""
-    head, found, data = url.partition(";base64,")
-    if found and head.startswith("data:"):
+    head, separator, data = url.partition(";base64,")
+    if separator and head.startswith("data:"):
         return {"type": "image", "source": {"type": "base64", "media_type": head[5:], "data": data}}
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
 def _reasoning(item: dict[str, Any]) -> Part:
-    """Readable reasoning as text; encrypted or empty reasoning as the item itself, which is all there is of it."""
-    openai = {"item": "reasoning", **_rest(item, "type", "summary", "content")}
+    """Readable reasoning as text; encrypted or empty reasoning as the whole item."""
+    openai = {"item": "reasoning", **_without(item, "type", "summary", "content")}
     pieces = [*_list(item, "content"), *_list(item, "summary")]
-    said = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
-    if said and len(said) == len(pieces) and not item.get("encrypted_content"):
-        openai["parts"] = [_rest(piece, "text") for piece in pieces]
-        return wire.text_part("\n\n".join(said), "assistant", "model", kind="thinking", openai=openai)
+    texts = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
+    if texts and len(texts) == len(pieces) and not item.get("encrypted_content"):
+        openai["parts"] = [_without(piece, "text") for piece in pieces]
+        return wire.text_part("\n\n".join(texts), "assistant", "model", kind="thinking", openai=openai)
     return Part(
         kind="thinking",
         role="assistant",
@@ -197,7 +197,7 @@ def _reasoning(item: dict[str, Any]) -> Part:
 
 
 def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
-    openai = _rest(item, "type", "call_id", "name", _ARGUMENTS[kind])
+    openai = _without(item, "type", "call_id", "name", _ARGUMENTS[kind])
     if kind != "function_call":
         openai["item"] = kind
     body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
@@ -207,30 +207,30 @@ def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
 
 def _result(item: dict[str, Any], kind: str, call: str) -> Part:
     output = item.get("output", item.get("tools"))
-    openai = _rest(item, "type", "call_id", "output", "tools")
+    openai = _without(item, "type", "call_id", "output", "tools")
     if kind != "function_call_output":
         openai["item"] = kind
     error = False
     if isinstance(output, dict) and isinstance(output.get("content"), str):
         error = output.get("success") is False
-        openai["output"] = _rest(output, "content")
+        openai["output"] = _without(output, "content")
         output = output["content"]
     if isinstance(output, str):
         return wire.result_part(output, call, error=error, **_extra(openai))
     if isinstance(output, list) and (blocks := _blocks(output)) is not None:
-        openai["output"] = [_rest(value, "text", "image_url") for value in output]
+        openai["output"] = [_without(value, "text", "image_url") for value in output]
         block = {"type": "tool_result", "tool_use_id": call, "content": blocks, "openai": openai}
         return wire.part(block, "user", "tool")
     return wire.result_part(b"" if output is None else wire.compact(output), call, **_extra(openai))
 
 
 def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
-    """Content blocks of the Messages API for the pieces of an output; None where one of them is not known."""
+    """Content blocks of the Messages API for the pieces of an output; None if one of them is unknown."""
     blocks: list[dict[str, Any]] = []
     for value in output:
         match value:
-            case {"type": "input_text" | "output_text" | "text", "text": str(said)}:
-                blocks.append({"type": "text", "text": said})
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                blocks.append({"type": "text", "text": text})
             case {"type": "input_image", "image_url": str(url)}:
                 blocks.append(_image(url))
             case _:
@@ -248,5 +248,5 @@ def _list(item: Mapping[str, Any], key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _rest(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {key: value for key, value in value.items() if key not in known}
+def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in value.items() if key not in keys}
