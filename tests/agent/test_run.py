@@ -160,7 +160,7 @@ def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:
 def told(folder: Path) -> list[str]:
     """The first line of what each instruction file says, and what is missing of it."""
     return [
-        f"{each.message.parts[0].body.decode().partition(' of this')[0]} {each.cut}".rstrip()
+        f"{each.message.parts[0].body.decode().partition(' of this')[0]} {each.truncated}".rstrip()
         for each in start.read(folder)
     ]
 
