@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
@@ -16,24 +13,9 @@ from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import measure
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.scoped import TOOLS, Scoped
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, run, trajectories
-from tests.policies.test_baselines import (
-    LONG,
-    answer,
-    compare,
-    human,
-    injected,
-    moved,
-    on_generated,
-    running,
-    sample,
-    settled,
-    states,
-    step,
-    steps,
-    transcript,
-)
+from tests.making.conversation import LONG, answer, human, injected, step, steps
+from tests.policies.laws import settled
+from tests.policies.recorded import Run, moved, running, states
 
 POLICY = Scoped()
 
@@ -43,40 +25,6 @@ def task(number: int, output: str = LONG) -> list[Message]:
     learned = f"Task {number} is done: the helper in module {number} takes seconds, not minutes."
     work = [*step(10 * number, output), *step(10 * number + 1, output)]
     return [human(f"Please fix issue {number} of the list."), *work, answer(learned)]
-
-
-# --- laws
-
-
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(budget: int) -> None:
-    for file in sample():
-        check(POLICY, run(file).view(budget), run(file))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        check(POLICY, made.view(budget), made)
-
-
-def test_the_laws_hold_while_a_run_goes_on() -> None:
-    for file in sample()[1:4]:
-        drive(POLICY, messages(file)[:200], 12_000, every=16)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    on_generated(data.draw(st.sampled_from([POLICY, Scoped(note=1)])), data)
-
-
-def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config) -> None:
-    made = running(*transcript(), human("And the docs?"), *steps(1), answer("There are none."))
-    view = made.view(12_000)
-    compare(pytestconfig, POLICY.name, POLICY.propose(view), check(POLICY, view, made))
 
 
 # --- what leaves, and what stays of it
