@@ -332,7 +332,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
+    settings = settings(max_examples=8, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
 
 
 @pytest.mark.slow

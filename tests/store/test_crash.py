@@ -166,7 +166,7 @@ def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest
 def test_a_git_child_killed_at_random_moments_costs_nothing(
     path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kill_children(path, 20, mortal, monkeypatch)
+    kill_children(path, 6, mortal, monkeypatch)
     in_order(path, {})
 
 

@@ -342,7 +342,14 @@ def test_what_cannot_be_erased_is_refused_and_nothing_happens(
     assert git(filled, "show-ref") == before
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))])
+@pytest.mark.parametrize(
+    "stride",
+    [
+        19,
+        pytest.param(7, marks=pytest.mark.slow),
+        pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600))),
+    ],
+)
 def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path, stride: int, tell: Tell) -> None:
     with create(tmp_path / "made") as store:
         store.create_session("demo")

@@ -486,7 +486,12 @@ def store_blocks(session: StoredSession, scope: str) -> dict[str, bool]:
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-TestEverything = Machine.TestCase
-TestEverything.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+class TestLong(Machine.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )
