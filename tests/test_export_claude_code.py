@@ -27,10 +27,11 @@ from ctxvc.store.purge.purge import Wanted, purge
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
 from tests.cli.building import build
+from tests.making.conversation import exchange, human
 from tests.messages_api import Judge, problems, script, serve, thought
 from tests.messages_api import call as asked
 from tests.messages_api import text as said
-from tests.store.building import archive, exchange, human
+from tests.store.building import archive
 from tests.test_importing import CONVERSATION, call, line, result, settled, take, text, write
 
 FOLDER = Path("/work")

@@ -20,7 +20,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.building import build
 from tests.faults.summary import Tell, Times, line
-from tests.store.building import human, reply
+from tests.making.conversation import human, reply
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(7_200)]
 

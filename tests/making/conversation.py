@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.block import Message, Part
 
 LONG = "a line of output\n" * 200  # 851 tokens
 
@@ -20,9 +20,34 @@ def injected(text: str) -> Message:
     return Message(role="user", parts=(wire.text_part(text, "user", "client"),))
 
 
-def answer(text: str) -> Message:
-    """A reply without a call."""
-    return Message(role="assistant", parts=(wire.text_part(text, "assistant", "model"),))
+def reply(text: str, *calls: str) -> Message:
+    """A model's reply: text, then a call of the tool `sh` for each of `calls`."""
+    texts = (wire.text_part(text, "assistant", "model"),) if text else ()
+    made = (wire.call_part("sh", call, b'{"cmd":"%s"}' % call.encode()) for call in calls)
+    return Message(role="assistant", parts=(*texts, *made))
+
+
+def result(call: str, content: str | bytes) -> Part:
+    return wire.result_part(content, call)
+
+
+def results(*parts: Part) -> Message:
+    return Message(role="user", parts=parts)
+
+
+def raw(body: bytes, *, ext: str = "bin") -> Message:
+    """A message of exactly these bytes."""
+    return Message(role="user", parts=(Part(kind="user", role="user", origin="human", body=body, ext=ext),))
+
+
+def exchange(number: int) -> list[Message]:
+    """A whole step of four blocks: question, reply with a call, its result."""
+    call = f"c{number}"
+    return [
+        human(f"question {number}"),
+        reply(f"thinking about {number}", call),
+        results(result(call, f"out {number}")),
+    ]
 
 
 def step(number: int, *outputs: str, tool: str = "sh", error: bool = False, words: str = "") -> list[Message]:

@@ -19,7 +19,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
 from ctxvc.policies.candidates import removable
 from ctxvc.policies.composed import after
-from tests.making.conversation import LONG, answer, human, injected, step, steps
+from tests.making.conversation import LONG, human, injected, reply, step, steps
 from tests.policies.laws import check, settled
 from tests.policies.recorded import gone, moved, running, states
 
@@ -145,7 +145,7 @@ def test_parallel_results_stay_together() -> None:
 
 
 def test_where_there_are_no_more_results_than_are_kept_none_is_cleared() -> None:
-    made = running(human("words " * 5_000), *steps(2), answer("Done."))
+    made = running(human("words " * 5_000), *steps(2), reply("Done."))
     assert not Clear(keep=3, least=0).propose(made.view(12_000)).actions
     assert Clear(keep=0, least=0).propose(made.view(12_000)).actions
 
@@ -336,7 +336,7 @@ def humans(rows: Sequence[Row]) -> list[str]:
 
 
 def test_a_prompt_of_human_words_alone_stays_and_the_reason_is_told() -> None:
-    made = running(human("words " * 10_000), answer("Yes."), human("more " * 10_000), answer("Done."))
+    made = running(human("words " * 10_000), reply("Yes."), human("more " * 10_000), reply("Done."))
     for policy in POLICIES:
         tried = check(policy, made.view(Budget(12_000)), made)
         assert not humans(tried.rows) and "too many" in tried.plan.reason

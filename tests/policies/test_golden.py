@@ -14,7 +14,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Plan, Rehearsal
 from ctxvc.policies import POLICIES, parse
 from ctxvc.policies.run import ask_plan
-from tests.making.conversation import answer, human, steps
+from tests.making.conversation import human, reply, steps
 from tests.policies.laws import check
 from tests.policies.recorded import running, transcript
 
@@ -31,7 +31,7 @@ WORDS = {
 BUDGET = {"planned": 8_000, "scoped": 12_000, "layered-summary": 3_000}
 #: What is said after the recorded session.
 MORE: dict[str, Sequence[Message]] = {
-    "scoped": (human("And the docs?"), *steps(1), answer("There are none.")),
+    "scoped": (human("And the docs?"), *steps(1), reply("There are none.")),
 }
 
 

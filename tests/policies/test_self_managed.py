@@ -23,7 +23,7 @@ from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import Window
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
-from tests.making.conversation import LONG, answer, human, step, steps
+from tests.making.conversation import LONG, human, reply, step, steps
 from tests.policies.laws import problems, settled
 from tests.policies.recorded import Run, moved, running, states
 
@@ -292,7 +292,7 @@ def test_proposition_1_what_cannot_be_recovered_is_lost_and_what_can_be_is_exact
     budget = 6_000  # tokens, of four characters of four bits
     bound = budget * 4 * 4 / (blocks * 4 * hexes) + 1 / (4 * hexes)
 
-    lossy, lossless = (running(human("Keep all"), *told, answer("Ready.")) for _ in range(2))
+    lossy, lossless = (running(human("Keep all"), *told, reply("Ready.")) for _ in range(2))
     settled(Window(), lossy, budget)
     settled(SelfManaged(agent=False), lossless, budget)
     for made in (lossy, lossless):

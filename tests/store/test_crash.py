@@ -23,20 +23,9 @@ from ctxvc.store.git import program as programs
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
+from tests.making.conversation import exchange, human, reply
 
-from .building import (
-    afresh,
-    archive,
-    commits,
-    complaints,
-    contents,
-    exchange,
-    git,
-    human,
-    littered,
-    reply,
-    start,
-)
+from .building import afresh, archive, commits, complaints, contents, git, littered, start
 from .writer import beginning
 
 

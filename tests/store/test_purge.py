@@ -34,8 +34,9 @@ from tests.cli.building import png
 from tests.core import planting
 from tests.core.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
+from tests.making.conversation import exchange, human, injected, reply, result, results
 
-from .building import HERE, ROOT, contents, exchange, git, human, reminder, reply, result, results
+from .building import HERE, ROOT, contents, git
 from .test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
@@ -435,7 +436,7 @@ def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
         with StoredSession.open(store, "demo") as session:
             session.append(human(words), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
             session.append(reply("fine"), Message(role="user", parts=(dashboard,)))
-            session.append(reminder(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
+            session.append(injected(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
             row = session.ledger()["B2"]
             stub = f"[archived {row.handle}: assistant, 2 tokens; why: {begun}…; recover B2]"
             gone = msgspec.structs.replace(row, state="archived", stub=stub, removed_by="user")

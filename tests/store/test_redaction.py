@@ -21,9 +21,10 @@ from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
 from tests.core import planting
 from tests.core.test_secrets import cores
+from tests.making.conversation import exchange, human, reply, result, results
 from tests.test_importing import CONVERSATION, line, settled, text, write
 
-from .building import complaints, contents, exchange, git, human, reply, result, results
+from .building import complaints, contents, git
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

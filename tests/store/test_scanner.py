@@ -31,9 +31,10 @@ from ctxvc.store.secret_scanner import KINGFISHER, SETTING, Scanner
 from ctxvc.store.store import Store, create
 from tests.core import planting
 from tests.core.test_secrets import cores
+from tests.making.conversation import human, raw, reply, result, results
 from tests.recording.replaying import end_recorder, hook, project
 
-from .building import afresh, contents, human, raw, reply, result, results
+from .building import afresh, contents
 from .test_redaction import everything, recording
 
 needs_it = pytest.mark.skipif(not secret_scanner.installed(), reason="kingfisher-secret-scanner is not installed")

@@ -28,7 +28,8 @@ from ctxvc.store.verify.groups import disagreements
 from ctxvc.store.verify.history import History
 from ctxvc.store.verify.ledger import IDENTITY
 from ctxvc.store.verify.verify import verify
-from tests.store.building import archive, exchange, git, human, start
+from tests.making.conversation import exchange, human
+from tests.store.building import archive, git, start
 
 from .making import (
     Files,

@@ -17,7 +17,8 @@ from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
-from tests.store.building import archive, exchange, git, human, raw, reply, result, results
+from tests.making.conversation import exchange, human, raw, reply, result, results
+from tests.store.building import archive, git
 
 from .making import converse, found, head, leave_as_group
 

@@ -23,7 +23,8 @@ from ctxvc.store.gc import gc, sizes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
+from tests.making.conversation import exchange, human, reply
+from tests.store.building import ROOT, afresh, contents, git
 
 from .making import everything, found, object_at, unpack
 
