@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
-from tests.cli.building import build
+from tests.making.project import build
 
 Run = Callable[..., Result]
 #: How a terminal is told a colour, and whatever else may steer it.

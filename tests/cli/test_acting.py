@@ -15,8 +15,8 @@ from ctxvc.core.ledger.ledger import Group
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import HOSTILE
 from tests.cli.conftest import STEERING, Run
+from tests.making.project import HOSTILE
 
 
 def answer(run: Run, project: Path, *words: str, code: int = 0) -> Any:

@@ -17,7 +17,7 @@ from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.making.conversation import exchange, human, reply, results
 from tests.making.conversation import result as result_of
-from tests.store.building import archive
+from tests.making.store import archive
 
 
 def searched(*, whole: bool) -> Message:

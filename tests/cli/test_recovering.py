@@ -16,8 +16,8 @@ import pytest
 from ctxvc.cli import main
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.cli.building import HOSTILE
 from tests.cli.conftest import STEERING, Run
+from tests.making.project import HOSTILE
 
 ROOT = str(Path(main.__file__).parents[2])
 LISTING = "\n".join(f"{number}: assert add({number}, 1) == {number + 1}" for number in range(40))

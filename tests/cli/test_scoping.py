@@ -13,8 +13,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import call, reply
 from tests.cli.conftest import STEERING, Run
+from tests.making.project import call, reply
 
 
 def answer(run: Run, project: Path, *words: str) -> Any:

@@ -18,8 +18,8 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
-from tests.cli.building import HOSTILE
 from tests.cli.conftest import COLOUR, STEERING, Run
+from tests.making.project import HOSTILE
 
 ROOT = Path(main.__file__).parents[2]
 

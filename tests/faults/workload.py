@@ -13,7 +13,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 from tests.making.conversation import human, reply, result, results
-from tests.store.building import archive, complaints, contents
+from tests.making.store import archive, complaints, contents
 
 SESSION = "demo"
 

@@ -15,8 +15,7 @@ from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.revision import Entry
-
-from .building import WORDS, create
+from tests.making.provider import WORDS, create
 
 
 class Oldest(Policy, frozen=True, kw_only=True):

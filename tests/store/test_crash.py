@@ -24,8 +24,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 from tests.making.conversation import exchange, human, reply
+from tests.making.store import afresh, archive, commits, complaints, contents, git, littered, start
 
-from .building import afresh, archive, commits, complaints, contents, git, littered, start
 from .writer import beginning
 
 

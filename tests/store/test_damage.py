@@ -17,9 +17,9 @@ from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply, result, results
-from tests.upkeep.making import picture
+from tests.making.damage import picture
+from tests.making.store import afresh, archive, archived, complaints, contents, littered, never_due
 
-from .building import afresh, archive, archived, complaints, contents, littered, never_due
 from .faulty import Disk
 
 Blocks = dict[tuple[str, str], bytes]

@@ -24,8 +24,8 @@ from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import Wanted
 from ctxvc.store.store import Store, create
 from tests.making.conversation import human
+from tests.making.store import HERE, ROOT, contents, decide
 
-from .building import HERE, ROOT, contents, decide
 from .test_purge import SECRET, fill, sound
 from .test_redaction import everything
 

@@ -27,8 +27,18 @@ from ctxvc.store.log.journal import Change, Record
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import exchange, human, injected, raw, reply, result, results
-
-from .building import acknowledge, add_scope, afresh, archive, commits, complaints, contents, git, git_bytes, never_due
+from tests.making.store import (
+    acknowledge,
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    git,
+    git_bytes,
+    never_due,
+)
 
 # --- what becomes a commit
 

@@ -16,8 +16,7 @@ from ctxvc.store import store as stores
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import result, results
-
-from .building import complaints, git
+from tests.making.store import complaints, git
 
 GOLDEN = Path(__file__).parent.parent / "stores"
 MAKER = runpy.run_path(str(GOLDEN / "make_format_1.py"))

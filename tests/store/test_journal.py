@@ -32,8 +32,7 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import human, reply
-
-from .building import afresh, contents, littered
+from tests.making.store import afresh, contents, littered
 
 HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
 

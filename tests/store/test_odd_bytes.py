@@ -17,8 +17,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply
-
-from .building import afresh, complaints, contents, git
+from tests.making.store import afresh, complaints, contents, git
 
 
 def appended(path: Path, data: bytes) -> None:

@@ -19,8 +19,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
+from tests.making.store import complaints, git, littered, start
 
-from .building import complaints, git, littered, start
 from .test_crash import settle
 
 REF = "refs/ctxvc/demo/plans"

@@ -30,13 +30,13 @@ from ctxvc.store.purge.purge import Wanted
 from ctxvc.store.purge.scrub import Scrub
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
-from tests.cli.building import png
-from tests.core import planting
-from tests.core.test_encodings import FORMS, Form
+from tests.core.secrets.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
+from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.project import png
+from tests.making.store import HERE, ROOT, contents, git
 
-from .building import HERE, ROOT, contents, git
 from .test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"

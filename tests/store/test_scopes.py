@@ -26,8 +26,8 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.core.checker import problems
 from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, git, start
 
-from .building import add_scope, afresh, archive, commits, complaints, contents, git, start
 from .test_crash import settle
 
 

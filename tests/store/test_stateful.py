@@ -29,8 +29,7 @@ from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import human, injected, raw, reply, result, results
-
-from .building import add_scope, complaints, contents, git
+from tests.making.store import add_scope, complaints, contents, git
 
 CONVERSATIONS = ("demo", "other")
 SCOPES = ("main", "side")

@@ -27,8 +27,7 @@ from ctxvc.store.locate import project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.making.conversation import exchange
-
-from .building import ROOT
+from tests.making.store import ROOT
 
 HARMLESS = [
     ("core.repositoryformatversion", "0"),

@@ -23,8 +23,19 @@ from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import exchange, human, reply, result, results
+from tests.making.store import (
+    add_scope,
+    afresh,
+    archive,
+    commits,
+    complaints,
+    contents,
+    git,
+    littered,
+    never_due,
+    start,
+)
 
-from .building import add_scope, afresh, archive, commits, complaints, contents, git, littered, never_due, start
 from .writer import beginning
 
 

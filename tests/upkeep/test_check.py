@@ -29,9 +29,7 @@ from ctxvc.store.verify.history import History
 from ctxvc.store.verify.ledger import IDENTITY
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange, human
-from tests.store.building import archive, git, start
-
-from .making import (
+from tests.making.damage import (
     Files,
     damaged,
     edit_row,
@@ -46,6 +44,7 @@ from .making import (
     tree_files,
     unpack,
 )
+from tests.making.store import archive, git, start
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange, human, reply
-from tests.store.building import ROOT, afresh, contents, git
-
-from .making import everything, found, object_at, unpack
+from tests.making.damage import everything, found, object_at, unpack
+from tests.making.store import ROOT, afresh, contents, git
 
 NOW = timedelta(0)
 

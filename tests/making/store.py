@@ -22,7 +22,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 
-HERE = Path(__file__).parent
+#: The folder of the scripts that tests of the store run as processes of their own.
+HERE = Path(__file__).parents[1] / "store"
 ROOT = Path(ctxvc.__file__).parent.parent
 
 

@@ -24,7 +24,7 @@ from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, REASONING, WHOLE, Graph
 from ctxvc.policies.episodes.policy import Episodes, Order, in_order
-from tests.core.test_episodes import Call, Talk, by_name, edit, grep, read, worked
+from tests.policies.episodes.test_graph import Call, Talk, by_name, edit, grep, read, worked
 from tests.policies.laws import check
 from tests.policies.recorded import Run, moved, transcript
 
