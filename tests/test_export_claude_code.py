@@ -26,12 +26,13 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
-from tests.cli.building import build
+from tests.making.conversation import exchange, human
+from tests.making.project import build
+from tests.making.store import archive
 from tests.messages_api import Judge, problems, script, serve, thought
 from tests.messages_api import call as asked
 from tests.messages_api import text as said
-from tests.store.building import archive, exchange, human
-from tests.test_importing import CONVERSATION, call, line, result, settled, take, text, write
+from tests.recording.test_files import CONVERSATION, call, line, result, settled, take, text, write
 
 FOLDER = Path("/work")
 COMPACTED = "transcripts/claude-code/86-9d11344fce-1.compacted.jsonl.gz"

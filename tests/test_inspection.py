@@ -24,7 +24,7 @@ from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store, create
-from tests.store.building import exchange, human, raw, reminder, reply, results
+from tests.making.conversation import exchange, human, injected, raw, reply, results
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_what_was_done_after_coming_back_is_found_too(session: StoredSession) ->
 
 
 def test_a_text_in_many_blocks_is_followed_in_all_of_them(session: StoredSession) -> None:
-    session.append(*(each(f"needle {number}") for number in range(4_000) for each in (reminder, reply)))
+    session.append(*(each(f"needle {number}") for number in range(4_000) for each in (injected, reply)))
     archive(session, "B1", "B5000")
 
     told = moves(session, "needle")
@@ -326,7 +326,7 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
         store.create_session("demo")
         with StoredSession.open(store, "demo") as session:
             for number in range(14):
-                session.append(reminder(f"{number}"), reply(f"answer {number}"))
+                session.append(injected(f"{number}"), reply(f"answer {number}"))
                 if chance.random() < 0.3:
                     rows = [row for row in session.ledger().rows() if row.present]
                     archive(session, *(row.id for row in chance.sample(rows, len(rows) // 2)))
@@ -345,12 +345,12 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
 
 def test_a_cut_within_a_step_makes_a_prompt_smaller(session: StoredSession, store: Store) -> None:
     thoughts = [Part(kind="thinking", role="assistant", origin="model", body=b"%d" % each) for each in range(5)]
-    session.append(reminder("a"), Message(role="assistant", parts=(*thoughts, reply("b").parts[0])))
+    session.append(injected("a"), Message(role="assistant", parts=(*thoughts, reply("b").parts[0])))
     with session.writing() as transaction:
-        for scope, entry in session.number(transaction, session.redacted_messages([reminder("c"), reply("d")])):
+        for scope, entry in session.number(transaction, session.redacted_messages([injected("c"), reply("d")])):
             transaction.append(scope, AdmittedEntry(entry, {"cuts": (7,)}))
         session.acknowledge(transaction)
-    session.append(reminder("e"), reply("f"))
+    session.append(injected("e"), reply("f"))
     commits = list(store.first_parents(session.tip()))[::-1]
 
     assert [shown(store, commit) for commit in commits] == [0, 7, 4, 6]
@@ -360,7 +360,7 @@ def test_a_cut_within_a_step_makes_a_prompt_smaller(session: StoredSession, stor
 
 
 def test_few_prompts_are_measured_where_a_session_only_grew(session: StoredSession, store: Store) -> None:
-    session.append(*(each(f"{number}") for number in range(200) for each in (reminder, reply)))
+    session.append(*(each(f"{number}") for number in range(200) for each in (injected, reply)))
     commits = list(store.first_parents(session.tip()))[::-1]
     measured: list[str] = []
 

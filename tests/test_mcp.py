@@ -20,8 +20,8 @@ from ctxvc.mcp import LISTED, MOST, server
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import build
-from tests.session.building import damages
+from tests.making.project import build
+from tests.making.provider import damages
 
 _T = TypeVar("_T")
 Ask = Callable[[Client], Awaitable[_T]]

@@ -12,9 +12,9 @@ import anthropic
 from ctxvc.agent import Adapter, AsyncAdapter, Reply, definitions
 from ctxvc.core.policy import Policy
 from ctxvc.session.session import Session
+from tests.making.provider import MODEL, SYSTEM, WORDS
 from tests.messages_api import MessagesApi
 from tests.messages_api.wire import Block, signature
-from tests.session.building import MODEL, SYSTEM, WORDS
 
 SH: Block = {
     "name": "sh",

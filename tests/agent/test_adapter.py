@@ -21,11 +21,11 @@ from ctxvc.agent.call import CUT_SHORT
 from ctxvc.errors import BadInput
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
+from tests.making.provider import MODEL, WORDS, damages, groups_fit, humans_gone
 from tests.messages_api import Judge, MessagesApi, Reply, call, serve, text, thought
 from tests.messages_api import script as said
 from tests.messages_api.script import Assistant, Refusal, endless, overloaded
 from tests.messages_api.wire import Block
-from tests.session.building import MODEL, WORDS, damages, groups_fit, humans_gone
 
 from .building import (
     async_client,

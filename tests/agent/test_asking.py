@@ -23,8 +23,8 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 from tests.agent.test_run import Eyes
+from tests.making.provider import MODEL, damages
 from tests.messages_api import call, script, serve
-from tests.session.building import MODEL, damages
 
 SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 

@@ -14,8 +14,8 @@ from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, line
+from tests.making.provider import damages
 from tests.messages_api.rules import canonical_problems
-from tests.session.building import damages
 
 from .driven import POINTS
 from .test_run import asked, begun

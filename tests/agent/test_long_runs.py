@@ -11,7 +11,7 @@ from ctxvc.policies import POLICIES
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
-from tests.session.building import damages, groups_fit, humans_gone
+from tests.making.provider import damages, groups_fit, humans_gone
 
 from .working import Life, calls_in, live
 

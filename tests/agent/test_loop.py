@@ -12,9 +12,9 @@ import pytest
 from ctxvc.agent import Adapter, AsyncAdapter
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
+from tests.making.provider import damages, groups_fit, humans_gone
 from tests.messages_api import MessagesApi, call, serve, text, thought
 from tests.messages_api.wire import Block
-from tests.session.building import damages, groups_fit, humans_gone
 
 from .building import (
     async_client,

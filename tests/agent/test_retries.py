@@ -15,9 +15,9 @@ from ctxvc.agent.model import ModelFailed
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
+from tests.making.provider import WORDS, damages
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text
 from tests.messages_api.script import Assistant, overloaded, rate_limited
-from tests.session.building import WORDS, damages
 
 from .test_run import Eyes, asked, begun, results, setup
 

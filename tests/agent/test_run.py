@@ -34,8 +34,8 @@ from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
+from tests.making.provider import MODEL, WORDS, damages
 from tests.messages_api import MessagesApi, Refusal, Reply, call, script, serve, text, thought
-from tests.session.building import MODEL, WORDS, damages
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 

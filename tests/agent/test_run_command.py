@@ -20,10 +20,10 @@ from ctxvc.agent import start
 from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.cli.commands.run import _Ask
 from ctxvc.session.session import Session
+from tests.making.provider import damages
 from tests.messages_api import Reply, call, serve, text
 from tests.messages_api.script import Assistant, endless
 from tests.messages_api.script import script as said
-from tests.session.building import damages
 
 #: A command that goes on until somebody puts a file there, and not for ever: what a killed run leaves behind ends too.
 WAITS = "touch begun; for _ in $(seq 1500); do [ -e go ] && break; sleep 0.02; done; echo did it"

@@ -18,9 +18,9 @@ from ctxvc.errors import CtxvcError
 from ctxvc.policies import POLICIES, parse
 from ctxvc.policies.episodes import graph
 from ctxvc.session.session import Session
+from tests.making.provider import MODEL, WORDS, damages, humans_gone
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import Block
-from tests.session.building import MODEL, WORDS, damages, humans_gone
 
 from .building import SH, opened, ran
 

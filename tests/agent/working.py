@@ -24,10 +24,10 @@ from ctxvc.agent.loop import Limits
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.session.session import Session
+from tests.making.provider import MODEL
 from tests.messages_api import MODELS, Judge, MessagesApi, call, catalogue, serve, text, thought
 from tests.messages_api.server import Call
 from tests.messages_api.wire import Block, Request, signature
-from tests.session.building import MODEL
 
 from .driven import Silent
 

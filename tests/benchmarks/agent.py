@@ -14,7 +14,7 @@ from ctxvc.session.session import Session
 from tests.agent.working import Life, live
 from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, median_ms
-from tests.session.building import MODEL
+from tests.making.provider import MODEL
 
 #: Blocks that stand in the prompt when the measuring begins.
 VISIBLE = 500

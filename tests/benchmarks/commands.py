@@ -9,7 +9,7 @@ from pathlib import Path
 from ctxvc.core.ledger import wire
 from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, process_seconds
-from tests.recording.replaying import end_recorder, hook
+from tests.making.host import end_recorder, hook
 
 ROUNDS = 15
 #: Lines of the transcript that a hook is told of: about 20 MB.

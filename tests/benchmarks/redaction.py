@@ -15,7 +15,7 @@ from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
 from tests.benchmarks.recorded import _bytes
-from tests.core import planting
+from tests.making import secrets as planting
 
 
 def figures(folder: Path) -> Iterator[Figure]:
@@ -59,7 +59,7 @@ def _purged(folder: Path) -> Iterator[Figure]:
     text = "\n".join(planting.LINES)
     assert redact(text.encode(), lambda _: "00000000") == text.encode()
     with create(folder / "purged" / ".ctxvc") as store:
-        from tests.store.building import exchange, human, reply
+        from tests.making.conversation import exchange, human, reply
 
         store.create_session("demo")
         with StoredSession.open(store, "demo") as session:

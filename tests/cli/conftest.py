@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
-from tests.cli.building import build
+from tests.making.project import build
 
 Run = Callable[..., Result]
+#: How a terminal is told a colour, and whatever else may steer it.
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +57,21 @@ def run() -> Run:
         return CliRunner().invoke(cli, [*where, *map(str, words)])
 
     return run
+
+
+@pytest.fixture
+def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `ctxvc` in this process; on a terminal of 120 columns, as far as it knows. No pager."""
+
+    def on_screen(*words: str | Path, folder: Path | None = None) -> Result:
+        with monkeypatch.context() as patch:
+            patch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+            patch.setenv("TERM", "xterm-256color")
+            patch.setenv("COLUMNS", "120")
+            patch.setenv("CTXVC_PAGER", "cat")
+            return run(*words, folder=folder)
+
+    return on_screen
 
 
 @pytest.fixture

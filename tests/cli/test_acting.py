@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,8 @@ from ctxvc.core.ledger.ledger import Group
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import HOSTILE
-from tests.cli.conftest import Run
-from tests.cli.test_terminal import on_terminal
-
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
+from tests.cli.conftest import STEERING, Run
+from tests.making.project import HOSTILE
 
 
 def answer(run: Run, project: Path, *words: str, code: int = 0) -> Any:
@@ -209,14 +205,16 @@ def test_a_block_of_another_scope_cannot_be_changed_from_here(run: Run, project:
     ],
     ids=" ".join,
 )
-def test_nothing_recorded_or_given_can_steer_a_terminal(words: list[str], run: Run, project: Path) -> None:
-    told = on_terminal("--color", "never", "--session", "hostile", *words, folder=project)[0]
+def test_nothing_recorded_or_given_can_steer_a_terminal(
+    words: list[str], run: Run, on_screen: Run, project: Path
+) -> None:
+    told = on_screen("--color", "never", "--session", "hostile", *words, folder=project).output
     told += run("--session", "hostile", *words, folder=project).output
     told += run("--session", "hostile", "restore", "B2,B3", folder=project).output
     told += run("--session", "hostile", "status", "--all", folder=project).output
     told += run("--session", "hostile", "log", folder=project).output
 
-    assert not UNSAFE.search(told.replace("\r\n", "\n"))
+    assert not STEERING.search(told)
 
 
 def test_what_is_done_is_on_the_disk_for_the_next_process(run: Run, project: Path) -> None:
@@ -250,4 +248,4 @@ def test_words_that_came_with_a_store_from_elsewhere_cannot_steer_a_terminal(run
     told += run("--session", "branched", "undo", folder=project).output
     undone = run("--session", "branched", "undo", folder=project).output
     assert "undone: archive" in undone
-    assert not UNSAFE.search(told + undone)
+    assert not STEERING.search(told + undone)

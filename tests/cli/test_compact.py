@@ -13,7 +13,6 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
-from tests.cli.test_terminal import on_terminal
 
 LINES = "\n".join(f"{number}: what the tool printed" for number in range(120))
 
@@ -190,12 +189,14 @@ def test_context_tells_what_the_provider_counted_last(run: Run, built: Path, lon
 
 
 @pytest.mark.parametrize(("percent", "color"), [(69, 32), (70, 33), (89, 33), (90, 31)])
-def test_the_bar_is_yellow_from_70_percent_and_red_from_90(percent: int, color: int, run: Run, long: Path) -> None:
+def test_the_bar_is_yellow_from_70_percent_and_red_from_90(
+    percent: int, color: int, run: Run, on_screen: Run, long: Path
+) -> None:
     used = asked(run, long, "status")["used"]
     with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
         session.set(budget=used * 100 // percent)
 
-    shown = on_terminal("--color", "always", "context", folder=long)[0]
+    shown = on_screen("--color", "always", "context", folder=long).output
 
     assert asked(run, long, "context")["percent"] == percent
     assert f"\x1b[{color}m[█" in shown

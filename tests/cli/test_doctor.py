@@ -26,7 +26,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
-from tests.store.building import human, reply
+from tests.making.conversation import human, reply
 
 Item = dict[str, str]
 

@@ -22,9 +22,9 @@ from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from docs import reference
-from tests.cli.building import time
 from tests.cli.conftest import Run
-from tests.store.building import decide
+from tests.making.project import time
+from tests.making.store import decide
 
 ROOT = Path(reference.__file__).parents[1]
 TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}

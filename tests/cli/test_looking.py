@@ -264,7 +264,7 @@ def test_a_masked_block_costs_its_head_and_tail(store: Store) -> None:
 
 
 def test_an_image_costs_by_its_size(store: Store) -> None:
-    from tests.cli.building import png
+    from tests.making.project import png
 
     with StoredSession.open(store, "demo") as session:
         part = Part(kind="image", role="user", origin="human", body=png(280, 280), ext="png")

@@ -13,8 +13,8 @@ import pytest
 from ctxvc.policies import POLICIES
 from ctxvc.policies.planned.plan_text import Entry, write
 from tests.cli.conftest import Run
+from tests.making.provider import MODEL
 from tests.messages_api import script, serve
-from tests.session.building import MODEL
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"
 SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"

@@ -15,8 +15,9 @@ from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
-from tests.store.building import archive, exchange, human, reply, results
-from tests.store.building import result as result_of
+from tests.making.conversation import exchange, human, reply, results
+from tests.making.conversation import result as result_of
+from tests.making.store import archive
 
 
 def searched(*, whole: bool) -> Message:

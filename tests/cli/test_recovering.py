@@ -16,13 +16,11 @@ import pytest
 from ctxvc.cli import main
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.cli.building import HOSTILE
-from tests.cli.conftest import Run
-from tests.cli.test_terminal import on_terminal
+from tests.cli.conftest import STEERING, Run
+from tests.making.project import HOSTILE
 
 ROOT = str(Path(main.__file__).parents[2])
 LISTING = "\n".join(f"{number}: assert add({number}, 1) == {number + 1}" for number in range(40))
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
 
 
 def answer(run: Run, project: Path, *words: str) -> Any:
@@ -147,7 +145,7 @@ def test_what_cannot_be_read_says_why_in_few_words(words: list[str], code: int, 
     assert done.stderr.startswith("ctxvc: ")
     assert "\nhint: " in done.stderr
     assert len(done.stderr) < 400
-    assert not UNSAFE.search(done.stderr)
+    assert not STEERING.search(done.stderr)
 
 
 def test_a_group_is_listed_and_with_all_its_blocks_are_read(run: Run, project: Path) -> None:
@@ -210,18 +208,18 @@ def test_what_is_added_is_in_the_prompt_as_a_program_s_words_and_bounded(run: Ru
 
 
 @pytest.mark.parametrize("words", [[], ["--lines", "1:"], ["--actor", "agent"], ["--all"]], ids=" ".join)
-def test_nothing_recorded_can_steer_a_terminal(words: list[str], project: Path) -> None:
+def test_nothing_recorded_can_steer_a_terminal(words: list[str], on_screen: Run, project: Path) -> None:
     for block in ("B1", "B2", "B3", "B4"):
-        told, code = on_terminal("--color", "never", "--session", "hostile", "recover", block, *words, folder=project)
-        assert code == 0
-        assert not UNSAFE.search(told.replace("\r\n", "\n"))
+        done = on_screen("--color", "never", "--session", "hostile", "recover", block, *words, folder=project)
+        assert done.exit_code == 0
+        assert not STEERING.search(done.output)
 
 
-def test_a_picture_is_no_text_on_a_terminal(project: Path) -> None:
-    told, code = on_terminal("--color", "never", "recover", "B9", folder=project)
+def test_a_picture_is_no_text_on_a_terminal(on_screen: Run, project: Path) -> None:
+    done = on_screen("--color", "never", "recover", "B9", folder=project)
 
-    assert code == 0
-    assert "[image B9-1.png]" in told
+    assert done.exit_code == 0
+    assert "[image B9-1.png]" in done.output
 
 
 def test_after_all_of_it_the_store_is_in_order(run: Run, project: Path) -> None:

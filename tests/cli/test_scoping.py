@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import call, reply
-from tests.cli.conftest import Run
-from tests.cli.test_terminal import on_terminal
-
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
+from tests.cli.conftest import STEERING, Run
+from tests.making.project import call, reply
 
 
 def answer(run: Run, project: Path, *words: str) -> Any:
@@ -173,7 +169,7 @@ def test_what_cannot_be_done_says_why_and_writes_nothing(words: list[str], code:
     assert done.stderr.startswith("ctxvc: ")
     assert "\nhint: " in done.stderr
     assert len(done.stderr) < 400
-    assert not UNSAFE.search(done.stderr)
+    assert not STEERING.search(done.stderr)
     assert _contents(project) == before
 
 
@@ -193,14 +189,13 @@ def _contents(project: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("text", ["it's", '"', "a\nb", "--", "$(x) `y`", "[← main] no", "é\u202e\x1b[2J\r"])
-def test_a_note_is_kept_as_it_was_given_and_moves_no_cursor(text: str, run: Run, project: Path) -> None:
+def test_a_note_is_kept_as_it_was_given_and_moves_no_cursor(text: str, run: Run, on_screen: Run, project: Path) -> None:
     assert run("note", f"-m{text}", folder=project).exit_code == 0
 
     assert notes(run, project) == [text]
     for words in (["notes"], ["log"], ["scopes"], ["status", "--all"], ["show"]):
-        assert not UNSAFE.search(run(*words, folder=project).output), words
-    told = on_terminal("--color", "never", "notes", folder=project)[0]
-    assert not UNSAFE.search(told.replace("\r\n", "\n"))
+        assert not STEERING.search(run(*words, folder=project).output), words
+    assert not STEERING.search(on_screen("--color", "never", "notes", folder=project).output)
 
 
 def test_who_wrote_a_note_is_recorded(run: Run, project: Path) -> None:

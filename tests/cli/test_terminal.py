@@ -18,11 +18,10 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
-from tests.cli.building import HOSTILE
-from tests.cli.conftest import Run
+from tests.cli.conftest import COLOUR, STEERING, Run
+from tests.making.project import HOSTILE
 
 ROOT = Path(main.__file__).parents[2]
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tuple[str, int]:
@@ -111,57 +110,51 @@ def test_who_decides_about_colours(
 
 
 def test_colours_reach_a_terminal_and_a_pipe_only_when_asked(built: Path, run: Run) -> None:
-    assert ESCAPE.search(on_terminal("log", folder=built)[0])
-    assert not ESCAPE.search(on_terminal("log", folder=built, NO_COLOR="1")[0])
+    assert COLOUR.search(on_terminal("log", folder=built)[0])
+    assert not COLOUR.search(on_terminal("log", folder=built, NO_COLOR="1")[0])
     assert "\x1b" not in run("log", folder=built).stdout
     assert "\x1b[32m" in run("status", "--color", "always", folder=built).stdout
 
 
-def test_the_layout_is_the_same_with_and_without_colours(built: Path) -> None:
+def test_the_layout_is_the_same_with_and_without_colours(built: Path, on_screen: Run) -> None:
     for words in (["status"], ["log"], ["diff", "step:1"], ["prompt"], ["doctor"]):
-        coloured = on_terminal("--color", "always", *words, folder=built)[0]
-        plain = on_terminal("--color", "never", *words, folder=built)[0]
+        coloured = on_screen("--color", "always", *words, folder=built).output
+        plain = on_screen("--color", "never", *words, folder=built).output
 
+        assert COLOUR.search(coloured) and not COLOUR.search(plain)
         assert _bare(coloured) == _bare(plain)
 
 
 def _bare(told: str) -> list[str]:
-    return [re.sub(r"in [0-9.]+ s", "", line).rstrip() for line in ESCAPE.sub("", told).splitlines()]
+    return [re.sub(r"in [0-9.]+ s", "", line).rstrip() for line in COLOUR.sub("", told).splitlines()]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["sessions"],
-        ["status", "--all"],
-        ["context", "--by", "tool"],
-        ["context", "--by", "file"],
-        ["context", "--by", "turn"],
-        ["log"],
-        ["log", "--graph"],
-        ["log", "--jsonl"],
-        ["show", "B1"],
-        ["show", "B2"],
-        ["show", "B3"],
-        ["show", "step:1"],
-        ["show", "B2", "--json"],
-        ["diff", "HEAD~1"],
-        ["prompt"],
-        ["prompt", "--json"],
-        ["status", "--json"],
-        ["sessions", "--json"],
-        ["grep", "owned"],
-        ["grep", "owned", "--json"],
-        ["bisect", "owned"],
-        ["blame", "B2"],
-        ["blame", "B2", "--json"],
-    ],
-    ids=" ".join,
+#: Every command that shows what was recorded, in each of its forms.
+SHOWING = (
+    *("sessions", "sessions --json", "status --all", "status --json", "context --by tool", "context --by file"),
+    *("context --by turn", "log", "log --graph", "log --jsonl", "show B1", "show B2", "show B3", "show step:1"),
+    *("show B2 --json", "diff HEAD~1", "prompt", "prompt --json", "grep owned", "grep owned --json", "bisect owned"),
+    *("blame B2", "blame B2 --json", "scopes", "notes", "plan", "doctor", "verify", "export"),
 )
-def test_nothing_recorded_can_steer_a_terminal(words: list[str], built: Path, run: Run) -> None:
-    hostile = ["--session", "hostile", *words]
-    for told in (on_terminal(*hostile, folder=built)[0], run(*hostile, folder=built).output):
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]", ESCAPE.sub("", told))
+
+
+def test_nothing_recorded_can_steer_a_terminal(built: Path, run: Run, on_screen: Run) -> None:
+    for words in SHOWING:
+        hostile = ["--session", "hostile", *words.split()]
+        for runs in (run, on_screen):
+            done = runs(*hostile, folder=built)
+            assert done.exception is None or isinstance(done.exception, SystemExit), words
+            assert done.output or words == "notes", words
+            assert not STEERING.search(COLOUR.sub("", done.output)), words
+
+
+@pytest.mark.parametrize("words", [["status", "--all"], ["show", "B2"]], ids=" ".join)
+def test_nothing_recorded_can_steer_a_real_terminal(words: list[str], built: Path, on_screen: Run) -> None:
+    shown, code = on_terminal("--session", "hostile", *words, folder=built)
+
+    assert code == 0
+    assert not STEERING.search(COLOUR.sub("", shown))
+    assert shown == on_screen("--session", "hostile", *words, folder=built).output
 
 
 def test_raw_bytes_are_written_as_they_are(built: Path) -> None:
@@ -198,7 +191,7 @@ def test_a_path_in_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
 
     assert code == 1
     assert "\\x1b[2Jfolder\\x9b" in told
-    assert not ESCAPE.search(told)
+    assert not COLOUR.search(told)
 
 
 def test_what_is_well_is_green(built: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from ctxvc.store.locate import FOLDER, project_root
 from ctxvc.store.store import create
 from tests.cli.conftest import Run
-from tests.recording.replaying import history, single_import
-from tests.test_importing import CONVERSATION, write
+from tests.making.host import history, single_import
+from tests.recording.test_files import CONVERSATION, write
 
 ROOT = Path(__file__).parents[2]
 

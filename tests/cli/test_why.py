@@ -22,8 +22,8 @@ from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-from tests.cli.building import HOSTILE, call, human, reply, results, time
 from tests.cli.conftest import Run
+from tests.making.project import HOSTILE, call, human, reply, results, time
 
 LOGIN = 'def login(user):\n    return check_password(user, "ü")\n'
 KEYS = "def with_key(key):\n    return known_keys.get(key)\n"

@@ -24,8 +24,8 @@ from ctxvc.core.prompt.outline import sendable
 from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
 from tests.core.checker import problems
+from tests.core.prompt.test_prompt import content, request, with_a_question
 from tests.core.strategies import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
-from tests.core.test_prompt import content, request, with_a_question
 
 Held = Mapping[tuple[str, str], bytes]
 

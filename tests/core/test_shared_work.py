@@ -26,8 +26,8 @@ from ctxvc.core.prompt.request import canonical, request
 from ctxvc.core.view import view
 from ctxvc.core.view.dashboard import dashboard, totals
 from ctxvc.policies.candidates import removable
+from tests.core.ledger.test_ledger import META, row
 from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
-from tests.core.test_ledger import META, row
 
 Held = Mapping[tuple[str, str], bytes]
 

@@ -15,6 +15,7 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
+from tests.making.blocks import call, result
 
 NOW = 1_795_200_000
 JOURNAL = "5f0c6a41d2b98e37"
@@ -30,14 +31,6 @@ TRACE = "FAILED test_login.py::test_again\n" + "  conftest.py:12: the session is
 
 def message(role: Role, origin: Origin, *blocks: dict[str, Any] | str, **fields: Any) -> Message:
     return Message(role=role, parts=tuple(wire.part(block, role, origin) for block in blocks), **fields)
-
-
-def call(id: str, tool: str, **arguments: str) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": tool, "input": arguments}
-
-
-def result(id: str, content: Any, **fields: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": id, "content": content, **fields}
 
 
 def small_store(path: Path) -> Store:

@@ -34,9 +34,10 @@ from ctxvc.store.git import program
 from ctxvc.store.log.journal import Change, Head, Record
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import _SETTINGS, Store
+from tests.making.blocks import call, result
 
 from . import examples
-from .building import PICTURE, TRACE, call, message, result, small_store
+from .building import PICTURE, TRACE, message, small_store
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "format.md").read_text()

@@ -18,9 +18,9 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.building import build
 from tests.faults.summary import Tell, Times, line
-from tests.store.building import human, reply
+from tests.making.conversation import human, reply
+from tests.making.project import build
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(7_200)]
 

@@ -17,7 +17,7 @@ from ctxvc.store.store import Store, create
 from tests.faults import tracer
 from tests.faults.summary import Tell, Times, line
 from tests.faults.workload import unsound
-from tests.store.building import ROOT, afresh, start
+from tests.making.store import ROOT, afresh, start
 from tests.store.writer import beginning
 
 pytestmark = [

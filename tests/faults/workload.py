@@ -12,7 +12,8 @@ from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
-from tests.store.building import archive, complaints, contents, human, reply, result, results
+from tests.making.conversation import human, reply, result, results
+from tests.making.store import archive, complaints, contents
 
 SESSION = "demo"
 

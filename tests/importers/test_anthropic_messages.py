@@ -10,7 +10,6 @@ import pytest
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
-from ctxvc.errors import BadInput
 from ctxvc.importers import anthropic_messages
 from ctxvc.importers.file import Recording
 
@@ -61,17 +60,6 @@ def test_a_request_opens_with_its_model_system_prompt_and_tools():
     assert opened.system[0]["text"] == "You are careful."
     assert [tool["name"] for tool in opened.tools] == ["read", "web_search"]
     assert opened.missing == ()
-
-
-def test_a_log_has_one_id_while_it_grows_and_another_file_of_its_name_has_another(tmp_path: Path):
-    events = [
-        told_of(tmp_path, *values)[0]
-        for values in ([request(user("a"))], [request(user("a")), user("b")], [request(user("b"))])
-    ]
-
-    short, grown, other = (event.source for event in events if isinstance(event, Opened))
-    assert short.startswith("log-")
-    assert short == grown != other
 
 
 def test_a_bare_list_says_what_it_lacks(tmp_path: Path):
@@ -137,18 +125,6 @@ def test_a_response_brings_its_id_model_and_plain_token_counts():
     ]
 
 
-def test_a_request_sent_again_or_cut_short_tells_nothing_and_is_no_fork(tmp_path: Path):
-    events = told_of(
-        tmp_path,
-        request(user("a"), assistant("b"), user("c")),
-        request(user("a"), assistant("b"), user("c")),
-        request(user("a")),
-        request(user("a"), assistant("b"), user("c"), assistant("d")),
-    )
-
-    assert said(events) == [("message:1", "a"), ("message:2", "b"), ("message:3", "c"), ("message:4", "d")]
-
-
 def test_the_order_of_keys_makes_no_other_message(tmp_path: Path):
     first = {"role": "user", "content": [{"type": "text", "text": "a\ud800", "citations": None}]}
     again = {"content": [{"text": "a\ud800", "type": "text"}], "role": "user"}
@@ -167,14 +143,6 @@ def test_a_second_answer_to_one_request_is_a_fork(tmp_path: Path):
     events = told_of(tmp_path, request(user("a")), answer, request(user("a")), other)
 
     assert said(events) == [("message:1", "a"), ("message:2", "b"), ("↩", "message:1"), ("message:2~2", "B")]
-
-
-def test_messages_a_line_follow_one_another(tmp_path: Path):
-    assert said(told_of(tmp_path, user("a"), assistant("b"), user("a"))) == [
-        ("message:1", "a"),
-        ("message:2", "b"),
-        ("message:3", "a"),
-    ]
 
 
 def test_what_was_not_known_is_told_later_and_a_change_is_said(tmp_path: Path):
@@ -217,75 +185,6 @@ def test_a_recording_cannot_mark_its_own_blocks_as_we_do(tmp_path: Path, name: s
     assert (part.kind, part.call, part.body, part.extra) == ("tool_result", "x", b"y", {})
 
 
-def test_the_events_of_a_log_cut_after_a_line_begin_those_of_the_whole(tmp_path: Path):
-    whole = told(DATA / "log.jsonl")
-    lines = (DATA / "log.jsonl").read_bytes().splitlines(keepends=True)
-    cut = tmp_path / "log.jsonl"
-
-    for count in range(1, len(lines)):
-        cut.write_bytes(b"".join(lines[:count]))
-        events = told(cut)
-        assert events == whole[: len(events)]
-        assert all(event.end <= cut.stat().st_size for event in events if isinstance(event, Said))
-
-
-def test_a_line_that_is_no_json_is_skipped_with_a_warning(tmp_path: Path):
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(json.dumps(user("a")).encode() + b'\n{"role": "us\n' + json.dumps(assistant("b")).encode())
-
-    events = told(path)
-
-    assert said(events) == [("message:1", "a"), ("message:2", "b")]
-    assert [event.line for event in events if isinstance(event, Warned)] == [2]
-
-
-@pytest.mark.parametrize("content", [b"", b"  \n", b"{", b"no", b"[]", b"{}", b"null", b'[{"role": 1}]', b'"\xff"'])
-def test_a_file_without_a_message_is_refused(tmp_path: Path, content: bytes):
-    path = tmp_path / "file.json"
-    path.write_bytes(content)
-
-    with pytest.raises(BadInput):
-        told(path)
-
-
-WRONG: list[Any] = [None, True, 0, -1.5, "x", "", [], [[]], {}, {"type": "text"}, {"role": "user"}, ["x", 7]]
-
-
-def with_each_value_replaced(value: Any, wrong: Any) -> list[Any]:
-    """`value` once for each value inside it, that one replaced by `wrong`."""
-    found = [wrong]
-    if isinstance(value, dict):
-        for key, item in value.items():
-            found += [{**value, key: other} for other in with_each_value_replaced(item, wrong)]
-    if isinstance(value, list):
-        for place, item in enumerate(value):
-            found += [[*value[:place], other, *value[place + 1 :]] for other in with_each_value_replaced(item, wrong)]
-    return found
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_no_wrong_value_anywhere_gives_a_traceback(tmp_path: Path, wrong: Any):
-    path = tmp_path / "log.jsonl"
-    lines = [json.loads(line) for line in (DATA / "log.jsonl").read_text().splitlines()]
-    whole = json.loads((DATA / "request.json").read_text())
-    for value in [*with_each_value_replaced(whole, wrong), *with_each_value_replaced(lines[4], wrong)]:
-        path.write_text(json.dumps(value))
-        assert anthropic_messages.sniff(path.read_bytes()) in (True, False)
-        try:
-            events = told(path)
-        except BadInput:
-            continue
-        assert isinstance(events[0], Opened)
-
-
-@pytest.mark.parametrize("name", ["request.json", "log.jsonl"])
-def test_its_own_files_are_known_even_when_the_head_is_cut(name: str):
-    data = (DATA / name).read_bytes()
-
-    assert anthropic_messages.sniff(data)
-    assert all(anthropic_messages.sniff(data[:size]) for size in range(600, len(data), 97))
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -304,13 +203,6 @@ def test_its_own_files_are_known_even_when_the_head_is_cut(name: str):
 )
 def test_other_files_are_not_taken_for_ours(head: bytes):
     assert not anthropic_messages.sniff(head)
-
-
-def test_no_other_files_of_the_tests_are_taken_for_ours():
-    others = [path for path in DATA.parent.rglob("*.json*") if path.parent != DATA]
-
-    assert others
-    assert [path.name for path in others if anthropic_messages.sniff(Recording(path).head())] == []
 
 
 def test_keys_of_a_block_that_are_words_of_ours_are_kept_as_they_are() -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Part
@@ -898,18 +895,6 @@ def test_half_of_a_surrogate_pair_comes_through(told: Any, broken: Line) -> None
     assert part.body.decode("utf-8", "surrogatepass") == "cut \ud83d"
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["type", "text", "id", "content", "uuids", "kind", "tool_use_id", "input", "source"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=8,
-)
 WHOLE_LINES = [
     reply("a1", None, call("t1", "Task", prompt="look"), text("x")),
     result(
@@ -930,43 +915,6 @@ WHOLE_LINES = [
     queue("enqueue", "x"),
     queue("remove"),
 ]
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each value inside a JSON value."""
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, inner in items:
-        yield from places(inner, (*path, name))
-
-
-def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = put(value[path[0]], path[1:], new)
-    return copy
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_wrong_types_anywhere_are_never_more_than_a_warning(tmp_path: Path, data: st.DataObject) -> None:
-    lines: list[Any] = list(WHOLE_LINES)
-    for _ in range(3):
-        number = data.draw(st.integers(0, len(lines) - 1))
-        where = data.draw(st.sampled_from(list(places(lines[number]))))
-        lines[number] = put(lines[number], where, data.draw(json_values))
-
-    events = list(read.events(Recording(written(tmp_path / "s.jsonl", *lines))))
-
-    assert not events or isinstance(events[0], Opened)
-    assert len({message.key for message in messages(events)}) == len(messages(events))
-    assert all(not event.scope or not names.problem(event.scope) for event in of(Said, events))
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_can_be_sniffed(head: bytes) -> None:
-    assert read.sniff(head) is False
 
 
 def test_lines_second_beyond_reason_are_a_warning(told: Any) -> None:
@@ -1056,10 +1004,6 @@ def assert_every_beginning_is_told_alike(path: Path, tmp_path: Path) -> None:
         assert part == whole[: len(part)]
 
 
-def test_a_file_cut_after_any_line_tells_the_beginning_of_the_whole(tmp_path: Path) -> None:
-    assert_every_beginning_is_told_alike(REAL, tmp_path)
-
-
 @pytest.mark.parametrize("lines", NO_FORKS.values(), ids=NO_FORKS.keys())
 def test_hand_made_files_cut_after_any_line_do_too(tmp_path: Path, lines: list[Line]) -> None:
     more = [*WHOLE_LINES, *TWO_TURNS, *lines, compacted()[0], prompt("z1", "a1", "x"), prompt("z2", None, "y")]
@@ -1088,12 +1032,6 @@ PAIRS = [
     ("7e-c034df6095-2.jsonl", "entire-cli-7e-c034df6095-2"),
     ("86-9d11344fce-1.compacted.jsonl.gz", "entire-cli-86-9d11344fce-1"),
 ]
-
-
-@needs_shared
-@pytest.mark.parametrize("name", [original for original, _ in PAIRS])
-def test_real_sessions_cut_after_any_line_tell_the_beginning_of_the_whole(name: str, tmp_path: Path) -> None:
-    assert_every_beginning_is_told_alike(Path(SHARED) / "transcripts" / "claude-code" / name, tmp_path)
 
 
 def told_by_another(path: Path) -> dict[str, list[Any]]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
@@ -205,13 +202,6 @@ def test_items_become_messages_in_file_order():
     ]
     assert messages[3].time == "2026-03-02T09:00:05.000Z"
     assert {message.model for message in messages if message.role == "assistant"} == {"gpt-5.4"}
-
-
-def test_every_event_ends_after_its_line():
-    ends = [event.end for event in read.events(Recording(CURRENT)) if not isinstance(event, Opened | Warned)]
-    raw = CURRENT.read_bytes()
-    assert ends == sorted(ends)
-    assert all(raw[end - 1 : end] == b"\n" for end in ends)
 
 
 def test_a_developer_s_message_is_a_system_message_of_the_client(tell):
@@ -568,78 +558,9 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(tell):
     assert [part.body for part in parts(events)] == [b"one"]
 
 
-def test_the_session_is_opened_before_anything_else(tell):
-    events = tell(b"{", META)
-    assert [type(event) for event in events] == [Opened, Warned, Opened]
-    assert events[2].cwd == "/srv/wren"
-
-
-def test_a_line_that_is_still_being_written_is_not_judged(tmp_path: Path):
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(json.dumps(META).encode() + b'\n{"timestamp":"2026')
-    assert [type(event) for event in read.events(Recording(path))] == [Opened]
-
-
 def test_an_unknown_kind_of_line_is_named_once(tell):
     events = tell(META, *[{"type": "hologram", "payload": {}}] * 3, {"type": "world_state", "payload": {}})
     assert [event.line for event in events if isinstance(event, Warned)] == [2]
-
-
-def test_nesting_breaks_nothing_at_any_depth(tmp_path: Path):
-    for depth in (10, *range(850, 1010, 5), 100_000):
-        path = tmp_path / "deep.jsonl"
-        path.write_text(
-            json.dumps(META)
-            + "\n"
-            + '{"type":"response_item","payload":{"type":"hologram","beam":%s}}' % ("[" * depth + "]" * depth)
-            + "\n"
-        )
-        assert len(list(read.events(Recording(path)))) >= 2
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) below a JSON value."""
-    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield value, key
-        yield from places(value[key])
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_no_wrong_type_anywhere_breaks_the_reading(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
-    history = [user("one"), item("compaction", id="x"), output("c", [{"type": "input_text", "text": "t"}])]
-    lines = [
-        *map(json.loads, [*CURRENT.read_text().splitlines(), *BARE.read_text().splitlines()]),
-        compacted("s", history),
-        user("two"),
-        event("thread_rolled_back", num_turns=1),
-    ]
-    for _ in range(data.draw(st.integers(1, 4))):
-        container, key = data.draw(st.sampled_from(list(places(lines))))
-        container[key] = data.draw(JSON)
-    path = tmp_path_factory.getbasetemp() / "damaged.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    events = list(read.events(Recording(path)))
-    assert isinstance(events[0], Opened)
-    keys = [message.key for message in said(events)]
-    assert len(keys) == len(set(keys))
-    for part in parts(events):
-        wire.block(
-            kind=part.kind,
-            body=part.body,
-            ext=part.ext,
-            call=part.call,
-            tool=part.tool,
-            extra=part.extra,
-            files=dict(part.files),
-        )
 
 
 # Where they are
@@ -665,20 +586,6 @@ def test_a_head_without_a_folder_is_of_no_project():
     assert not read.is_of_project(b'"cwd":"\\q"', "/")
 
 
-# Growth
-
-
-@pytest.mark.parametrize("path", [CURRENT, BARE])
-def test_a_file_that_grows_tells_the_beginning_of_the_same(path: Path, tmp_path: Path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    growing = tmp_path / path.name
-    whole = list(read.events(Recording(path)))
-    for count in range(len(lines) + 1):
-        growing.write_bytes(b"".join(lines[:count]))
-        told = list(read.events(Recording(growing)))
-        assert told == whole[: len(told)]
-
-
 # Real files
 
 _SHARED = os.environ.get("CTXVC_TEST_DATA")
@@ -689,22 +596,6 @@ real = pytest.mark.skipif(not _SHARED, reason="CTXVC_TEST_DATA names no folder w
 @pytest.fixture(params=_NAMES)
 def rollout(request: pytest.FixtureRequest) -> Path:
     return Path(_SHARED or "") / "transcripts" / "codex" / request.param
-
-
-@real
-def test_a_file_cut_after_any_line_tells_the_beginning_of_the_same(rollout: Path, tmp_path: Path):
-    raw = gzip.decompress(rollout.read_bytes()) if rollout.suffix == ".gz" else rollout.read_bytes()
-    lines = raw.splitlines(keepends=True)
-    cut = tmp_path / rollout.name.replace(".gz", "")
-    cut.write_bytes(raw)
-    whole = list(read.events(Recording(cut)))
-    assert not [event for event in whole if isinstance(event, Warned)]
-    for count in range(1, len(lines), 29):
-        cut.write_bytes(b"".join(lines[:count]))
-        told = list(read.events(Recording(cut)))
-        assert told == whole[: len(told)]
-        end = sum(map(len, lines[:count]))
-        assert all(event.end > end for event in whole[len(told) :] if isinstance(event, Said))
 
 
 @real

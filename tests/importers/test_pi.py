@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
@@ -141,13 +139,6 @@ def test_version_1_is_told_line_by_line():
         ("line:9", "assistant", ["assistant"]),
     ]
     assert len({m.reply for m in messages if m.role == "assistant"}) == 3
-
-
-def test_every_event_ends_after_its_line():
-    ends = [event.end for event in pi.events(Recording(V3)) if not isinstance(event, Opened | Warned)]
-    raw = V3.read_bytes()
-    assert ends == sorted(ends)
-    assert all(raw[end - 1 : end] == b"\n" for end in ends)
 
 
 def test_usage_has_the_names_of_the_messages_api():
@@ -410,77 +401,11 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(tell: Tell):
     assert [m.key for m in said(events)] == ["a"]
 
 
-def test_the_session_is_opened_before_anything_else(tell: Tell):
-    events = tell(b"{", HEADER, header=None)
-    assert [type(event) for event in events] == [Opened, Warned, Opened]
-
-
-def test_a_line_that_is_still_being_written_is_not_judged(tmp_path: Path):
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(json.dumps(HEADER).encode() + b'\n{"type":"mess')
-    assert [type(event) for event in pi.events(Recording(path))] == [Opened]
-
-
 def test_unknown_kinds_and_roles_are_named_once(tell: Tell):
     events = tell(
         *(entry("hologram", f"h{n}", None) for n in range(2)), *(message(f"r{n}", None, "bard", "") for n in range(2))
     )
     assert [event.line for event in events if isinstance(event, Warned)] == [2, 4]
-
-
-def test_nesting_breaks_nothing_at_any_depth(tmp_path: Path):
-    for depth in (10, *range(850, 1010, 5), 100_000):
-        path = tmp_path / "deep.jsonl"
-        path.write_text(
-            json.dumps(HEADER)
-            + "\n"
-            + '{"type":"message","message":{"role":"assistant","content":[%s]}}' % ("[" * depth + "]" * depth)
-            + "\n"
-        )
-        assert len(list(pi.events(Recording(path)))) >= 2
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) below a JSON value."""
-    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield value, key
-        yield from places(value[key])
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.data())
-def test_no_wrong_type_anywhere_breaks_the_reading(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
-    lines = [
-        *map(json.loads, [*V1.read_text().splitlines(), *V3.read_text().splitlines()]),
-        entry("compaction", "k", "aaaa0009", summary="s", firstKeptEntryId="aaaa0003", tokensBefore=1),
-        entry("message", "m", "k", message={"role": "bashExecution", "command": "ls", "output": "x", "exitCode": 1}),
-    ]
-    for _ in range(data.draw(st.integers(1, 4))):
-        container, key = data.draw(st.sampled_from(list(places(lines))))
-        container[key] = data.draw(JSON)
-    path = tmp_path_factory.getbasetemp() / "damaged-pi.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    events = list(pi.events(Recording(path)))
-    assert isinstance(events[0], Opened)
-    keys = [m.key for m in said(events)]
-    assert len(keys) == len(set(keys))
-    for part in parts(events):
-        wire.block(
-            kind=part.kind,
-            body=part.body,
-            ext=part.ext,
-            call=part.call,
-            tool=part.tool,
-            extra=part.extra,
-            files=dict(part.files),
-        )
 
 
 # Where they are
@@ -500,20 +425,6 @@ def test_a_session_is_of_the_project_it_was_held_in(project: str, is_its: bool):
     assert not pi.is_of_project(b"{}", project)
 
 
-# Growth
-
-
-@pytest.mark.parametrize("path", [V1, V3])
-def test_a_file_that_grows_tells_the_beginning_of_the_same(path: Path, tmp_path: Path):
-    lines = path.read_bytes().splitlines(keepends=True)
-    growing = tmp_path / path.name
-    whole = list(pi.events(Recording(path)))
-    for count in range(len(lines) + 1):
-        growing.write_bytes(b"".join(lines[:count]))
-        told = list(pi.events(Recording(growing)))
-        assert told == whole[: len(told)]
-
-
 # A real file
 
 _SHARED = os.environ.get("CTXVC_TEST_DATA")
@@ -526,20 +437,6 @@ def session(tmp_path: Path) -> Path:
     packed = Path(_SHARED or "") / "transcripts" / "pi" / "before-compaction.jsonl.gz"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     return path
-
-
-@real
-def test_a_file_cut_after_any_line_tells_the_beginning_of_the_same(session: Path):
-    raw = session.read_bytes()
-    lines = raw.splitlines(keepends=True)
-    whole = list(pi.events(Recording(session)))
-    assert not [event for event in whole if isinstance(event, Warned)]
-    for count in range(1, len(lines), 61):
-        session.write_bytes(b"".join(lines[:count]))
-        told = list(pi.events(Recording(session)))
-        assert told == whole[: len(told)]
-        end = sum(map(len, lines[:count]))
-        assert all(event.end > end for event in whole[len(told) :] if isinstance(event, Said))
 
 
 @real

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +111,6 @@ def test_the_message_on_a_bare_boundary_is_said_after_it():
     assert after.message.key == "line:12"
 
 
-def test_the_events_of_a_file_cut_after_a_line_begin_those_of_the_whole(tmp_path: Path):
-    whole = told(SMALL)
-    lines = SMALL.read_bytes().splitlines(keepends=True)
-    cut = tmp_path / "small.jsonl"
-
-    for count in range(1, len(lines)):
-        cut.write_bytes(b"".join(lines[:count]))
-        events = told(cut)
-        assert events == whole[: len(events)]
-
-
 def test_lines_that_are_no_message_are_skipped_with_a_warning(tmp_path: Path):
     header, *rest = SMALL.read_text().splitlines()
     path = tmp_path / "t.jsonl"
@@ -142,27 +130,3 @@ def test_a_file_without_our_header_is_refused(tmp_path: Path, first: str):
     assert not trajectory.sniff(path.read_bytes())
     with pytest.raises(BadInput, match="no header"):
         told(path)
-
-
-@pytest.mark.parametrize("wrong", [None, True, 7, "x", [], [7, None], {}, {"type": "text"}], ids=repr)
-def test_no_wrong_value_anywhere_gives_a_traceback(tmp_path: Path, wrong: Any):
-    lines = [json.loads(line) for line in SMALL.read_text().splitlines()]
-    path = tmp_path / "t.jsonl"
-    for number, line in enumerate(lines):
-        for key, value in line.items():
-            changed = [{**line, key: wrong}]
-            if isinstance(value, dict):
-                changed += [{**line, key: {**value, name: wrong}} for name in value]
-            if key == "content":
-                changed.append({**line, key: [wrong]})
-                changed += [{**line, key: [{**block, name: wrong}]} for block in value for name in block]
-            for other in changed:
-                path.write_text("".join(json.dumps(item) + "\n" for item in [*lines[:number], other]))
-                if number or key != "format":
-                    assert isinstance(told(path)[0], Opened)
-
-
-def test_its_own_files_are_known_and_no_other():
-    assert trajectory.sniff(SMALL.read_bytes()[:100])
-    others = [path for path in DATA.parent.rglob("*.json*") if path.parent != DATA]
-    assert [path.name for path in others if trajectory.sniff(Recording(path).head())] == []

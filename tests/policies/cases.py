@@ -92,6 +92,25 @@ class Talk:
             self.answers(f"Record {turn} is entered.")
 
 
+def growing() -> Run:
+    """Two turns with results of growing size, B3, B5, B7 and B10, B12; and a third that is only talk."""
+    talk = Talk()
+    for sizes in ((50, 100, 300), (200, 150)):
+        talk.says("Go on")
+        for size in sizes:
+            talk.does("Bash", f"look {size}", rows(size))
+    talk.says("And?")
+    talk.answers("That is all.")
+    return talk.run
+
+
+def working(turns: int = 4) -> Run:
+    """Turns of four calls with 900 tokens each: turn 1 has B1 asked, B2 to B9 done, B10 answered; and so on."""
+    talk = Talk()
+    talk.works(turns)
+    return talk.run
+
+
 def rows(count: int, salt: int = 0) -> str:
     """A table that no two lines of which are alike."""
     trees = ("oak", "elm", "ash", "fir", "yew", "box", "bay", "fig")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
+from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
@@ -23,10 +24,11 @@ from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import request
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import cost_of
+from ctxvc.core.view.view import cost_of, measure
 from ctxvc.policies.composed import after
+from tests.core.strategies import conversations, plans
 from tests.messages_api.rules import canonical_problems
-from tests.policies.recorded import Run
+from tests.policies.recorded import Run, moved, running
 
 #: What a row says of its block that no verb may change.
 _FIXED = ("id", "kind", "role", "origin", "msg", "step", "turn", "call", "tool", "bytes", "sha256", "ext", "files")
@@ -83,6 +85,29 @@ def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> R
         _guard_does_what_can_be_done(settled, run)
     assert not problems(settled, run), "invalid"
     return tried
+
+
+def settled(policy: Policy, run: Run, budget: int) -> Rehearsal:
+    """Proposes, rehearses, checks the laws and commits."""
+    tried = check(policy, run.view(budget), run)
+    moved(run, tried)
+    return tried
+
+
+def check_generated(policy: Policy, data: st.DataObject) -> Rehearsal:
+    """The laws on a generated conversation, of which something may have left already.
+
+    The budget is a fixed one, that the conversation is often too large for, or one of the four in the proportion that
+    it has to a conversation of 128,000 tokens.
+    """
+    run = running(*data.draw(conversations(odd=False, unique_calls=True)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if run.ledger.rows():
+            plan = data.draw(plans(run.ledger, actors=["agent", "guard"]))
+            moved(run, rehearse(run.view(10**6), plan, roll_up=data.draw(st.booleans())))
+    cost = measure(run.ledger, run.view().price)
+    shares = [max(1, cost * budget // BUDGETS[-1]) for budget in BUDGETS]
+    return check(policy, run.view(data.draw(st.sampled_from([100, 400, 2_000, 10**6, *shares]))), run)
 
 
 # --- what left can be had again

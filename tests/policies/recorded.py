@@ -1,4 +1,4 @@
-"""Recorded runs in memory: a trajectory as the steps that a session would record, without a store."""
+"""Runs in memory, recorded or made: the steps that a session would record, without a store."""
 
 from __future__ import annotations
 
@@ -14,18 +14,28 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.plan import View
+from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.core.recording.events import Said
 from ctxvc.core.view.budget import Budget
+from ctxvc.importers.claude_code import read
 from ctxvc.importers.ctxvc_trajectory import events
 from ctxvc.importers.file import Recording
+
+TRANSCRIPT = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 
 
 def trajectories() -> list[Path]:
     """Every recorded trajectory on this machine; none where there are none."""
     folder = os.environ.get("CTXVC_TEST_DATA")
     return sorted((Path(folder) / "trajectories").glob("*.jsonl.gz")) if folder else []
+
+
+def sample() -> list[Path]:
+    """A few recorded runs of different makers; none where there are none on this machine."""
+    wanted = ("agentv-34", "deer-flow-21", "entire-cli-13-34", "tau-bench-airline-4", "intercode", "swe-agent")
+    files = trajectories()
+    return [found for name in wanted if (found := next((file for file in files if name in file.name), None))]
 
 
 class Cheap:
@@ -99,3 +109,41 @@ def run(file: Path, most: int | None = None) -> Run:
     made = Run()
     made.append(*messages(file)[:most])
     return made
+
+
+def running(*messages: Message) -> Run:
+    """A run of these messages."""
+    made = Run()
+    made.append(*messages)
+    return made
+
+
+def moved(run: Run, tried: Rehearsal) -> None:
+    """Commits the rehearsal to the run."""
+    run.ledger = tried.after
+    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
+
+
+def states(ledger: Ledger, kind: str = "tool_result") -> list[str]:
+    return [row.state for row in ledger.rows() if row.kind == kind]
+
+
+def gone(tried: Rehearsal) -> list[str]:
+    """The blocks of a rehearsal that are not in the prompt after it."""
+    return [row.id for row in tried.rows if not row.present]
+
+
+@cache
+def transcript() -> tuple[Message, ...]:
+    """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
+    merged: list[Message] = []
+    replies: dict[str, int] = {}  # reply → where it is in `merged`
+    for event in read.own_events(Recording(TRANSCRIPT)):
+        if not isinstance(event, Said) or event.scope:
+            continue
+        at = replies.setdefault(event.message.reply, len(merged)) if event.message.reply else len(merged)
+        if at < len(merged):
+            merged[at] = msgspec.structs.replace(merged[at], parts=(*merged[at].parts, *event.message.parts))
+        else:
+            merged.append(event.message)
+    return tuple(merged)

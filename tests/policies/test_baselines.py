@@ -2,181 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan import Action, Plan, Rehearsal, View
+from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer, Policy
-from ctxvc.core.recording.events import Said
 from ctxvc.core.view.budget import Budget
-from ctxvc.importers.claude_code import read
-from ctxvc.importers.file import Recording
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
 from ctxvc.policies.candidates import removable
 from ctxvc.policies.composed import after
-from tests.core.strategies import conversations, plans
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, run, trajectories
+from tests.making.conversation import LONG, human, injected, reply, step, steps
+from tests.policies.laws import check, settled
+from tests.policies.recorded import gone, moved, running, states
 
-GOLDEN = Path(__file__).parent / "golden"
-TRANSCRIPT = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
-
-LONG = "a line of output\n" * 200  # 851 tokens
 POLICIES: tuple[Policy, ...] = (Keep(), Window(), Clear(), Mask(), Skeleton(), Summary())
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-
-
-# --- what these tests and those of the other agent-side policies are made of
-
-
-def human(words: str) -> Message:
-    return Message(role="user", parts=(wire.text_part(words, "user", "human"),))
-
-
-def injected(words: str) -> Message:
-    return Message(role="user", parts=(wire.text_part(words, "user", "client"),))
-
-
-def answer(words: str) -> Message:
-    return Message(role="assistant", parts=(wire.text_part(words, "assistant", "model"),))
-
-
-def step(number: int, *outputs: str, tool: str = "sh", error: bool = False, words: str = "") -> list[Message]:
-    """A reply that makes a call for each output, and what came back."""
-    ids = [f"c{number}-{at}" for at in range(len(outputs))]
-    calls = [wire.call_part(tool, each, json.dumps({"command": f"look {each}"}).encode()) for each in ids]
-    said = [wire.text_part(words, "assistant", "model")] if words else []
-    results = tuple(wire.result_part(output, each, error=error) for each, output in zip(ids, outputs, strict=True))
-    return [Message(role="assistant", parts=(*said, *calls)), Message(role="user", parts=results)]
-
-
-def steps(count: int, output: str = LONG, first: int = 1) -> list[Message]:
-    return [message for number in range(first, first + count) for message in step(number, output)]
-
-
-def running(*messages: Message) -> Run:
-    made = Run()
-    made.append(*messages)
-    return made
-
-
-def moved(run: Run, tried: Rehearsal) -> None:
-    """The rehearsal made true."""
-    run.ledger = tried.after
-    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
-
-
-@cache
-def transcript() -> tuple[Message, ...]:
-    """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
-    told: list[Message] = []
-    replies: dict[str, int] = {}  # reply → where it is in `told`
-    for event in read.own_events(Recording(TRANSCRIPT)):
-        if not isinstance(event, Said) or event.scope:
-            continue
-        at = replies.setdefault(event.message.reply, len(told)) if event.message.reply else len(told)
-        if at < len(told):
-            told[at] = msgspec.structs.replace(told[at], parts=(*told[at].parts, *event.message.parts))
-        else:
-            told.append(event.message)
-    return tuple(told)
-
-
-def compare(config: pytest.Config, name: str, plan: Plan, tried: Rehearsal) -> None:
-    """The plan is that of `golden/NAME.json`; `--update-golden` writes it anew."""
-    value: dict[str, Any] = {"plan": msgspec.to_builtins(plan), "tokens": [tried.tokens_before, tried.tokens_after]}
-    file = GOLDEN / f"{name}.json"
-    if config.getoption("--update-golden", default=False):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert json.loads(file.read_text(encoding="utf-8")) == json.loads(json.dumps(value))
-
-
-def on_generated(policy: Policy, data: st.DataObject) -> None:
-    """The laws on a generated conversation after plans of all kinds, in a budget that is often too small for it."""
-    run = running(*data.draw(conversations(odd=False, unique_calls=True)))
-    for _ in range(data.draw(st.integers(0, 2))):
-        if run.ledger.rows():
-            made = data.draw(plans(run.ledger, actors=["agent", "guard"]))
-            moved(run, rehearse(run.view(10**6), made, roll_up=True))
-    check(policy, run.view(data.draw(st.sampled_from([100, 400, 2_000, 10**6]))), run)
-
-
-def sample() -> list[Path]:
-    """A few recorded runs of different makers; none where there are none on this machine."""
-    wanted = ("agentv-34", "deer-flow-21", "entire-cli-13-34", "tau-bench-airline-4", "intercode", "swe-agent")
-    files = trajectories()
-    return [found for name in wanted if (found := next((file for file in files if name in file.name), None))]
-
-
-def states(ledger: Ledger, kind: str = "tool_result") -> list[str]:
-    return [row.state for row in ledger.rows() if row.kind == kind]
-
-
-def gone(tried: Rehearsal) -> list[str]:
-    return [row.id for row in tried.rows if not row.present]
-
-
-def settled(policy: Policy, run: Run, budget: int) -> Rehearsal:
-    """Proposes, rehearses, checks the laws and makes it true."""
-    tried = check(policy, run.view(budget), run)
-    moved(run, tried)
-    return tried
-
-
-# --- laws
-
-
-@by_name
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(policy: Policy, budget: int) -> None:
-    for file in sample():
-        check(policy, run(file).view(budget), run(file))
-
-
-@pytest.mark.slow
-@by_name
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(policy: Policy, file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        check(policy, made.view(budget), made)
-
-
-@by_name
-def test_the_laws_hold_while_a_run_goes_on(policy: Policy) -> None:
-    for file in sample()[1:3]:
-        drive(policy, messages(file)[:120], 12_000, every=16)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    eager = (Window(), Clear(trigger=0, keep=0, least=0), Mask(age=1, batch=1))
-    short = (Skeleton(trigger=0, low_water=0, keep=0, least=0), Summary(trigger=0, keep=0, room=0.2, least=0))
-    on_generated(data.draw(st.sampled_from([*POLICIES, *eager, *short])), data)
-
-
-@by_name
-def test_a_plan_on_a_recorded_session_is_what_it_was(policy: Policy, pytestconfig: pytest.Config) -> None:
-    made = running(*transcript())
-    view = made.view(6_000)
-    policy = Mask(age=4, batch=4) if policy.name == "mask" else policy
-    plan = policy.propose(view)
-    compare(pytestconfig, policy.name, plan, check(policy, view, made))
 
 
 @by_name
@@ -297,7 +145,7 @@ def test_parallel_results_stay_together() -> None:
 
 
 def test_where_there_are_no_more_results_than_are_kept_none_is_cleared() -> None:
-    made = running(human("words " * 5_000), *steps(2), answer("Done."))
+    made = running(human("words " * 5_000), *steps(2), reply("Done."))
     assert not Clear(keep=3, least=0).propose(made.view(12_000)).actions
     assert Clear(keep=0, least=0).propose(made.view(12_000)).actions
 
@@ -488,7 +336,7 @@ def humans(rows: Sequence[Row]) -> list[str]:
 
 
 def test_a_prompt_of_human_words_alone_stays_and_the_reason_is_told() -> None:
-    made = running(human("words " * 10_000), answer("Yes."), human("more " * 10_000), answer("Done."))
+    made = running(human("words " * 10_000), reply("Yes."), human("more " * 10_000), reply("Done."))
     for policy in POLICIES:
         tried = check(policy, made.view(Budget(12_000)), made)
         assert not humans(tried.rows) and "too many" in tried.plan.reason

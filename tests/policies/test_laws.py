@@ -1,4 +1,7 @@
-"""Every policy, and some of them composed, on recorded runs and generated ones, at every budget: the laws."""
+"""The compliance suite of policies: the laws, for every one, some variants and some compositions, at every budget.
+
+A new policy of the table is in it by being there; a variant that decides otherwise gets its words in `VARIANTS`.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,9 @@ from ctxvc.policies import POLICIES, parse, spec
 from ctxvc.policies.composed import Composed
 from ctxvc.session.session import Session
 from ctxvc.store.git import program
-from tests.core.strategies import conversations, plans
-from tests.policies.cases import Talk, survives
-from tests.policies.laws import BUDGETS, check, drive, read_out
-from tests.policies.recorded import messages, run, trajectories
-from tests.policies.test_baselines import moved, running, transcript
+from tests.policies.cases import Talk, growing, survives, working
+from tests.policies.laws import BUDGETS, check, check_generated, drive, keep, read_out
+from tests.policies.recorded import Run, messages, run, sample, trajectories, transcript
 
 #: What is composed, besides each policy alone.
 COMPOSED = (
@@ -33,48 +34,81 @@ COMPOSED = (
     "episodes+tool_prune",
     "scoped+self_managed+clear",
 )
-ALL = (*(kind.name for kind in POLICIES), *COMPOSED)
+#: Knobs with which a policy goes another way.
+VARIANTS = (
+    "self_managed:agent=off",
+    "self_managed:archive=off",
+    "episodes:derive=on",
+    "episodes:derive=on,low_water=1.0,order=oldest",
+)
+ALL = (*(kind.name for kind in POLICIES), *VARIANTS, *COMPOSED)
 
 #: The same, so eager that they have something to do in a short conversation.
 EAGER = (
+    "default:keep=1,low_water=0,least=0",
+    "planned:least=0",
+    "episodes:ceiling=1,low_water=1.0,implicit=1",
+    "episodes:ceiling=1,low_water=1.0,implicit=1,derive=on",
+    "scoped:note=1",
+    "clear:trigger=0,keep=0,least=0",
+    "mask:age=1,batch=1",
+    "skeleton:trigger=0,low_water=0,keep=0,least=0",
+    "summary:trigger=0,keep=0,room=0.2,least=0",
     "layered:keep=1+episodes:implicit=1",
     "scoped:note=9+self_managed+clear:trigger=0,keep=0,least=0",
     "planned:least=0+default:keep=1,low_water=0,least=0",
     "mask:age=1,batch=1+clear:trigger=0,keep=0,least=0+window",
 )
 
-#: What is tried in a store.
-STORED = ("default", "self_managed", "planned:least=0", "layered", "episodes", "window", *EAGER)
+#: Those that take nothing away by themselves, or only what is very large.
+IDLE = ("keep", "self_managed", "self_managed:archive=off")
 
 #: Every so many recorded runs is tried in the ordinary suite, another one for each policy.
 EVERY = 27
 
 needs_recordings = pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
+every_policy = pytest.mark.parametrize("words", ALL)
 
 
 @needs_recordings
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     policy = parse(words)
     done = 0
-    for file in trajectories()[ALL.index(words) % EVERY :: EVERY]:
+    own = trajectories()[ALL.index(words) % EVERY :: EVERY]
+    for file, budgets in [*((file, BUDGETS[::2]) for file in sample()), *((file, BUDGETS) for file in own)]:
         recorded = run(file)
-        for budget in BUDGETS:
-            done += bool(check(policy, recorded.view(budget), recorded))
-    assert done or words in ("keep", "self_managed"), "the policy did nothing at all"
+        for budget in budgets:
+            tried = check(policy, recorded.view(budget), recorded)
+            assert not tried.problems, "something is proposed that is refused"
+            done += bool(tried)
+    assert done or words in IDLE, "the policy did nothing at all"
 
 
 @needs_recordings
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_the_laws_hold_all_along_a_run(words: str) -> None:
     files = [file for file in trajectories() if 20_000 < file.stat().st_size < 60_000]
-    drive(parse(words), messages(files[ALL.index(words) % len(files)]), BUDGETS[0], every=12)
+    one = messages(files[ALL.index(words) % len(files)])
+    for part, every in ((one, 12), *((messages(file)[:120], 16) for file in sample()[1:3])):
+        played = drive(parse(words), part, BUDGETS[0], every=every)
+        assert played.ledger.meta.counters.step
+        _fits(played, BUDGETS[0])
+
+
+def _fits(played: Run, budget: int) -> None:
+    """The guard behind the policy brought the run into its budget, but for what humans wrote."""
+    if guarded := guard(played.view(budget)):  # a last reply came after it
+        keep(played, guarded)
+    view = played.view(budget)
+    own = sum(view.price.body(row) for row in view.ledger.rows() if row.origin == "human")
+    assert measure(view.ledger, view.price) <= max(budget, own + budget // 2)
 
 
 @pytest.mark.slow
 @needs_recordings
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_the_laws_hold_on_all_recorded_runs(words: str, budget: int) -> None:
     policy = parse(words)
     for file in trajectories():
@@ -85,7 +119,7 @@ def test_the_laws_hold_on_all_recorded_runs(words: str, budget: int) -> None:
 @pytest.mark.slow
 @needs_recordings
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
     """Runs that the budget is too small for, as far as there are some."""
     every = 9 if budget in BUDGETS[:2] else 3
@@ -95,23 +129,11 @@ def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
             drive(parse(words), messages(file), budget)
 
 
-def on_generated(policy: Policy, data: st.DataObject) -> None:
-    """The laws on a generated conversation, of which something may have left already, at a budget of the four that is
-    to what the conversation costs as it is to 128,000 tokens."""
-    made = running(*data.draw(conversations(odd=False, unique_calls=True)))
-    for _ in range(data.draw(st.integers(0, 2))):
-        if made.ledger.rows():
-            moved(made, rehearse(made.view(10**6), data.draw(plans(made.ledger, actors=["agent", "guard"]))))
-    view = made.view()
-    cost = measure(view.ledger, view.price)
-    check(policy, made.view(max(1, cost * data.draw(st.sampled_from(BUDGETS)) // BUDGETS[-1])), made)
-
-
-@pytest.mark.parametrize("words", EAGER)
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("words", (*ALL, *EAGER))
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_the_laws_hold_for_compositions_on_generated_conversations(words: str, data: st.DataObject) -> None:
-    on_generated(parse(words), data)
+def test_the_laws_hold_on_generated_conversations(words: str, data: st.DataObject) -> None:
+    check_generated(parse(words), data)
 
 
 @pytest.mark.slow
@@ -119,7 +141,16 @@ def test_the_laws_hold_for_compositions_on_generated_conversations(words: str, d
 @settings(max_examples=500, deadline=None)
 @given(data=st.data())
 def test_the_laws_hold_on_many_generated_conversations(words: str, data: st.DataObject) -> None:
-    on_generated(parse(words), data)
+    check_generated(parse(words), data)
+
+
+@pytest.mark.parametrize("budget", [4_000, 9_000, 20_000])
+@every_policy
+def test_a_policy_plans_nothing_that_is_refused(words: str, budget: int) -> None:
+    policy = parse(words)
+    for made in (working(turns=9), growing(), *(run(file) for file in sample())):
+        view = made.view(budget)
+        assert rehearse(view, policy.propose(view)).problems == ()
 
 
 # --- in a store
@@ -137,7 +168,7 @@ def recorded_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", ("default", "self_managed", "planned:least=0", "layered", "episodes", "window", *EAGER)
+    "words", ("default", "self_managed", "planned:least=0", "layered", "episodes", "window", *EAGER[-4:])
 )
 def test_what_left_in_a_store_is_recovered_byte_for_byte_and_all_of_it_comes_back(
     words: str, recorded_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,12 +209,12 @@ def test_a_conversation_of_questions_and_long_answers_comes_below_the_budget() -
     assert guarded.tokens_after <= 12_000
 
 
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_the_papers_cases_survive_every_policy(words: str) -> None:
-    survives(parse(words))
+    assert any(survives(parse(words))) or words in IDLE
 
 
-@pytest.mark.parametrize("words", ALL)
+@every_policy
 def test_a_policy_is_what_its_words_say(words: str) -> None:
     policy = parse(words)
     assert parse(spec(policy)) == policy

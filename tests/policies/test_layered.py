@@ -24,24 +24,11 @@ from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.policies import knobs
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.summaries import EXTRACTIVE
+from tests.making.conversation import human, injected, step, steps
 from tests.policies.cases import survives
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, trajectories
+from tests.policies.laws import BUDGETS, check, check_generated, settled
+from tests.policies.recorded import Run, gone, running, states, trajectories
 from tests.policies.recorded import run as recorded
-from tests.policies.test_baselines import (
-    compare,
-    gone,
-    human,
-    injected,
-    on_generated,
-    running,
-    sample,
-    settled,
-    states,
-    step,
-    steps,
-    transcript,
-)
 
 GOOD = "Intent: go on\nDecisions: none\nArtifacts: none\nNext steps: none"
 
@@ -507,7 +494,6 @@ def test_a_human_word_between_results_stays_and_the_pairs_leave_together() -> No
 
 def test_intent_corrections_and_contracts_survive() -> None:
     """§3.6.9"""
-    survives(Layered())
     survives(Layered(ask=Model()))
 
 
@@ -578,38 +564,15 @@ def test_its_knobs_can_be_set_by_name() -> None:
     assert list(knobs(Layered)) == ["offload", "keep", "clear", "low_water", "exclude", "summarise", "verbatim"]
 
 
-@pytest.mark.parametrize(("name", "budget"), [("layered", 6_000), ("layered-summary", 3_000)])
-def test_the_plan_on_a_recorded_session(name: str, budget: int, pytestconfig: pytest.Config) -> None:
-    view = running(*transcript()).view(budget)
-    plan = Layered().propose(view)
-
-    compare(pytestconfig, name, plan, rehearse(view, plan))
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_the_laws_hold_on_whatever_is_said(data: st.DataObject) -> None:
-    on_generated(Layered(), data)
-    on_generated(Layered(ask=Model(), keep=1, low_water=0.1, verbatim=0.05), data)
-
-
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-@pytest.mark.parametrize("file", sample(), ids=lambda file: file.name)
-def test_the_laws_hold_on_recorded_runs(file: Path, budget: int) -> None:
-    check(Layered(), recorded(file).view(budget), recorded(file))
+def test_the_laws_hold_with_a_model_on_whatever_is_said(data: st.DataObject) -> None:
+    check_generated(Layered(ask=Model(), keep=1, low_water=0.1, verbatim=0.05), data)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name)
-def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
+def test_the_laws_hold_with_a_model_on_every_recorded_run(file: Path) -> None:
     for budget in BUDGETS:
-        for policy in (Layered(), Layered(ask=Model())):
-            run = recorded(file)
-            check(policy, run.view(budget), run)
-
-
-@pytest.mark.parametrize("file", sample()[:2], ids=lambda file: file.name)
-def test_a_run_is_lived_through(file: Path) -> None:
-    run = drive(Layered(), messages(file), 12_000)
-
-    assert run_tokens(run) <= 12_000
+        run = recorded(file)
+        check(Layered(ask=Model()), run.view(budget), run)

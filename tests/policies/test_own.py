@@ -17,7 +17,7 @@ from ctxvc.policies.knobs import knob_units
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.run import ask_plan, ask_timing
 from ctxvc.session.session import Session
-from tests.policies.test_planned import working
+from tests.policies.cases import working
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
@@ -16,24 +13,9 @@ from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import measure
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.scoped import TOOLS, Scoped
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, run, trajectories
-from tests.policies.test_baselines import (
-    LONG,
-    answer,
-    compare,
-    human,
-    injected,
-    moved,
-    on_generated,
-    running,
-    sample,
-    settled,
-    states,
-    step,
-    steps,
-    transcript,
-)
+from tests.making.conversation import LONG, human, injected, reply, step, steps
+from tests.policies.laws import settled
+from tests.policies.recorded import Run, moved, running, states
 
 POLICY = Scoped()
 
@@ -42,41 +24,7 @@ def task(number: int, output: str = LONG) -> list[Message]:
     """What a human asks, two steps of work, and what the model says in the end."""
     learned = f"Task {number} is done: the helper in module {number} takes seconds, not minutes."
     work = [*step(10 * number, output), *step(10 * number + 1, output)]
-    return [human(f"Please fix issue {number} of the list."), *work, answer(learned)]
-
-
-# --- laws
-
-
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(budget: int) -> None:
-    for file in sample():
-        check(POLICY, run(file).view(budget), run(file))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        check(POLICY, made.view(budget), made)
-
-
-def test_the_laws_hold_while_a_run_goes_on() -> None:
-    for file in sample()[1:4]:
-        drive(POLICY, messages(file)[:200], 12_000, every=16)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    on_generated(data.draw(st.sampled_from([POLICY, Scoped(note=1)])), data)
-
-
-def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config) -> None:
-    made = running(*transcript(), human("And the docs?"), *steps(1), answer("There are none."))
-    view = made.view(12_000)
-    compare(pytestconfig, POLICY.name, POLICY.propose(view), check(POLICY, view, made))
+    return [human(f"Please fix issue {number} of the list."), *work, reply(learned)]
 
 
 # --- what leaves, and what stays of it
@@ -111,14 +59,14 @@ def test_a_task_leaves_when_the_next_one_is_under_way_and_not_before() -> None:
 
 
 def test_a_task_of_a_few_words_stays_since_its_notes_would_cost_more() -> None:
-    made = running(human("Hello"), answer("Hello."), *task(2), human("Next"), answer("Yes."))
+    made = running(human("Hello"), reply("Hello."), *task(2), human("Next"), reply("Yes."))
     settled(POLICY, made, 128_000)
     assert made.ledger["B2"].present
     assert [group.label[:10] for group in made.ledger.groups.values()] == ["[→ task-2]"]
 
 
 def test_what_came_in_and_what_left_by_itself_goes_with_its_task() -> None:
-    made = running(human("Fix it"), injected("reminder " * 50), *steps(4), answer("Fixed."), *task(2))
+    made = running(human("Fix it"), injected("reminder " * 50), *steps(4), reply("Fixed."), *task(2))
     archive = Plan(actions=(Action(verb="archive", targets=("B4",)),), actor="agent")
     moved(made, rehearse(made.view(), archive))
     settled(POLICY, made, 128_000)
@@ -135,7 +83,7 @@ def test_what_the_agent_took_back_out_of_a_task_stays() -> None:
 
 
 def test_a_long_last_word_is_clipped_and_a_task_without_one_says_so() -> None:
-    made = running(human("A"), *steps(2), answer("very long " * 400), human("B"), *steps(2, first=8), *task(3))
+    made = running(human("A"), *steps(2), reply("very long " * 400), human("B"), *steps(2, first=8), *task(3))
     settled(Scoped(note=100), made, 128_000)
     first, second = (group.stub.splitlines()[-1] for group in made.ledger.groups.values())
     assert first.startswith("\\[← task-1] very long very long") and len(first) < 120

@@ -6,13 +6,10 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
@@ -26,67 +23,9 @@ from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import protocol
 from ctxvc.policies.baselines import Window
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
-from tests.policies.laws import BUDGETS, check, drive, problems
-from tests.policies.recorded import Run, messages, run, trajectories
-from tests.policies.test_baselines import (
-    LONG,
-    answer,
-    compare,
-    human,
-    moved,
-    on_generated,
-    running,
-    sample,
-    settled,
-    states,
-    step,
-    steps,
-    transcript,
-)
-
-RULES = (SelfManaged(), SelfManaged(agent=False), SelfManaged(archive=False))
-each_rule = pytest.mark.parametrize("policy", RULES, ids=["guard", "fixed", "no-archive"])
-
-
-# --- laws
-
-
-@each_rule
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(policy: SelfManaged, budget: int) -> None:
-    for file in sample():
-        check(policy, run(file).view(budget), run(file))
-
-
-@pytest.mark.slow
-@each_rule
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(policy: SelfManaged, file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        check(policy, made.view(budget), made)
-
-
-@each_rule
-def test_the_laws_hold_while_a_run_goes_on(policy: SelfManaged) -> None:
-    for file in sample()[1:3]:
-        drive(policy, messages(file)[:120], 12_000, every=16)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    on_generated(data.draw(st.sampled_from(RULES)), data)
-
-
-@pytest.mark.parametrize("policy", RULES[:2], ids=["self_managed", "self_managed-fixed"])
-def test_a_plan_on_a_recorded_session_is_what_it_was(
-    policy: SelfManaged, request: pytest.FixtureRequest, pytestconfig: pytest.Config
-) -> None:
-    made = running(*transcript())
-    view = made.view(6_000)
-    compare(pytestconfig, request.node.callspec.id, policy.propose(view), check(policy, view, made))
-
+from tests.making.conversation import LONG, human, reply, step, steps
+from tests.policies.laws import problems, settled
+from tests.policies.recorded import Run, moved, running, states
 
 # --- the preflight guard and the fixed rule
 
@@ -353,7 +292,7 @@ def test_proposition_1_what_cannot_be_recovered_is_lost_and_what_can_be_is_exact
     budget = 6_000  # tokens, of four characters of four bits
     bound = budget * 4 * 4 / (blocks * 4 * hexes) + 1 / (4 * hexes)
 
-    lossy, lossless = (running(human("Keep all"), *told, answer("Ready.")) for _ in range(2))
+    lossy, lossless = (running(human("Keep all"), *told, reply("Ready.")) for _ in range(2))
     settled(Window(), lossy, budget)
     settled(SelfManaged(agent=False), lossless, budget)
     for made in (lossy, lossless):

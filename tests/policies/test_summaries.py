@@ -12,13 +12,10 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import stub
 from ctxvc.policies.summaries import EXTRACTIVE, SECTIONS, Span, contract, extracted, parsed
+from tests.making.conversation import human
 from tests.policies.recorded import Run
 
 GOOD = "Intent: mend the door\nDecisions: none\nArtifacts: door.py\nNext steps: none"
-
-
-def human(words: str) -> Message:
-    return Message(role="user", parts=(wire.text_part(words, "user", "human"),))
 
 
 def reply(words: str, *calls: tuple[str, str, str]) -> Message:

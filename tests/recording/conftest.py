@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.store.locate import FOLDER
-from tests.recording.replaying import end_recorder, project
+from tests.making.host import end_recorder, project
 
 
 @pytest.fixture

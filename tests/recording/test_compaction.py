@@ -19,8 +19,8 @@ from ctxvc.store.files import locked
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.recording.replaying import end_recorder, history, hook, settle, single_import
-from tests.test_importing import CONVERSATION, write
+from tests.making.host import end_recorder, history, hook, settle, single_import
+from tests.recording.test_files import CONVERSATION, write
 
 COMPACTED = "transcripts/claude-code/86-9d11344fce-1.compacted.jsonl.gz"
 

@@ -18,7 +18,7 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import MOST_PACKS, Store, create
 from ctxvc.store.verify.verify import verify
-from tests.test_importing import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
+from tests.recording.test_files import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
 
 
 def boundary(after: str) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ from ctxvc.store import locate
 from ctxvc.store import store as store_module
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import create
-from tests.recording.replaying import START, end_recorder, environment, hook, settle
-from tests.test_importing import CONVERSATION, write
+from tests.making.host import START, end_recorder, environment, hook, settle
+from tests.recording.test_files import CONVERSATION, write
 
 
 def run(folder: Path, words: list[str], data: bytes, **env: str) -> subprocess.CompletedProcess[bytes]:

@@ -18,8 +18,8 @@ from ctxvc.recording import files, log
 from ctxvc.recording.watch import Watch
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import Store
-from tests.recording.replaying import hook, settle
-from tests.test_importing import CONVERSATION, write
+from tests.making.host import hook, settle
+from tests.recording.test_files import CONVERSATION, write
 
 OTHER = [{**each, "sessionId": "22222222-2222-3333-4444-555555555555"} for each in CONVERSATION]
 

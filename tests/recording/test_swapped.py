@@ -26,8 +26,8 @@ from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
-from tests.recording.replaying import history, hook, settle
-from tests.test_importing import CONVERSATION, call, line, result, text, tips_and_trees, write
+from tests.making.host import history, hook, settle
+from tests.recording.test_files import CONVERSATION, call, line, result, text, tips_and_trees, write
 from tests.test_mcp import told
 
 WHOLE = "".join(f"line {number} \u00fc\r\n" for number in range(3000))

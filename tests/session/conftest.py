@@ -9,8 +9,7 @@ import pytest
 
 from ctxvc.session.session import Session
 from ctxvc.store.git import program
-
-from .building import create
+from tests.making.provider import create
 
 
 @pytest.fixture(autouse=True)

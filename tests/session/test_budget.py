@@ -11,9 +11,8 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.view.budget import HUMAN_PASTE, Budget
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.session.session import Session
+from tests.making.provider import WORDS, Agent, calls_of, create, inside_budget, result, sent
 from tests.messages_api import Judge, call, text, thought
-
-from .building import WORDS, Agent, calls_of, create, inside_budget, result, sent
 
 #: A line of the tools here, in tokens of the usual tokenizer.
 LINE = 20

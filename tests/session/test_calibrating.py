@@ -13,8 +13,7 @@ from ctxvc.store import revision
 from ctxvc.store.store import create as create_store
 from ctxvc.tokens import calibration as models
 from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration
-
-from .building import MODEL, WORDS, create
+from tests.making.provider import MODEL, WORDS, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
 NONE = Calibration()

@@ -15,8 +15,7 @@ from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.revision import Entry
-
-from .building import WORDS, create
+from tests.making.provider import WORDS, create
 
 
 class Oldest(Policy, frozen=True, kw_only=True):
@@ -129,9 +128,13 @@ def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[flo
     assert session.pending() == ()
 
 
-@pytest.mark.parametrize("said", ["", "<gc_plan></gc_plan>", "I do not know."])
 @pytest.mark.parametrize(
-    "policy", ["planned:trigger=0.3,target=0.2,least=2000", "layered:summarise=0.65", "summary:trigger=0.5"]
+    ("policy", "said"),
+    [
+        ("planned:trigger=0.3,target=0.2,least=2000", "<gc_plan></gc_plan>"),
+        ("layered:summarise=0.65", ""),
+        ("summary:trigger=0.5", "I do not know."),
+    ],
 )
 def test_a_model_that_says_nothing_of_use_is_not_asked_at_every_request(place: Path, policy: str, said: str) -> None:
     asked: list[int] = []

@@ -11,10 +11,7 @@ import pytest
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
-from tests.messages_api import call, text, thought
-from tests.store.building import complaints
-
-from .building import (
+from tests.making.provider import (
     WORDS,
     Agent,
     addresses,
@@ -29,6 +26,8 @@ from .building import (
     result,
     sent,
 )
+from tests.making.store import complaints
+from tests.messages_api import call, text, thought
 
 
 def output(number: int, lines: int = 100) -> str:

@@ -10,8 +10,7 @@ import pytest
 from ctxvc.errors import Refused
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
-
-from .building import Agent, calls_of, create, result, sent
+from tests.making.provider import Agent, calls_of, create, result, sent
 
 HALF = "half \ud83d of a pair, \udcff \\ud800 and \U0001f600"
 WHOLE = "half \ufffd of a pair, \ufffd \\ud800 and \U0001f600"

@@ -25,12 +25,11 @@ from ctxvc.store import address
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from tests.making import provider as building
+from tests.making.provider import WORDS, create, damages, groups_fit, inside_budget, rendered, result, sent
+from tests.making.store import complaints
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.rules import problems
-from tests.store.building import complaints
-
-from . import building
-from .building import WORDS, create, damages, groups_fit, inside_budget, rendered, result, sent
 
 WINDOWS = (1_500, 4_000, 12_000)
 PICTURE = base64.b64encode(
@@ -332,7 +331,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
+    settings = settings(max_examples=8, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
 
 
 @pytest.mark.slow

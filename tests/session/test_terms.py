@@ -15,9 +15,8 @@ from ctxvc.agent import definitions
 from ctxvc.policies import parse, protocol
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session.session import Session
+from tests.making.provider import MODEL, SYSTEM, WORDS, Agent, create, result, sent
 from tests.messages_api import call, text, thought
-
-from .building import MODEL, SYSTEM, WORDS, Agent, create, result, sent
 
 
 def said(session: Session, steps: int = 6) -> list[dict[str, Any]]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan
 from ctxvc.session.session import Session
-
-from .building import WORDS, create
+from tests.making.provider import WORDS, create
 
 
 def filled(session: Session, steps: int = 4) -> None:

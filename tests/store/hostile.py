@@ -121,7 +121,7 @@ class World:
         return self.outside / TRANSCRIPT
 
     def build(self) -> None:
-        from tests.cli.building import build
+        from tests.making.project import build
 
         build(self.project)
         for folder in (self.home / ".ssh", self.outside / "folder" / "b", self.outside / "empty", self.temporary):

@@ -25,8 +25,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure
 from ctxvc.store.store import Store
 from ctxvc.tokens.count import CountCache
+from tests.making.conversation import exchange
 from tests.store import hostile
-from tests.store.building import exchange
 
 
 @pytest.fixture

@@ -23,20 +23,9 @@ from ctxvc.store.git import program as programs
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
+from tests.making.conversation import exchange, human, reply
+from tests.making.store import afresh, archive, commits, complaints, contents, git, littered, start
 
-from .building import (
-    afresh,
-    archive,
-    commits,
-    complaints,
-    contents,
-    exchange,
-    git,
-    human,
-    littered,
-    reply,
-    start,
-)
 from .writer import beginning
 
 
@@ -166,7 +155,7 @@ def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest
 def test_a_git_child_killed_at_random_moments_costs_nothing(
     path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kill_children(path, 20, mortal, monkeypatch)
+    kill_children(path, 6, mortal, monkeypatch)
     in_order(path, {})
 
 

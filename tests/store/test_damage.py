@@ -16,21 +16,10 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
-from tests.upkeep.making import picture
+from tests.making.conversation import human, reply, result, results
+from tests.making.damage import picture
+from tests.making.store import afresh, archive, archived, complaints, contents, littered, never_due
 
-from .building import (
-    afresh,
-    archive,
-    archived,
-    complaints,
-    contents,
-    human,
-    littered,
-    never_due,
-    reply,
-    result,
-    results,
-)
 from .faulty import Disk
 
 Blocks = dict[tuple[str, str], bytes]

@@ -23,8 +23,9 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.store import Store, create
+from tests.making.conversation import human
+from tests.making.store import HERE, ROOT, contents, decide
 
-from .building import HERE, ROOT, contents, decide, human
 from .test_purge import SECRET, fill, sound
 from .test_redaction import everything
 

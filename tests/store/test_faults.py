@@ -20,22 +20,9 @@ from ctxvc.store.git import program as programs
 from ctxvc.store.log import state as known
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from tests.making.conversation import exchange, human, raw, reply, result, results
+from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, littered
 
-from .building import (
-    add_scope,
-    afresh,
-    archive,
-    commits,
-    complaints,
-    contents,
-    exchange,
-    human,
-    littered,
-    raw,
-    reply,
-    result,
-    results,
-)
 from .faulty import Chopping, Disk
 
 Operation = Callable[[StoredSession], object]

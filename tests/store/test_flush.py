@@ -26,8 +26,8 @@ from ctxvc.store.log.commits import PendingChange, apply_change, covered, plan
 from ctxvc.store.log.journal import Change, Record
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import (
+from tests.making.conversation import exchange, human, injected, raw, reply, result, results
+from tests.making.store import (
     acknowledge,
     add_scope,
     afresh,
@@ -35,16 +35,9 @@ from .building import (
     commits,
     complaints,
     contents,
-    exchange,
     git,
     git_bytes,
-    human,
     never_due,
-    raw,
-    reminder,
-    reply,
-    result,
-    results,
 )
 
 # --- what becomes a commit
@@ -62,7 +55,7 @@ def test_a_step_is_one_commit_however_many_appends_it_took(session: StoredSessio
     session.append(human("look"))
     session.append(reply("", "a", "b"))
     session.append(results(result("b", "second")))
-    session.append(reminder("do not forget"))
+    session.append(injected("do not forget"))
     session.append(results(result("a", "first")))
     session.flush()
 
@@ -213,7 +206,7 @@ def recorded(draw: st.DrawFn) -> list[PendingChange]:
                 )
                 said = results(*(result(call, f"out of {call}") for call in answered))
             case "reminder":
-                said = reminder(f"m{at}")
+                said = injected(f"m{at}")
             case _:
                 rows = [row for change in changes if change.op == "step" for row in change.rows]
                 chosen = draw(st.sampled_from(rows)) if rows else None

@@ -15,8 +15,8 @@ from ctxvc.store import format as fmt
 from ctxvc.store import store as stores
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import complaints, git, result, results
+from tests.making.conversation import result, results
+from tests.making.store import complaints, git
 
 GOLDEN = Path(__file__).parent.parent / "stores"
 MAKER = runpy.run_path(str(GOLDEN / "make_format_1.py"))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.making.store import ROOT
 from tests.store import hostile
-from tests.store.building import ROOT
 
 #: Cases that hold once the allow-list of settings and the seal of a purge are in place.
 NEEDS_TRUST = (ROOT / "ctxvc" / "cli" / "trust.py").exists()

@@ -31,8 +31,8 @@ from ctxvc.store.log.journal import (
 )
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import afresh, contents, human, littered, reply
+from tests.making.conversation import human, reply
+from tests.making.store import afresh, contents, littered
 
 HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
 

@@ -19,7 +19,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
-from tests.cli.building import human, reply, time
+from tests.making.project import human, reply, time
 
 NAMES = [f"{number:040x}" for number in range(1, 40)]
 

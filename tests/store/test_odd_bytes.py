@@ -16,8 +16,8 @@ from ctxvc.store.git.fast_import import LATEST, epoch
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-
-from .building import afresh, complaints, contents, git, human, reply
+from tests.making.conversation import human, reply
+from tests.making.store import afresh, complaints, contents, git
 
 
 def appended(path: Path, data: bytes) -> None:

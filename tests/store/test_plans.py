@@ -18,8 +18,9 @@ from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
+from tests.making.conversation import exchange
+from tests.making.store import complaints, git, littered, start
 
-from .building import complaints, exchange, git, littered, start
 from .test_crash import settle
 
 REF = "refs/ctxvc/demo/plans"

@@ -30,12 +30,13 @@ from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.purge.scrub import Scrub
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
-from tests.cli.building import png
-from tests.core import planting
-from tests.core.test_encodings import FORMS, Form
+from tests.core.secrets.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
+from tests.making import secrets as planting
+from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.project import png
+from tests.making.store import HERE, ROOT, contents, git
 
-from .building import HERE, ROOT, contents, exchange, git, human, reminder, reply, result, results
 from .test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
@@ -342,7 +343,14 @@ def test_what_cannot_be_erased_is_refused_and_nothing_happens(
     assert git(filled, "show-ref") == before
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))])
+@pytest.mark.parametrize(
+    "stride",
+    [
+        19,
+        pytest.param(7, marks=pytest.mark.slow),
+        pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600))),
+    ],
+)
 def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: Path, stride: int, tell: Tell) -> None:
     with create(tmp_path / "made") as store:
         store.create_session("demo")
@@ -428,7 +436,7 @@ def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
         with StoredSession.open(store, "demo") as session:
             session.append(human(words), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
             session.append(reply("fine"), Message(role="user", parts=(dashboard,)))
-            session.append(reminder(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
+            session.append(injected(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
             row = session.ledger()["B2"]
             stub = f"[archived {row.handle}: assistant, 2 tokens; why: {begun}…; recover B2]"
             gone = msgspec.structs.replace(row, state="archived", stub=stub, removed_by="user")

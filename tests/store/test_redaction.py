@@ -19,11 +19,11 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge, search
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
-from tests.core import planting
-from tests.core.test_secrets import cores
-from tests.test_importing import CONVERSATION, line, settled, text, write
-
-from .building import complaints, contents, exchange, git, human, reply, result, results
+from tests.core.secrets.test_secrets import cores
+from tests.making import secrets as planting
+from tests.making.conversation import exchange, human, reply, result, results
+from tests.making.store import complaints, contents, git
+from tests.recording.test_files import CONVERSATION, line, settled, text, write
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

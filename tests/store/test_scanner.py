@@ -29,11 +29,12 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.secret_scanner import KINGFISHER, SETTING, Scanner
 from ctxvc.store.store import Store, create
-from tests.core import planting
-from tests.core.test_secrets import cores
-from tests.recording.replaying import end_recorder, hook, project
+from tests.core.secrets.test_secrets import cores
+from tests.making import secrets as planting
+from tests.making.conversation import human, raw, reply, result, results
+from tests.making.host import end_recorder, hook, project
+from tests.making.store import afresh, contents
 
-from .building import afresh, contents, human, raw, reply, result, results
 from .test_redaction import everything, recording
 
 needs_it = pytest.mark.skipif(not secret_scanner.installed(), reason="kingfisher-secret-scanner is not installed")

@@ -25,23 +25,9 @@ from ctxvc.store.revision import entry
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.core.checker import problems
+from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, git, start
 
-from .building import (
-    add_scope,
-    afresh,
-    archive,
-    commits,
-    complaints,
-    contents,
-    exchange,
-    git,
-    human,
-    reminder,
-    reply,
-    result,
-    results,
-    start,
-)
 from .test_crash import settle
 
 
@@ -188,7 +174,7 @@ def test_a_hostile_note_is_kept_and_moves_no_cursor(session: StoredSession, path
 
 def test_a_verb_can_bring_blocks_that_open_nothing(session: StoredSession, path: Path) -> None:
     session.append(*exchange(1))
-    part = reminder("[3 blocks are back]").parts[0]
+    part = injected("[3 blocks are back]").parts[0]
     ids = session.change(
         subject="restore", op="restore", actor="user", parts=[msgspec.structs.replace(part, kind="dashboard"), part]
     )
@@ -546,7 +532,7 @@ def test_a_message_of_results_and_words_is_divided_between_the_scopes(session: S
 def test_results_for_a_named_scope_stay_in_it_and_the_writer_moves_on(session: StoredSession) -> None:
     session.append(human("go"), reply("", "a"))
     session.open_scope("fix", "why")
-    session.append(results(result("a", "out")), reminder("and this"), scope="main")
+    session.append(results(result("a", "out")), injected("and this"), scope="main")
 
     assert session.scope == "fix"
     assert texts(session, "main")[2:] == ["out", "[→ fix] why", "and this"]
@@ -580,7 +566,7 @@ def test_another_writer_s_end_of_the_step_makes_the_switch_with_the_next_append(
         session.append(human("go"), reply("", "a"))
         session.open_scope("fix", "why")
         second.append(human("no, this"))
-        session.append(reminder("what next"))
+        session.append(injected("what next"))
 
         assert (session.scope, second.scope) == ("fix", "main")
         assert texts(session) == ["no, this", "[→ fix] why", "what next"]
@@ -607,7 +593,7 @@ def test_a_goto_finishes_what_was_left_open_there(store: Store, path: Path) -> N
     ):
         second.append(human("go"), reply("", "x"))
         add_scope(session, "side")
-        session.append(reminder("here"), scope="side")
+        session.append(injected("here"), scope="side")
         with StoredSession.open(store, "demo", "side") as mover:
             mover.goto("main", "I take over")
             assert [row.kind for row in mover.ledger("main").rows()] == ["user", "tool_use", "tool_result", "note"]

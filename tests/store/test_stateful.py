@@ -28,8 +28,8 @@ from ctxvc.store.git import program as programs
 from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import add_scope, complaints, contents, git, human, raw, reminder, reply, result, results
+from tests.making.conversation import human, injected, raw, reply, result, results
+from tests.making.store import add_scope, complaints, contents, git
 
 CONVERSATIONS = ("demo", "other")
 SCOPES = ("main", "side")
@@ -263,7 +263,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(writer=writers, pick=picks)
     def the_program_reminds(self, writer: int, pick: int) -> None:
-        self.told(writer, self.scope(writer, pick), reminder(self.text("reminder")))
+        self.told(writer, self.scope(writer, pick), injected(self.text("reminder")))
 
     @rule(writer=writers, pick=picks, body=st.binary(max_size=40))
     def bytes_are_pasted(self, writer: int, pick: int, body: bytes) -> None:
@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
     def a_result_comes_with_words(self, writer: int, pick: int, data: st.DataObject) -> None:
         calls = self.model[self.open[writer].name, self.scope(writer, pick)].calls
         if calls:
-            words = data.draw(st.sampled_from([human, reminder]))(self.text("and then"))
+            words = data.draw(st.sampled_from([human, injected]))(self.text("and then"))
             parts = (result(calls[-1], self.text("output")), *words.parts)
             self.told(writer, self.scope(writer, pick), Message(role="user", parts=parts))
 
@@ -486,7 +486,12 @@ def store_blocks(session: StoredSession, scope: str) -> dict[str, bool]:
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 
 
-TestEverything = Machine.TestCase
-TestEverything.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(max_examples=10, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+class TestLong(Machine.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(
+        max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )

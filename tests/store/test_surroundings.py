@@ -21,21 +21,8 @@ from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import (
-    ROOT,
-    add_scope,
-    afresh,
-    archive,
-    commits,
-    complaints,
-    exchange,
-    git,
-    git_bytes,
-    human,
-    raw,
-    reply,
-)
+from tests.making.conversation import exchange, human, raw, reply
+from tests.making.store import ROOT, add_scope, afresh, archive, commits, complaints, git, git_bytes
 
 CRLF = b"one\r\ntwo\r\n$Id$\r\n"
 

@@ -26,8 +26,8 @@ from ctxvc.store.git.config import Setting
 from ctxvc.store.locate import project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-
-from .building import ROOT, exchange
+from tests.making.conversation import exchange
+from tests.making.store import ROOT
 
 HARMLESS = [
     ("core.repositoryformatversion", "0"),

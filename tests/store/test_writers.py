@@ -22,24 +22,20 @@ from ctxvc.store.git.fast_import import Commit, PackWriter
 from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-
-from .building import (
+from tests.making.conversation import exchange, human, reply, result, results
+from tests.making.store import (
     add_scope,
     afresh,
     archive,
     commits,
     complaints,
     contents,
-    exchange,
     git,
-    human,
     littered,
     never_due,
-    reply,
-    result,
-    results,
     start,
 )
+
 from .writer import beginning
 
 

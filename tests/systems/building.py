@@ -12,6 +12,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan import selection
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
+from tests.making.blocks import call, result
 from tests.messages_api import problems
 
 MODEL = "claude-opus-4-5"
@@ -26,14 +27,6 @@ def opened(path: Path, name: str = "demo", *, budget: int = 100_000, **more: Any
     session.set(calibration=(1000, 0))
     session.shows_dashboard = False
     return session
-
-
-def call(id: str, tool: str = "sh", **arguments: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": tool, "input": arguments}
-
-
-def result(id: str, content: Any, **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": id, "content": content, **more}
 
 
 def say(session: Session, words: str) -> list[str]:

@@ -14,24 +14,9 @@ from ctxvc import Action, Plan, Session
 from ctxvc.core.ledger.names import problem
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
+from tests.making.blocks import call, result
 
-from .building import (
-    blocks,
-    bodies,
-    call,
-    everything,
-    git,
-    lines,
-    opened,
-    reply,
-    result,
-    results,
-    rows,
-    say,
-    sent,
-    step,
-    words,
-)
+from .building import blocks, bodies, everything, git, lines, opened, reply, results, rows, say, sent, step, words
 
 # --- 1 and 2: scopes
 

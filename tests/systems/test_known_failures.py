@@ -12,24 +12,9 @@ import pytest
 from ctxvc import Session, Store
 from ctxvc.core.prompt.recover import span
 from ctxvc.errors import BadInput, BadName, CtxvcError, Refused
+from tests.making.blocks import call, result
 
-from .building import (
-    blocks,
-    bodies,
-    call,
-    everything,
-    expanded,
-    lines,
-    opened,
-    reply,
-    result,
-    results,
-    rows,
-    say,
-    sent,
-    step,
-    words,
-)
+from .building import blocks, bodies, everything, expanded, lines, opened, reply, results, rows, say, sent, step, words
 
 # --- addressable blocks (VISTA, 1.4)
 

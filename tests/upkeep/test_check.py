@@ -28,9 +28,8 @@ from ctxvc.store.verify.groups import disagreements
 from ctxvc.store.verify.history import History
 from ctxvc.store.verify.ledger import IDENTITY
 from ctxvc.store.verify.verify import verify
-from tests.store.building import archive, exchange, git, human, start
-
-from .making import (
+from tests.making.conversation import exchange, human
+from tests.making.damage import (
     Files,
     damaged,
     edit_row,
@@ -45,6 +44,7 @@ from .making import (
     tree_files,
     unpack,
 )
+from tests.making.store import archive, git, start
 
 
 @pytest.fixture(scope="module")

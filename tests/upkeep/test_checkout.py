@@ -17,9 +17,9 @@ from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
-from tests.store.building import archive, exchange, git, human, raw, reply, result, results
-
-from .making import converse, found, head, leave_as_group
+from tests.making.conversation import exchange, human, raw, reply, result, results
+from tests.making.damage import converse, found, head, leave_as_group
+from tests.making.store import archive, git
 
 TEXT = b"one\r\ntwo\r\n$Id$ \xc3\xa9\n"
 

@@ -23,9 +23,9 @@ from ctxvc.store.gc import gc, sizes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.store.building import ROOT, afresh, contents, exchange, git, human, reply
-
-from .making import everything, found, object_at, unpack
+from tests.making.conversation import exchange, human, reply
+from tests.making.damage import everything, found, object_at, unpack
+from tests.making.store import ROOT, afresh, contents, git
 
 NOW = timedelta(0)
 

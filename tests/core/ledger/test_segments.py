@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
-from tests.core.test_ledger import row
+from tests.core.ledger.test_ledger import row
 
 #: Numbers of segments around the ends of pages, and far away.
 numbers = st.integers(0, 200) | st.sampled_from([63, 64, 127, 128, 4096, 10**9])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,10 +18,10 @@ from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.objects import movable, objects
 from ctxvc.policies.planned.plan_text import Entry, parse, write
 from ctxvc.policies.planned.policy import Planned
-from tests.policies.cases import Talk, rows, survives
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, run, trajectories
-from tests.policies.test_baselines import compare, injected, on_generated, running, sample, transcript
+from tests.making.conversation import injected
+from tests.policies.cases import Talk, rows, survives, working
+from tests.policies.laws import check, check_generated
+from tests.policies.recorded import Run
 
 SUMMARY = "A session of tests; later steps depend on little; go far"
 
@@ -40,13 +39,6 @@ class Scripted:
         self.asked.append(view)
         self.blocks.append(block)
         return Answer(self.said, self.tokens)
-
-
-def working(turns: int = 4) -> Run:
-    """Turns of four calls with 900 tokens each: turn 1 has B1 asked, B2 to B9 done, B10 answered; and so on."""
-    talk = Talk()
-    talk.works(turns)
-    return talk.run
 
 
 def names(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
@@ -127,7 +119,6 @@ def test_a_rejected_plan_changes_nothing() -> None:
 
 def test_case_studies_the_correction_and_the_contract_survive() -> None:
     """Also a planner that wants to fold all there is, turns and tools, cannot take them."""
-    assert any(done for done in survives(Planned()))
     everything = [Entry("fold", f"conversation:user:{turn}") for turn in range(1, 99)]
     used = ("Read", "Bash", "Edit", "Write")
     tools = [Entry("prune", f"function:{tool}:{number}") for tool in used for number in range(1, 300)]
@@ -353,21 +344,7 @@ def test_what_is_masked_already_is_left_to_its_turn() -> None:
     assert plan.actions and not any(action.targets == ("B3",) for action in plan.actions)
 
 
-def test_a_golden_plan(pytestconfig: pytest.Config) -> None:
-    held = running(*transcript())
-    view = held.view(8_000)
-    plan = Planned().propose(view)
-
-    compare(pytestconfig, "planned", plan, rehearse(view, plan))
-
-
 # --- the laws
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    on_generated(Planned(least=data.draw(st.sampled_from([0, 100]))), data)
 
 
 @settings(max_examples=50, deadline=None)
@@ -378,38 +355,7 @@ def test_the_laws_hold_whatever_a_model_plans(data: st.DataObject) -> None:
     verbs = st.sampled_from(["fold", "mask", "prune"])
     entries = st.builds(Entry, verbs, st.sampled_from(ids), st.sampled_from(["", "x"]))
     said = write("s", data.draw(st.lists(entries, max_size=20)))
-    on_generated(Planned(ask=Scripted(said=said)), data)
-
-
-@pytest.mark.parametrize("file", sample(), ids=lambda file: file.name)
-@pytest.mark.parametrize("budget", BUDGETS[:2])
-def test_the_laws_hold_on_a_few_recorded_runs(file: Path, budget: int) -> None:
-    held = run(file)
-    check(Planned(), held.view(budget), held)
-
-
-@pytest.mark.parametrize("file", sample()[:3], ids=lambda file: file.name)
-def test_a_recorded_run_played_under_the_policy_stays_in_its_budget(file: Path) -> None:
-    budget = 12_000
-    held = drive(Planned(), messages(file), budget)
-
-    assert held.ledger.meta.counters.step
-    _fits(held, budget)
-
-
-def _fits(held: Run, budget: int) -> None:
-    view = held.view(budget)
-    sent = rehearse(view, Plan(actions=(), actor="planner")).tokens_after
-    own = sum(view.price.body(row) for row in view.ledger.rows() if row.origin == "human")
-    assert sent <= max(budget, own + budget // 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name)
-def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
-    held = run(file)
-    for budget in BUDGETS:
-        check(Planned(), held.view(budget), held)
+    check_generated(Planned(ask=Scripted(said=said)), data)
 
 
 def test_the_planner_is_handed_the_view_as_it_is() -> None:

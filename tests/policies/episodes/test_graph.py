@@ -17,7 +17,7 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import Episode, Graph, Tools
 from tests.core.strategies import arranged
-from tests.core.test_delimiter import answers, calls
+from tests.policies.episodes.test_delimiter import answers, calls
 from tests.policies.recorded import Run
 
 Call = tuple[str, Mapping[str, object], str]

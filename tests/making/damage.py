@@ -17,7 +17,8 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding
 from ctxvc.store.verify.verify import Report, verify
-from tests.store.building import add_scope, archive, archived, exchange, git, human, reply, results
+from tests.making.conversation import exchange, human, reply, results
+from tests.making.store import add_scope, archive, archived, git
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Opened
 from ctxvc.core.secrets import redact as secrets
 from ctxvc.core.secrets.redact import MARK, Criteria, Finding, Redactor, any_of, find, redact
-from tests.core import planting
+from tests.making import secrets as planting
 
 
 def mac(secret: bytes) -> str:

@@ -12,9 +12,7 @@ import msgspec
 import pytest
 
 import ctxvc
-from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
-from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.store import purge_apply
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
@@ -24,48 +22,9 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 
-HERE = Path(__file__).parent
+#: The folder of the scripts that tests of the store run as processes of their own.
+HERE = Path(__file__).parents[1] / "store"
 ROOT = Path(ctxvc.__file__).parent.parent
-
-
-def human(text: str, *, key: str = "") -> Message:
-    """What a person types."""
-    return Message(role="user", parts=(text_part(text, "user", "human"),), key=key)
-
-
-def reminder(text: str) -> Message:
-    """What the program puts in by itself."""
-    return Message(role="user", parts=(text_part(text, "user", "client"),))
-
-
-def reply(text: str, *calls: str) -> Message:
-    """A model's reply: text, then a call of the tool `sh` for each of `calls`."""
-    said = (text_part(text, "assistant", "model"),) if text else ()
-    asked = (call_part("sh", call, b'{"cmd":"%s"}' % call.encode()) for call in calls)
-    return Message(role="assistant", parts=(*said, *asked))
-
-
-def result(call: str, content: str | bytes) -> Part:
-    return result_part(content, call)
-
-
-def results(*parts: Part) -> Message:
-    return Message(role="user", parts=parts)
-
-
-def raw(body: bytes, *, ext: str = "bin") -> Message:
-    """A message of exactly these bytes."""
-    return Message(role="user", parts=(Part(kind="user", role="user", origin="human", body=body, ext=ext),))
-
-
-def exchange(number: int) -> list[Message]:
-    """A whole step of four blocks: question, reply with a call, its result."""
-    call = f"c{number}"
-    return [
-        human(f"question {number}"),
-        reply(f"thinking about {number}", call),
-        results(result(call, f"out {number}")),
-    ]
 
 
 def contents(session: StoredSession, scope: str = "") -> dict[str, bytes]:

@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import messages, run, trajectories
-from tests.policies.test_baselines import (
-    LONG,
-    compare,
-    human,
-    on_generated,
-    running,
-    sample,
-    settled,
-    states,
-    step,
-    steps,
-    transcript,
-)
+from tests.making.conversation import LONG, human, step, steps
+from tests.policies.laws import settled
+from tests.policies.recorded import running, states
 
 POLICY = Default()
-
-
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(budget: int) -> None:
-    for file in sample():
-        check(POLICY, run(file).view(budget), run(file))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        check(POLICY, made.view(budget), made)
-
-
-def test_the_laws_hold_while_a_run_goes_on() -> None:
-    for file in sample()[1:4]:
-        drive(POLICY, messages(file)[:200], 12_000, every=16)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    on_generated(data.draw(st.sampled_from([POLICY, Default(keep=1, low_water=0, least=0)])), data)
-
-
-def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config) -> None:
-    made = running(*transcript())
-    view = made.view(6_000)
-    compare(pytestconfig, POLICY.name, POLICY.propose(view), check(POLICY, view, made))
 
 
 def test_above_clear_the_oldest_results_leave_down_to_the_low_water_mark() -> None:

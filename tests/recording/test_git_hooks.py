@@ -28,7 +28,7 @@ from ctxvc.store.store import Store
 from tests.docs.test_how_to import steps
 from tests.docs.test_tutorial import matches
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "hooks"
 #: Made up, of a form that everybody knows; in two pieces, so that nobody finds it here.
 SECRET = "ghp_" + "R7tK2mQ9xW4vB8nJ6cY3hL5sD1fG0zP" + "aUeTx"

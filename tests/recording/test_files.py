@@ -412,7 +412,7 @@ def test_an_import_whose_packs_could_not_be_merged_has_not_failed(
     monkeypatch.setattr(Store, "_merge", refuse)
     monkeypatch.setattr(Store.merge_packs, "__defaults__", (0,))
 
-    outcomes = list(import_paths(store, [Path(__file__).parent / "data" / "pi" / "v3.jsonl"], final=True))
+    outcomes = list(import_paths(store, [Path(__file__).parents[1] / "data" / "pi" / "v3.jsonl"], final=True))
 
     assert [outcome.error for outcome in outcomes] == [None]
     assert store.merge_failure is not None and "No space left" in str(store.merge_failure)

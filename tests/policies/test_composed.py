@@ -15,7 +15,8 @@ from ctxvc.policies import parse, protocol
 from ctxvc.policies.composed import Composed
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.session.session import Session
-from tests.policies.test_planned import Scripted, fold, working
+from tests.policies.cases import working
+from tests.policies.planned.test_policy import Scripted, fold
 
 WORDS = "one more line of output, as long as such lines are\n"
 

@@ -17,7 +17,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.secrets import find as secret_search
 from ctxvc.core.secrets import rules
 from ctxvc.core.secrets.redact import Criteria, Finding, find, strings
-from tests.core import adversarial, planting
+from tests.core import adversarial
+from tests.making import secrets as planting
 
 #: As one pattern, which reads a text again from each line that begins a key.
 PRIVATE_KEY = re.compile(

@@ -13,24 +13,16 @@ from ctxvc.core import scope
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.ledger.wire import call_part, result_part, text_part
+from ctxvc.core.ledger.wire import result_part, text_part
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change
 from tests.core.checker import problems
 from tests.core.strategies import arranged, bodies_of, conversations, numbered
+from tests.making.conversation import human, reply
 
 EMPTY = Ledger(Meta(format=1, session="s", scope="main"))
-
-
-def human(text: str) -> Message:
-    return Message(role="user", parts=(text_part(text, "user", "human"),))
-
-
-def reply(text: str, *calls: str) -> Message:
-    asked = (call_part("sh", call, b"{}") for call in calls)
-    return Message(role="assistant", parts=(text_part(text, "assistant", "model"), *asked))
 
 
 def results(*calls: str) -> Message:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,11 +24,9 @@ from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, REASONING, WHOLE, Graph
 from ctxvc.policies.episodes.policy import Episodes, Order, in_order
-from tests.core.test_episodes import Call, Talk, by_name, edit, grep, read, worked
-from tests.policies.cases import survives
-from tests.policies.laws import BUDGETS, check, drive
-from tests.policies.recorded import Run, messages, run, trajectories
-from tests.policies.test_baselines import compare, moved, on_generated, running, sample, transcript
+from tests.policies.episodes.test_graph import Call, Talk, by_name, edit, grep, read, worked
+from tests.policies.laws import check
+from tests.policies.recorded import Run, moved, transcript
 
 PAPER = Episodes(low_water=1.0, order="act_first")
 ROOMY = Budget(window=10**9)
@@ -600,40 +597,6 @@ def test_a_derived_graph_keeps_the_invariants(data: st.DataObject) -> None:
 # --- laws
 
 
-POLICIES = (Episodes(), Episodes(derive=True), Episodes(derive=True, low_water=1.0, order="oldest"))
-each_policy = pytest.mark.parametrize("policy", POLICIES, ids=["usual", "derived", "paper"])
-
-
-@each_policy
-@pytest.mark.parametrize("budget", [12_000, 80_000])
-def test_the_laws_hold_on_recorded_runs(policy: Episodes, budget: int) -> None:
-    for file in sample():
-        made = run(file)
-        assert not check(policy, made.view(budget), made).problems
-
-
-@pytest.mark.slow
-@each_policy
-@pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name.partition(".")[0])
-def test_the_laws_hold_on_every_recorded_run(policy: Episodes, file: Path) -> None:
-    made = run(file)
-    for budget in BUDGETS:
-        assert not check(policy, made.view(budget), made).problems
-
-
-@each_policy
-def test_the_laws_hold_while_a_run_goes_on(policy: Episodes) -> None:
-    for file in sample()[1:3]:
-        drive(policy, messages(file)[:120], 12_000, every=16)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_the_laws_hold_on_generated_conversations(data: st.DataObject) -> None:
-    eager = Episodes(ceiling=1, low_water=1.0, implicit=1)
-    on_generated(data.draw(st.sampled_from([*POLICIES, eager, msgspec.structs.replace(eager, derive=True)])), data)
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_laws_hold_on_conversations_with_episodes(data: st.DataObject) -> None:
@@ -646,18 +609,6 @@ def test_the_laws_hold_on_conversations_with_episodes(data: st.DataObject) -> No
             talk.replies("Yes.")
         policy = Episodes(order=data.draw(st.sampled_from(["act_first", "oldest"])))
         settle(policy, talk, data.draw(st.sampled_from([200, 600, 2_000])))
-
-
-@each_policy
-def test_the_cases_of_self_gc_survive(policy: Episodes) -> None:
-    survives(policy)
-
-
-def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config) -> None:
-    made = running(*transcript())
-    view = made.view(6_000)
-    policy = Episodes(derive=True)
-    compare(pytestconfig, "episodes", policy.propose(view), check(policy, view, made))
 
 
 def test_a_message_of_the_system_stays_wherever_it_stands() -> None:
