@@ -120,6 +120,10 @@ class Log:
         for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
             key = self._key(at.depth + 1)
             converted = self._message(message, key, turn)
+            if isinstance(converted, str) and not isinstance(message, dict) and not turn.is_request:
+                # No later request repeats it, so the messages that follow do not hang below it.
+                yield Warned(text=f"message {at.depth + 1} was left out: {converted}", line=record.line)
+                continue
             node = at.next[fingerprint] = _Node(at.key if isinstance(converted, str) else key, at.depth + 1)
             if isinstance(converted, str):
                 yield Warned(text=f"message {node.depth} was left out: {converted}", line=record.line)
