@@ -1,0 +1,242 @@
+"""A recorded conversation as a replay runs it: its model calls in order, and its blocks with their texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc import importers
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Kind, Message, Origin, Part
+from ctxvc.core.ledger.label import label
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Opened, Said
+from ctxvc.core.recording.steps import Fork, Gatherer, Step
+from ctxvc.errors import BadInput
+from ctxvc.importers.file import Recording
+
+#: A file is set aside, and nothing is tuned on it, if the number that its name's SHA-256 is divides by this.
+ASIDE = 3
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """A model call: the messages that came in since the one before (results first), and the recorded reply."""
+
+    before: tuple[Message, ...]
+    reply: Message
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """A content block of a conversation. `number` is its place among them, from 0.
+
+    `call` is the call that made it: of a reply and its results the reply's own, of other messages the next one that
+    sees them. `seen` is the first call whose prompt can have it. `text` is everything that the model could read in it:
+    of a call the strings in its arguments, of a result with several parts their texts. `source` is a call's most
+    telling argument, such as a path or a command; a result has its call's. `pair` is the number of a call's result or
+    of a result's call, -1 if there is none.
+    """
+
+    number: int
+    call: int
+    seen: int
+    kind: Kind
+    role: str
+    origin: Origin
+    text: str
+    tool: str = ""
+    source: str = ""
+    error: bool = False
+    pair: int = -1
+
+
+class Conversation(msgspec.Struct, frozen=True, dict=True):
+    """`id` is the recording's own, or its file's name; `sha256` that of the recording's bytes.
+
+    `system` and `tools` are what the provider was given besides the messages, as far as it was recorded.
+    """
+
+    id: str
+    file: str
+    sha256: str
+    calls: tuple[Call, ...]
+    model: str = ""
+    agent: str = ""
+    system: Any = None
+    tools: Any = None
+    time: str = ""
+
+    @property
+    def aside(self) -> bool:
+        """Whether the conversation belongs to the third on which nothing is tuned."""
+        return int(hashlib.sha256(self.file.encode()).hexdigest(), 16) % ASIDE == 0
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Every content block, in the order in which a session numbers them."""
+        blocks: list[Block] = []
+        calls: dict[str, int] = {}  # the id of a call → its block
+        for number, call in enumerate(self.calls):
+            for message in (*call.before, call.reply):
+                for part in message.parts:
+                    is_reply = message is call.reply
+                    made = number - 1 if part.kind == "tool_result" and part.call in calls else number
+                    pair = calls.get(part.call, -1) if part.kind == "tool_result" else -1
+                    blocks.append(_block(len(blocks), made, number + is_reply, part, blocks[pair] if pair >= 0 else None))
+                    if pair >= 0:
+                        blocks[pair] = msgspec.structs.replace(blocks[pair], pair=len(blocks) - 1)
+                    elif part.kind == "tool_use":
+                        calls[part.call] = len(blocks) - 1
+        return tuple(blocks)
+
+
+def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
+    """The conversations of a recording that have at least one reply; sub-agents' threads come as their own.
+
+    A rewind is followed: what was rewound is left out. What a host's own compaction removed stays, and the summary
+    that it put in is left out, so that the whole conversation is replayed as if no host had compacted it.
+    Raises: BadInput.
+    """
+    recording = Recording(path)
+    name = importers.detect(recording) if format == "auto" else format
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    for suffix, events in importers.conversations(recording, name):
+        opened, threads = _threads(events)
+        for scope, steps in threads.items():
+            if calls := tuple(_calls(steps)):
+                yield Conversation(
+                    id=f"{opened.source or recording.stem}{suffix}{'' if scope == 'main' else f'/{scope}'}",
+                    file=path.name,
+                    sha256=sha256,
+                    calls=calls,
+                    model=opened.model,
+                    agent=opened.agent,
+                    system=opened.system,
+                    tools=opened.tools,
+                    time=next((message.time for step in steps for message in step.messages if message.time), ""),
+                )
+
+
+def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
+    """What is known of a recording as a whole, and its threads as steps: `main`, then each sub-agent's."""
+    gatherer, opened = Gatherer(), Opened(format="")
+    steps: dict[str, list[tuple[int, Step]]] = {}
+    number, main, forked = 0, gatherer.current, set()
+
+    def take(units: Iterator[object]) -> None:
+        nonlocal number, main
+        for unit in units:
+            number += 1
+            match unit:
+                case Step(scope=scope):
+                    steps.setdefault(scope, []).append((number, unit))
+                case Fork(scope=scope, origin=origin, unit=last):
+                    steps[scope] = [item for item in steps.get(origin, []) if item[0] <= last]
+                    forked.add(origin)
+                    main = scope if origin == main else main
+
+    for event in events:
+        match event:
+            case Opened():
+                known = {field: value for field in Opened.__struct_fields__ if (value := getattr(event, field))}
+                opened = msgspec.structs.replace(opened, **known)
+            case Said() | Closed() | Compacted() | Forked():
+                take(gatherer.feed(event))
+    take(gatherer.finish())
+    threads = {"main": [step for _, step in steps.get(main, [])]}
+    threads |= {
+        scope: [step for _, step in own] for scope, own in steps.items() if scope not in forked and scope != main
+    }
+    return opened, threads
+
+
+def _calls(steps: Iterable[Step]) -> Iterator[Call]:
+    """The calls of a thread. Replies without anything in between are one; what follows the last reply is left out."""
+    before: list[Message] = []
+    reply: Message | None = None
+    for step in steps:
+        for message in step.messages:
+            plain = msgspec.structs.replace(message, usage={}, model="")
+            if message.role != "assistant":
+                if reply is not None:
+                    yield Call(tuple(before), reply)
+                    before, reply = [], None
+                before.append(plain)
+            elif not message.parts:
+                continue
+            elif reply is None:
+                reply = plain
+            else:
+                reply = msgspec.structs.replace(reply, parts=(*reply.parts, *plain.parts))
+    if reply is not None:
+        yield Call(tuple(before), reply)
+
+
+def _block(number: int, made: int, seen: int, part: Part, call: Block | None) -> Block:
+    if part.kind == "tool_use":
+        source = label("tool_use", part.body, part.ext, tool=part.tool).partition(": ")[2]
+    else:
+        source = call.source if call else ""
+    return Block(
+        number=number,
+        call=made,
+        seen=seen,
+        kind=part.kind,
+        role=part.role,
+        origin=part.origin,
+        text=text_of(part),
+        tool=part.tool or (call.tool if call else ""),
+        source=source,
+        error=part.error,
+        pair=call.number if call else -1,
+    )
+
+
+def text_of(part: Part) -> str:
+    """The text that a model can read in a block: of JSON its strings, a line each; of images and documents nothing."""
+    if part.kind in ("image", "document") and part.ext != "json":
+        return ""
+    if part.ext == "json":
+        try:
+            return "\n".join(_strings(wire.parse(part.body)))
+        except ValueError:
+            pass
+    return display.decode(part.body)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case bool() | None:
+            pass
+        case int() | float():
+            yield str(value)
+        case {"type": "image" | "document", "source": _}:
+            pass
+        case {"type": "text", "text": str(text)}:
+            yield text
+        case dict():
+            for item in value.values():
+                yield from _strings(item)
+        case list():
+            for item in value:
+                yield from _strings(item)
+
+
+def read(paths: Iterable[Path], format: str = "auto") -> Iterator[Conversation]:
+    """The conversations of files, and of folders those of their files that are recordings. Raises: BadInput."""
+    for path in paths:
+        if not path.is_dir():
+            yield from conversations(path, format)
+            continue
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and file.name.endswith(importers.endings()):
+                try:
+                    yield from conversations(file, format)
+                except BadInput:
+                    continue  # not a recording
