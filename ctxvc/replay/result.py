@@ -1,0 +1,182 @@
+"""What a replay of one conversation under one policy and one budget measured, as a line of a results file.
+
+A line has what was counted; shares, means and ratios are worked out from it, so that results can be added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+SCHEMA = "ctxvc-replay/1"
+
+_Amount = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Outcomes(msgspec.Struct, frozen=True, gc=False):
+    """How many uses met what they needed where, the best place first.
+
+    `visible` in a block of the prompt; `routed` by a stub, call or note in it; `searchable` by one search of the
+    archive; `recoverable` only by an address that the prompt does not have; `lost` nowhere.
+    """
+
+    visible: _Amount = 0
+    routed: _Amount = 0
+    searchable: _Amount = 0
+    recoverable: _Amount = 0
+    lost: _Amount = 0
+
+    @property
+    def total(self) -> int:
+        return self.visible + self.routed + self.searchable + self.recoverable + self.lost
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        return Outcomes(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+
+class Retention(msgspec.Struct, frozen=True, gc=False):
+    """The outcomes of all uses; of those non-trivial (`nt`: in no block of the last steps); and of those of these at
+    risk (`ar`: only tool results held what was needed)."""
+
+    all: Outcomes = Outcomes()
+    nt: Outcomes = Outcomes()
+    ar: Outcomes = Outcomes()
+
+    def __add__(self, other: Retention) -> Retention:
+        return Retention(self.all + other.all, self.nt + other.nt, self.ar + other.ar)
+
+
+class Visible(msgspec.Struct, frozen=True, gc=False):
+    """How many of the same uses are visible under a rule that knows the future."""
+
+    all: _Amount = 0
+    nt: _Amount = 0
+    ar: _Amount = 0
+
+    def __add__(self, other: Visible) -> Visible:
+        return Visible(self.all + other.all, self.nt + other.nt, self.ar + other.ar)
+
+
+class Tokens(msgspec.Struct, frozen=True, gc=False):
+    """Input tokens: of the largest prompt, of all prompts, and of all prompts if nothing ever leaves (`keep`)."""
+
+    peak: _Amount = 0
+    total: _Amount = 0
+    keep: _Amount = 0
+
+    @property
+    def prune_rate(self) -> float:
+        """The share of the input that the policy spares, 0 without input; below 0 if it adds more than it takes."""
+        return 1 - self.total / self.keep if self.keep else 0.0
+
+
+class Cost(msgspec.Struct, frozen=True, gc=False):
+    """What the calls cost with a prefix cache, in tokens at the price of uncached input.
+
+    `prompts` are the conversation's own calls; `keep` is what these cost if nothing ever leaves. What comes on top of
+    `prompts` stands apart: calls of a `planner` and a `summariser`, the `recovery` that the stand-in asked for, and
+    the `demand` recovery of each use that is not visible.
+    """
+
+    prompts: float = 0.0
+    keep: float = 0.0
+    planner: float = 0.0
+    summariser: float = 0.0
+    recovery: float = 0.0
+    demand: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it but `demand`."""
+        return self.prompts + self.planner + self.summariser + self.recovery
+
+    @property
+    def relative(self) -> float:
+        """`total` as a multiple of `keep`; 1 if there is nothing to pay."""
+        return self.total / self.keep if self.keep else 1.0
+
+    @property
+    def relative_with_demand(self) -> float:
+        return (self.total + self.demand) / self.keep if self.keep else 1.0
+
+
+class Options(msgspec.Struct, frozen=True, gc=False):
+    """What a replay was told besides policy and budget.
+
+    `stand_in` names the deterministic stand-in that acted for the agent or a model, `model` the model that was asked.
+    """
+
+    bare: bool = False
+    stand_in: str = ""
+    model: str = ""
+
+
+class Timing(msgspec.Struct, frozen=True, gc=False):
+    """Milliseconds of the engine a step. They differ from run to run, so results are compared without them."""
+
+    mean: float = 0.0
+    worst: float = 0.0
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
+    """One conversation under one policy and one budget.
+
+    `version` is that of ctxvc, `anchors` that of its list of anchors that don't count. `failed` are calls for which no
+    prompt could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
+    `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by reason.
+    `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how many
+    demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
+    """
+
+    version: str
+    anchors: str
+    conversation: str
+    file: str
+    sha256: str
+    aside: bool
+    policy: str
+    budget: _Amount
+    options: Options = Options()
+    calls: _Amount = 0
+    failed: _Amount = 0
+    over: _Amount = 0
+    invalid: _Amount = 0
+    tokens: Tokens = Tokens()
+    cost: Cost = Cost()
+    prefix_breaks: _Amount = 0
+    recoveries: _Amount = 0
+    events: Mapping[str, Mapping[str, _Amount]] = {}
+    dropped: Mapping[str, _Amount] = {}
+    retention: Retention = Retention()
+    kinds: Mapping[str, Retention] = {}
+    failures: Mapping[str, Retention] = {}
+    oracle: Visible = Visible()
+    belady: Visible = Visible()
+    uses: str = ""
+    store_bytes: _Amount = 0
+    timing: Timing = Timing()
+
+    @property
+    def comparable(self) -> Result:
+        """The result without what differs from run to run, and with the store from without."""
+        return msgspec.structs.replace(self, store_bytes=0, timing=Timing())
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # fields as declared, keys of mappings sorted
+_DECODER = msgspec.json.Decoder(Result)
+
+
+def encode(result: Result) -> bytes:
+    """The result as a line of a results file, with its line feed."""
+    return _ENCODER.encode(result) + b"\n"
+
+
+def decode(line: bytes) -> Result:
+    """The result of a line. Raises: msgspec.DecodeError, also for another schema."""
+    return _DECODER.decode(line)
+
+
+def _values(outcomes: Outcomes) -> tuple[int, ...]:
+    return tuple(getattr(outcomes, field) for field in Outcomes.__struct_fields__)
