@@ -123,11 +123,12 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """One conversation under one policy and one budget.
 
-    `version` is that of ctxvc, `anchors` that of its list of anchors that don't count. `failed` are calls for which no
-    prompt could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
-    `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by reason.
-    `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how many
-    demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
+    `version` is that of ctxvc and of the code that replayed, `anchors` that of the list of anchors that don't count.
+    `conversations` is how many the file has: once each has its result, the file is done. `failed` are calls for which
+    no prompt could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would
+    refuse. `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by
+    reason. `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how
+    many demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
     """
 
     version: str
@@ -139,6 +140,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     policy: str
     budget: _Amount
     options: Options = Options()
+    conversations: _Amount = 1
     calls: _Amount = 0
     failed: _Amount = 0
     over: _Amount = 0
