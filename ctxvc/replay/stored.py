@@ -31,6 +31,7 @@ def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
     Of scopes that share their first reply, as after a rewind, the one that went on longest stands for all. Bodies are
     as the store has them: without secrets. Raises: NotFound, Damaged.
     """
+    sha256, _ = stored_checksum(store, session)
     with StoredSession.open(store, session) as stored:
         for scope in _scopes(stored):
             snapshot = revision.now(stored, scope)
@@ -39,13 +40,25 @@ def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
                 yield Conversation(
                     id=session if scope == "main" else f"{session}/{scope}",
                     file=session,
-                    sha256=_digest(rows),
+                    sha256=sha256,
                     calls=recorded,
                     model=snapshot.ledger.meta.model,
                     agent=snapshot.ledger.meta.source.agent if snapshot.ledger.meta.source else "",
                     system=snapshot.system,
                     tools=_other_tools(snapshot.tools),
                 )
+
+
+def stored_checksum(store: Store, session: str) -> tuple[str, int]:
+    """A checksum of what was said in a session, made of those of its bodies, and their bytes. Raises: NotFound, Damaged."""
+    digest, size = hashlib.sha256(), 0
+    with StoredSession.open(store, session) as stored:
+        for scope in _scopes(stored):
+            digest.update(f"{scope}\n".encode())
+            for row in conversation_rows(stored.ledger(scope)):
+                digest.update(f"{row.kind} {row.role} {row.call} {row.sha256}\n".encode())
+                size += row.bytes
+    return digest.hexdigest(), size
 
 
 def conversation_rows(ledger: Ledger) -> list[Row]:
@@ -94,11 +107,3 @@ def _other_tools(tools: object) -> object:
     if not isinstance(tools, list):
         return tools
     return [tool for tool in tools if not (isinstance(tool, dict) and tool.get("name") in CONTEXT_TOOLS)] or None
-
-
-def _digest(rows: list[Row]) -> str:
-    """A checksum of the conversation, made of those of its bodies."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(f"{row.kind} {row.role} {row.call} {row.sha256}\n".encode())
-    return digest.hexdigest()
