@@ -50,7 +50,10 @@ def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
 
 
 def stored_checksum(store: Store, session: str) -> tuple[str, int]:
-    """A checksum of what was said in a session, made of those of its bodies, and their bytes. Raises: NotFound, Damaged."""
+    """A checksum of what was said in a session, made of those of its bodies, and their size in bytes.
+
+    Raises: NotFound, Damaged.
+    """
     digest, size = hashlib.sha256(), 0
     with StoredSession.open(store, session) as stored:
         for scope in _scopes(stored):
