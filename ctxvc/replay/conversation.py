@@ -109,7 +109,7 @@ def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
     for suffix, events in importers.conversations(recording, name):
         opened, threads = _threads(events)
         for scope, steps in threads.items():
-            if calls := tuple(_calls(steps)):
+            if calls := tuple(model_calls(message for step in steps for message in step.messages)):
                 yield Conversation(
                     id=f"{opened.source or recording.stem}{suffix}{'' if scope == 'main' else f'/{scope}'}",
                     file=path.name,
@@ -156,24 +156,23 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
     return opened, threads
 
 
-def _calls(steps: Iterable[Step]) -> Iterator[Call]:
+def model_calls(messages: Iterable[Message]) -> Iterator[Call]:
     """The calls of a thread. Replies without anything in between are one; what follows the last reply is left out."""
     before: list[Message] = []
     reply: Message | None = None
-    for step in steps:
-        for message in step.messages:
-            plain = msgspec.structs.replace(message, usage={}, model="")
-            if message.role != "assistant":
-                if reply is not None:
-                    yield Call(tuple(before), reply)
-                    before, reply = [], None
-                before.append(plain)
-            elif not message.parts:
-                continue
-            elif reply is None:
-                reply = plain
-            else:
-                reply = msgspec.structs.replace(reply, parts=(*reply.parts, *plain.parts))
+    for message in messages:
+        plain = msgspec.structs.replace(message, usage={}, model="")
+        if message.role != "assistant":
+            if reply is not None:
+                yield Call(tuple(before), reply)
+                before, reply = [], None
+            before.append(plain)
+        elif not message.parts:
+            continue
+        elif reply is None:
+            reply = plain
+        else:
+            reply = msgspec.structs.replace(reply, parts=(*reply.parts, *plain.parts))
     if reply is not None:
         yield Call(tuple(before), reply)
 

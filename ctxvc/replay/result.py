@@ -105,11 +105,12 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
 class Options(msgspec.Struct, frozen=True, gc=False):
     """What a replay was told besides policy and budget.
 
-    `stand_in` names the deterministic stand-in that acted for the agent or a model, `model` the model that was asked.
+    With `store` each step went through a store, else through the engine alone. `bare` took board, recover and search
+    away. `model` is the model that policies asked, empty for none.
     """
 
+    store: bool = False
     bare: bool = False
-    stand_in: str = ""
     model: str = ""
 
 
@@ -124,11 +125,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     """One conversation under one policy and one budget.
 
     `version` is that of ctxvc and of the code that replayed, `anchors` that of the list of anchors that don't count.
-    `conversations` is how many the file has: once each has its result, the file is done. `failed` are calls for which
-    no prompt could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would
-    refuse. `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by
-    reason. `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how
-    many demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
+    `conversations` is how many the file has: once each has its result, the file is done. `stand_in` names the
+    deterministic stand-in that acted for the agent or a model, empty for none. `failed` are calls for which no prompt
+    could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
+    `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by reason.
+    `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how many
+    demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
     """
 
     version: str
@@ -141,6 +143,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     budget: _Amount
     options: Options = Options()
     conversations: _Amount = 1
+    stand_in: str = ""
     calls: _Amount = 0
     failed: _Amount = 0
     over: _Amount = 0
@@ -163,7 +166,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     @property
     def comparable(self) -> Result:
         """The result without what differs from run to run, and with the store from without."""
-        return msgspec.structs.replace(self, store_bytes=0, timing=Timing())
+        options = msgspec.structs.replace(self.options, store=False)
+        return msgspec.structs.replace(self, options=options, store_bytes=0, timing=Timing())
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # fields as declared, keys of mappings sorted

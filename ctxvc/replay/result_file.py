@@ -1,0 +1,118 @@
+"""A results file: one result a line, in any order while a run goes on, sorted once it is through.
+
+What stands in it is not done again, so a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+import ctxvc.replay
+from ctxvc.errors import BadInput, Refused
+from ctxvc.replay.result import SCHEMA, Options, Result, decode, encode
+from ctxvc.store import files
+
+#: The parts of the package on which results depend.
+_CODE = ("core", "data", "importers", "policies", "replay", "session", "store", "tokens")
+
+#: How a line begins.
+_BEGINNING = b'{"schema":"' + SCHEMA.encode()
+
+_ELSEWHERE = "write to another file, or remove this one"
+
+#: What a result is of: file, checksum, policy, budget and options; a file may have several conversations.
+Key = tuple[str, str, str, int, Options]
+
+
+def key(result: Result) -> Key:
+    return (result.file, result.sha256, result.policy, result.budget, result.options)
+
+
+def code_version(own: Iterable[Path] = ()) -> str:
+    """`0.1.0+3fa9c1d2e4b5`: the package's version, and a checksum of the code that decides on results.
+
+    `own` are files with policies of a person's own.
+    """
+    package = Path(ctxvc.replay.__file__).parents[1]
+    paths = [path for part in _CODE for path in sorted((package / part).rglob("*")) if _is_source(path)]
+    digest = hashlib.sha256()
+    for path in [*paths, *own]:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{ctxvc.__version__}+{digest.hexdigest()[:12]}"
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix == ".py" or "anchors" in path.name
+
+
+class ResultFile:
+    """The results file at `path`, which may be new; `version` is that of the code that would add to it.
+
+    `results` are those that it has. Raises: BadInput if the file is none of results; Refused if another version made
+    them.
+    """
+
+    def __init__(self, path: Path, version: str) -> None:
+        self.path = path
+        data = path.read_bytes() if path.exists() else b""
+        whole = data.rfind(b"\n") + 1
+        lines = enumerate(data[:whole].splitlines(), 1)
+        self.results = [_result(path, number, line, version) for number, line in lines]
+        if not (data[whole:].startswith(_BEGINNING) or _BEGINNING.startswith(data[whole:])):
+            raise BadInput(f"{path}: its last line is no result of a replay", hint=_ELSEWHERE)
+        with path.open("ab") as file:
+            file.truncate(whole)  # a kill left a part of a line
+        self._counts = Counter(map(key, self.results))
+        self._expected = {key(result): result.conversations for result in self.results}
+
+    def has(self, wanted: Key) -> bool:
+        """Whether all conversations of the file have a result of this key."""
+        return wanted in self._counts and self._counts[wanted] >= self._expected[wanted]
+
+    def add(self, results: Iterable[Result]) -> None:
+        """Adds results, on the disk when this returns."""
+        self.results += (added := list(results))
+        with self.path.open("ab") as file:
+            file.write(b"".join(map(encode, added)))
+            file.flush()
+            files.sync(file.fileno())
+
+    def sort(self) -> None:
+        """Writes the file anew, sorted, each result once."""
+        unique = {(*key(result), result.conversation): result for result in self.results}
+        self.results = [unique[at] for at in sorted(unique, key=_order)]
+        files.replace(self.path, b"".join(map(encode, self.results)))
+
+
+def _order(at: tuple[str, str, str, int, Options, str]) -> tuple[str, str, str, str, int, bytes]:
+    file, sha256, policy, budget, options, conversation = at
+    return file, sha256, conversation, policy, budget, msgspec.json.encode(options)
+
+
+def _result(path: Path, number: int, line: bytes, version: str) -> Result:
+    """The result in a line. Raises: BadInput, Refused."""
+    try:
+        result = decode(line)
+    except msgspec.DecodeError as error:
+        schema = _schema(line)
+        if schema.partition("/")[0] == SCHEMA.partition("/")[0] and schema != SCHEMA:
+            raise Refused(
+                f"{path} has results of the form {schema}, and this writes {SCHEMA}", hint=_ELSEWHERE
+            ) from error
+        raise BadInput(f"{path}, line {number}: no result of a replay: {error}", hint=_ELSEWHERE) from error
+    if result.version != version:
+        raise Refused(f"{path} has results of version {result.version}, and this is {version}", hint=_ELSEWHERE)
+    return result
+
+
+def _schema(line: bytes) -> str:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return str(value.get("schema", "")) if isinstance(value, dict) else ""

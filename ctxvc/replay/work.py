@@ -1,0 +1,144 @@
+"""Replays in parallel processes: a unit is a recording with the setups under which it is to be replayed."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import connection
+from pathlib import Path
+
+import msgspec
+
+from ctxvc import importers
+from ctxvc.errors import CtxvcError
+from ctxvc.importers.file import Recording
+from ctxvc.replay.conversation import Conversation, conversations
+from ctxvc.replay.result import Options, Result
+from ctxvc.replay.stored import stored_checksum, stored_conversations
+from ctxvc.store.store import Store
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Under what a conversation is replayed: a policy as `--policy` names it, a budget in tokens, and options."""
+
+    policy: str
+    budget: int
+    options: Options = Options()
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A recording's file, or a session of the store at `path`; `size` is that of its bytes, to weigh the work."""
+
+    path: Path
+    name: str
+    sha256: str
+    size: int
+    format: str = ""
+
+    def conversations(self) -> Iterator[Conversation]:
+        """Raises: CtxvcError."""
+        if self.format:
+            yield from conversations(self.path, self.format)
+            return
+        with Store(self.path) as store:
+            yield from stored_conversations(store, self.name)
+
+
+class Unit(msgspec.Struct, frozen=True):
+    source: Source
+    setups: tuple[Setup, ...]
+
+    @property
+    def size(self) -> int:
+        """A measure of the work."""
+        return self.source.size * len(self.setups)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The results of a unit, or the error that ended it."""
+
+    unit: Unit
+    results: tuple[Result, ...] = ()
+    error: CtxvcError | None = None
+
+
+#: Replays a conversation under each setup; a function of a module, so that another process can call it.
+Replay = Callable[[Conversation, Sequence[Setup]], Iterable[Result]]
+
+
+def of_file(path: Path, format: str = "auto") -> Source:
+    """The source that a file is. Raises: BadInput if it is no recording, CtxvcError if it cannot be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CtxvcError(f"cannot read {path}: {error.strerror or error}") from error
+    form = importers.detect(Recording(path)) if format == "auto" else format
+    return Source(path, path.name, hashlib.sha256(data).hexdigest(), len(data), form)
+
+
+def of_session(store: Store, session: str) -> Source:
+    """The source that a session is. Raises: NotFound, Damaged."""
+    sha256, size = stored_checksum(store, session)
+    return Source(store.path, session, sha256, size)
+
+
+def units(sources: Sequence[Source], setups: Sequence[Setup], jobs: int) -> list[Unit]:
+    """The units of so many sources; where these are few, the setups are spread, so that every process has work."""
+    parts = max(1, min(len(setups), -(-2 * jobs // max(1, len(sources)))) if jobs > 1 else 1)
+    chunks = [tuple(setups[at::parts]) for at in range(parts)]
+    return [Unit(source, chunk) for source in sources for chunk in chunks if chunk]
+
+
+def outcomes(units: Iterable[Unit], replay: Replay, version: str, jobs: int) -> Iterator[Outcome]:
+    """The outcome of each unit as it is done, in no order; results are the same with any number of `jobs`.
+
+    Processes end with this generator.
+    """
+    largest_first = sorted(units, key=lambda unit: -unit.size)
+    work = partial(outcome, replay=replay, version=version)
+    if jobs == 1 or len(largest_first) < 2:
+        yield from map(work, largest_first)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process) as executor:
+        try:
+            for future in as_completed([executor.submit(work, unit) for unit in largest_first]):
+                yield future.result()
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
+    """Does a unit."""
+    try:
+        recorded = list(unit.source.conversations())
+        results = tuple(
+            msgspec.structs.replace(result, version=version, conversations=len(recorded))
+            for conversation in recorded
+            for result in replay(conversation, unit.setups)
+        )
+    except CtxvcError as error:
+        return Outcome(unit, error=error)
+    return Outcome(unit, results)
+
+
+def _begin_process() -> None:
+    """In a process for units: an interrupt is its parent's to handle, and without its parent it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
