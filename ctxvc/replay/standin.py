@@ -43,11 +43,11 @@ def manage(messages: Sequence[Mapping[str, Any]], asked: frozenset[str]) -> tupl
     Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`. Of the stubs, it recovers
     one whose words the newest message repeats, unless it has `asked` for that block before.
     """
-    texts = [text for message in messages for text in _texts(message)]
+    texts = [text for message in messages for text in texts_of(message)]
     board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
     if room := _room(board):
         return (room,)
-    newest = set(_words("\n".join(_texts(messages[-1])))) if messages else set()
+    newest = set(_words("\n".join(texts_of(messages[-1])))) if messages else set()
     for text in reversed(texts):
         for match in _STUB.finditer(text):
             block, stub = match[1], match[0]
@@ -75,7 +75,7 @@ def _room(board: str) -> ToolCall | None:
     return ToolCall("archive", ",".join(names), "; ".join(labels)[:160]) if names else None
 
 
-def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
     content = message["content"]
     if isinstance(content, str):
         yield content

@@ -1,0 +1,1 @@
+"""The papers' experiments, on recorded or random conversations: our figures beside theirs."""
