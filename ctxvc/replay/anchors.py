@@ -50,7 +50,7 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 _IS_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _URL = re.compile(r"(?<![A-Za-z0-9_])(?:https?|ftps?|wss?|ssh|git|file|s3|gs)://[^\s\"'`<>()\[\]{}|\\]+")
 _RUN = re.compile(r"[A-Za-z0-9_./~@+-]{4,}")
-_THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
+_THOUSANDS = re.compile(r"(?<![A-Za-z0-9_,.])[0-9]{1,3}(?:,[0-9]{3})+(?![A-Za-z0-9_])")
 _CALLED = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z][A-Za-z0-9_]{5,}(?=\()")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|`([^`\n]*)`|(?<![A-Za-z0-9_])'([^'\n]*)'(?![A-Za-z0-9_])")
 
@@ -82,7 +82,7 @@ def anchors(text: str) -> dict[str, AnchorKind]:
     held: dict[str, AnchorKind] = {}
 
     def url(match: re.Match[str]) -> str:
-        address = match[0].rstrip(".,;:!?*_~&/#=")
+        address = match[0].rstrip(".,;:!?*~&/#=")
         if "://" in address and len(address) <= LONGEST:
             held.setdefault(address, "url")
         return " "

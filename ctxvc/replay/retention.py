@@ -49,7 +49,8 @@ class Lookup:
         self._seen = [block.seen for block in self.blocks]
         calls = range(len(conversation.calls))
         by_call = [use.call for use in self.uses]
-        self.spans = [range(bisect_left(by_call, call), bisect_left(by_call, call + 1)) for call in calls]
+        #: Of each call where its uses begin and end.
+        self.spans = [(bisect_left(by_call, call), bisect_left(by_call, call + 1)) for call in calls]
         #: Of each use its blocks, the newest first: the likeliest to be in a prompt.
         self.newest_first = [use.blocks[::-1] for use in self.uses]
         places = {anchor: place for place, anchor in enumerate(dict.fromkeys(use.anchor for use in self.uses))}
@@ -221,9 +222,9 @@ class Gauge:
 
     def add(self, prompt: Prompt, unreachable: Collection[int] = frozenset()) -> bytes:
         """The outcomes of the uses in a call's reply. No address leads to the blocks that are `unreachable`."""
-        span = self._lookup.spans[prompt.call]
-        outcomes = self.classify(prompt, span, unreachable)
-        self._outcomes[span.start : span.stop] = outcomes
+        start, end = self._lookup.spans[prompt.call]
+        outcomes = self.classify(prompt, range(start, end), unreachable)
+        self._outcomes[start:end] = outcomes
         return outcomes
 
     def classify(self, prompt: Prompt, numbers: Sequence[int], unreachable: Collection[int] = frozenset()) -> bytes:
