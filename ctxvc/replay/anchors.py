@@ -17,7 +17,7 @@ What is no path is taken apart at `/`, `@`, `+` and `~`, and each piece is
 - `identifier`: at least 6 characters, and written as no plain word is: with an inner underscore, a capital after a
   small letter, or a digit; a plain word right before `(`; a command's option (`--no-verify`); words with two or more
   hyphens, from 12 characters on. Of a dotted name its parts that are identifiers, or where none is, all of it
-  (`context.Context`).
+  (`os.path`).
 
 Besides those, overlapping them:
 
@@ -51,7 +51,7 @@ _IS_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 _URL = re.compile(r"(?<![A-Za-z0-9_])(?:https?|ftps?|wss?|ssh|git|file|s3|gs)://[^\s\"'`<>()\[\]{}|\\]+")
 _RUN = re.compile(r"[A-Za-z0-9_./~@+-]{4,}")
 _THOUSANDS = re.compile(r"(?<![A-Za-z0-9_,.])[0-9]{1,3}(?:,[0-9]{3})+(?![A-Za-z0-9_])")
-_CALLED = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z][A-Za-z0-9_]{5,}(?=\()")
+_CALLED = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_]{5,}(?=\()")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|`([^`\n]*)`|(?<![A-Za-z0-9_])'([^'\n]*)'(?![A-Za-z0-9_])")
 
 _APART = re.compile(r"[/@+~]+")
