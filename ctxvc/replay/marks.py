@@ -1,0 +1,73 @@
+"""The marks of each policy: between which shares of the budget it works, so that the oracle runs between the same."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ctxvc.core.plan.guard import LOW_WATER
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.budget import Budget, Ladder
+from ctxvc.policies import Composed
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.default import Default
+from ctxvc.policies.episodes.policy import Episodes
+from ctxvc.policies.heuristics import Heuristic
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.planned.policy import Planned
+from ctxvc.policies.scoped import Scoped
+from ctxvc.policies.self_managed import SelfManaged
+
+
+class Marks(NamedTuple):
+    """Shares of the budget: above `high` something leaves, until the prompt is at `low`."""
+
+    high: float
+    low: float
+
+
+def marks(policy: Policy, budget: int = 0) -> Marks:
+    """The marks of a policy with its knobs, at a budget of so many tokens (0: below every threshold in tokens).
+
+    Where a policy does not say at which share it stops, `low` is the highest at which it can: the oracle beside it is
+    to be no worse off. One of a person's own is asked for the knobs `trigger` and `low_water` or `target`. Of several
+    policies those count that begin first. No mark is above the guard, which acts whatever the policy.
+    """
+    ladder = msgspec.structs.replace(Ladder(), **policy.terms().ladder)
+    parts = policy.parts if isinstance(policy, Composed) else (policy,)
+    pairs = [_shares(part, ladder, budget) for part in parts]
+    high, low = max(pairs, key=lambda pair: -pair[0])
+    high = min(high, ladder.guard)
+    return Marks(high, min(low, high))
+
+
+def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
+    match policy:
+        case Default():
+            return ladder.clear, policy.low_water
+        case Layered():  # its second layer: the third begins only where that was not enough
+            return policy.clear or ladder.clear, policy.low_water
+        case Planned() | Heuristic():  # with a model, `target` is what the rules aim at that stand for it
+            return policy.trigger, policy.target
+        case Skeleton():
+            return policy.trigger, policy.low_water
+        case Window():
+            return ladder.guard, policy.low_water
+        case Episodes():  # its low mark is a share of a ceiling in tokens
+            most = Budget(window=budget, ladder=ladder)
+            ceiling = min(ladder.guard, (policy.ceiling or most.ceiling) / budget) if budget else ladder.guard
+            return ceiling, ceiling * policy.low_water
+        case Clear():  # all goes that it may take, which is `least` at the least
+            return policy.trigger, policy.trigger - policy.least
+        case Summary():  # likewise, less the room of the summary
+            return policy.trigger, policy.trigger - max(policy.least - policy.room, 0.0)
+        case SelfManaged(archive=True):  # its safety net's: the agent archives when it likes
+            return ladder.guard, policy.low_water if policy.agent else policy.share
+        case SelfManaged() | Keep():  # nothing leaves by their rule, so the guard's
+            return ladder.guard, LOW_WATER
+        case Mask() | Scoped():  # they act by age and by task, however full the prompt is
+            return ladder.guard, ladder.guard
+    high = float(getattr(policy, "trigger", 0.0)) or ladder.guard
+    low = float(getattr(policy, "low_water", 0.0) or getattr(policy, "target", 0.0)) or high
+    return high, low
