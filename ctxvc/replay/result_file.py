@@ -77,6 +77,8 @@ class ResultFile:
     def add(self, results: Iterable[Result]) -> None:
         """Adds results, on the disk when this returns."""
         self.results += (added := list(results))
+        self._counts.update(map(key, added))
+        self._expected.update((key(result), result.conversations) for result in added)
         with self.path.open("ab") as file:
             file.write(b"".join(map(encode, added)))
             file.flush()

@@ -128,6 +128,8 @@ def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
         )
     except CtxvcError as error:
         return Outcome(unit, error=error)
+    except OSError as error:
+        return Outcome(unit, error=CtxvcError(f"cannot read {unit.source.path}: {error.strerror or error}"))
     return Outcome(unit, results)
 
 
