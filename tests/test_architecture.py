@@ -64,8 +64,8 @@ STORE = (
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "log", "revision", "address"),
-    *("pending_plans", "links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
+    *("store", "pending_plans", "log", "revision", "address"),
+    *("links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.

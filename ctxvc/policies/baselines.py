@@ -90,7 +90,8 @@ class Clear(Policy, frozen=True, kw_only=True):
     Source: VISTA's baseline "Tool-result Clearing", with the rule and the usual values of LangChain's context editing.
     Knobs: `trigger`, share of the budget above which it acts; `keep`, results that stay; `least`, share of the budget
     that a batch has to free (0 in the original, which so clears one more result at each call); `exclude`, tools whose
-    results stay; `errors`, whether those of failed calls leave too, as in the original.
+    results stay; `errors`, whether those of failed calls leave too, as in the original; `pairs`, whether a result takes
+    its call with it, as in VISTA's own runs of it.
     Differs: the place of a result names its block, which can be read again; parallel results are not torn apart; a
     result that is shorter than the words in its place stays.
     """
@@ -105,6 +106,7 @@ class Clear(Policy, frozen=True, kw_only=True):
     least: Share = 0.05
     exclude: Names = ()
     errors: bool = False
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "least")
@@ -116,16 +118,22 @@ class Clear(Policy, frozen=True, kw_only=True):
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         old = old_results(view, self.keep, tools=self.exclude, errors=self.errors)
-        savings = ((row, cost_in_prompt(view, row) - view.price.text(f"[pruned {row.id}]")) for row in old)
-        gains = [(row, saved) for row, saved in savings if saved > 0]
+        gains = [(rows, saved) for row in old for rows, saved in [self._saving(view, row)] if saved > 0]
         after = view.calibrated(total - sum(saved for _, saved in gains))
         least = int(effective * self.least)
         if not gains or before - after < least:
             reason = leaving(view, before, before, f"clearing would free {before - after:,}, less than {least:,}")
             return Plan(actions=(), actor=self.actor, reason=reason)
-        action = Action(verb="prune", targets=tuple(row.id for row, _ in gains))
+        action = Action(verb="prune", targets=tuple(row.id for rows, _ in gains for row in rows))
         reason = leaving(view, before, after, f"results cleared: {len(gains)}, all but the newest {self.keep}")
         return Plan(actions=(action,), actor=self.actor, reason=reason)
+
+    def _saving(self, view: View, result: Row) -> tuple[tuple[Row, ...], int]:
+        """The rows that leave with a result, and the tokens that this saves."""
+        call = view.ledger.get(result.parent) if self.pairs and result.parent else None
+        if call is not None and call.kind == "tool_use" and call.state == "visible":
+            return (call, result), cost_in_prompt(view, call) + cost_in_prompt(view, result)
+        return (result,), cost_in_prompt(view, result) - view.price.text(f"[pruned {result.id}]")
 
 
 class Mask(Policy, frozen=True, kw_only=True):

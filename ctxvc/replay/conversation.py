@@ -86,7 +86,9 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
                     is_reply = message is call.reply
                     made = number - 1 if part.kind == "tool_result" and part.call in calls else number
                     pair = calls.get(part.call, -1) if part.kind == "tool_result" else -1
-                    blocks.append(_block(len(blocks), made, number + is_reply, part, blocks[pair] if pair >= 0 else None))
+                    blocks.append(
+                        _block(len(blocks), made, number + is_reply, part, blocks[pair] if pair >= 0 else None)
+                    )
                     if pair >= 0:
                         blocks[pair] = msgspec.structs.replace(blocks[pair], pair=len(blocks) - 1)
                     elif part.kind == "tool_use":

@@ -40,11 +40,17 @@ _HELD = 64 << 20
 class Context:
     """A stored session with prices and a budget. `actor` is `agent` for a model's own calls, `user` for a person."""
 
-    def __init__(self, stored: StoredSession, actor: str, now: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(
+        self,
+        stored: StoredSession,
+        actor: str,
+        now: Callable[[], float] = clock.monotonic,
+        meter: Meter | None = None,
+    ) -> None:
         self.stored = stored
         self.store = stored.store
         self.actor = actor
-        self.meter = Meter(self.store, stored.ledger().meta.tokenizer)
+        self.meter = meter or Meter(self.store, stored.ledger().meta.tokenizer)
         #: When the last request was made, by `now`; None before the first.
         self.called: float | None = None
         #: Whether the prompt has changed since this was last set to False.

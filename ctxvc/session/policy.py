@@ -16,12 +16,11 @@ from ctxvc.core.view.view import View
 from ctxvc.errors import Conflict
 from ctxvc.policies.run import actor_name, ask_plan, ask_timing
 from ctxvc.session.context import Context
-from ctxvc.store import pending_plans
 from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
-    """Asks the policy and commits its plan; gives the rehearsal, or None if nothing was due or the plan waits.
+    """Asks the policy, and commits its plan or lets it wait; gives its rehearsal, or None if it proposed nothing.
 
     While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. `cut`
     means that the prefix breaks here anyway, so that no plan needs to wait. Raises: BadInput if a person's own policy
@@ -41,16 +40,16 @@ def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
     if rehearsal and not now:
         if own_plan is None:
             propose(context, _with_reason(plan, f"waits: {why}"))
-        return None
+        return rehearsal
     if rehearsal:
         plan = _with_reason(rehearsal.plan, f"now: {why}" if why else "")
         try:
             context.commit(msgspec.structs.replace(rehearsal, plan=plan))
         except Conflict:
-            return None  # another writer changed the same blocks: the next request tries again
+            return rehearsal  # another writer changed the same blocks: the next request tries again
     if own_plan:
-        pending_plans.drop(context.store, context.stored.name, [own_plan.id], "committed" if rehearsal else "stale")
-    return rehearsal or None
+        context.stored.drop_plans([own_plan.id], "committed" if rehearsal else "stale")
+    return rehearsal
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
@@ -89,20 +88,12 @@ def propose(context: Context, plan: Plan) -> PendingPlan:
         rows = (ledger.get(target) for target in action.targets if target.startswith("B"))
         checksums = {row.id: row.sha256[:_CHECKSUM] for row in rows if row}
         actions.append(msgspec.structs.replace(action, checksums={**checksums, **action.checksums}))
-    return pending_plans.put(
-        context.store,
-        context.stored.name,
-        context.scope,
-        msgspec.structs.replace(plan, actions=tuple(actions)),
-        base_commit=context.stored.tip(),
-        time=context.store.now_iso(),
-    )
+    return context.stored.propose(msgspec.structs.replace(plan, actions=tuple(actions)))
 
 
 def pending(context: Context) -> tuple[PendingPlan, ...]:
     """The pending plans of this scope, oldest first."""
-    plans = pending_plans.pending(context.store, context.stored.name)
-    return tuple(plan for plan in plans if plan.scope == context.scope)
+    return tuple(plan for plan in context.stored.pending_plans() if plan.scope == context.scope)
 
 
 def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
@@ -119,6 +110,6 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
         except Conflict:
             continue
         # A crash between the two leaves a plan without an effect, which is dropped as stale next time.
-        pending_plans.drop(context.store, context.stored.name, [pending_plan.id], "committed" if rehearsal else "stale")
+        context.stored.drop_plans([pending_plan.id], "committed" if rehearsal else "stale")
         outcomes.append((pending_plan, rehearsal))
     return outcomes

@@ -23,6 +23,7 @@ from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
@@ -34,7 +35,6 @@ from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
-from ctxvc.store import pending_plans
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
@@ -42,7 +42,7 @@ from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
 from ctxvc.tokens.calibration import Calibrating
-from ctxvc.tokens.meter import budget_of
+from ctxvc.tokens.meter import Meter, budget_of
 
 __all__ = ["Note", "Noted", "Session"]
 
@@ -77,15 +77,19 @@ class Session:
         actor: str = "agent",
         policy: Policy | None = None,
         now: Callable[[], float] = clock.monotonic,
+        meter: Meter | None = None,
     ) -> None:
+        """`meter` counts the tokens; by default one with the store's cache."""
         self.stored = stored
         self.store = stored.store
         self.policy = policy
-        self._context = Context(stored, actor, now)
+        self._context = Context(stored, actor, now, meter)
         if policy:
             self._context.terms = policy.terms()
         #: Whether requests come with a dashboard, unless the policy turns it off.
         self.shows_dashboard = True
+        #: The rehearsal of the policy's plan for the newest request; None if it proposed nothing.
+        self.rehearsal: Rehearsal | None = None
         self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
         self._owned: Store | None = None
@@ -264,6 +268,10 @@ class Session:
             raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint=Phrase("list-blocks"))
         return self.stored.body(row)
 
+    def bodies(self) -> Bodies:
+        """Readers of the bodies of the current scope, cached up to a bound."""
+        return self._context.bodies()
+
     # --- messages and requests
 
     def append(
@@ -319,7 +327,7 @@ class Session:
         if turn_begins:
             self.settle()  # a cut was made here anyway
         if self.policy:
-            session_policy.govern(self._context, self.policy, cut=turn_begins)
+            self.rehearsal = session_policy.govern(self._context, self.policy, cut=turn_begins)
         self._dashboards.retire()
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
@@ -458,7 +466,7 @@ class Session:
 
     def drop(self, *plan_ids: str) -> tuple[str, ...]:
         """Drops pending plans; gives the ids of those that were pending."""
-        return pending_plans.drop(self.store, self.name, plan_ids, f"by {self.actor}", actor=self.actor)
+        return self.stored.drop_plans(plan_ids, f"by {self.actor}", actor=self.actor)
 
     def undo(self) -> tuple[Rehearsal, str]:
         """Undoes the newest change of this scope's prompt that is not undone yet; gives the rehearsal, and its subject.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pygit2
 
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.errors import Damaged, NotFound, Phrase
@@ -115,6 +116,15 @@ class Reader:
         """The bytes at `path`, or None if the tree has no such file."""
         blob = self._entry(self.tree(commit), path)
         return None if blob is None else self.blob(blob, path)
+
+    def system_and_tools(self, commit: str) -> tuple[Any, Any]:
+        """System prompt and tools, as the provider got them; None if they are not recorded."""
+        text = self.optional(commit, "request/system.txt")
+        system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
+        if text is None and (data := self.optional(commit, "request/system.json")) is not None:
+            system = wire.parse(data)
+        tools = self.optional(commit, "request/tools.json")
+        return system, None if tools is None else wire.parse(tools)
 
     def blob(self, blob_id: str, what: str) -> bytes:
         """The bytes of a blob. Raises: Damaged if the object is missing or unreadable."""

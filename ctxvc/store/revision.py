@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pygit2
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound, Phrase
@@ -61,7 +60,7 @@ def now(stored: StoredSession, scope: str = "") -> Snapshot:
     """The scope now, including changes not committed yet."""
     scope = scope or stored.scope
     tip = stored.tip(scope)
-    system, tools = _request(stored.store, tip)
+    system, tools = stored.system_and_tools(scope)
     return Snapshot(
         ledger=stored.ledger(scope),
         bodies=Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope)),
@@ -77,7 +76,7 @@ def now(stored: StoredSession, scope: str = "") -> Snapshot:
 def at(store: Store, commit: str) -> Snapshot:
     """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
     ledger = store.reader.ledger(commit)
-    system, tools = _request(store, commit)
+    system, tools = store.reader.system_and_tools(commit)
 
     def file(row: Row, suffix: str) -> bytes:
         return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
@@ -201,13 +200,3 @@ def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
     if not isinstance(commit, pygit2.Commit):
         raise NotFound(f"no commit {prefix}", hint=hint)
     return str(commit.id)
-
-
-def _request(store: Store, commit: str) -> tuple[Any, Any]:
-    """System prompt and tools, as the provider got them; None if they are not recorded."""
-    text = store.reader.optional(commit, "request/system.txt")
-    system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
-    if text is None and (data := store.reader.optional(commit, "request/system.json")) is not None:
-        system = wire.parse(data)
-    tools = store.reader.optional(commit, "request/tools.json")
-    return system, None if tools is None else wire.parse(tools)

@@ -33,10 +33,10 @@ class _Source(msgspec.Struct, frozen=True):
 class Meter:
     """Counts with one tokenizer, and keeps the counts in the store's cache. Nothing is held open between two calls."""
 
-    def __init__(self, store: Store, tokenizer: str = "o200k_base") -> None:
-        """Raises: BadName where there is no such tokenizer."""
-        self._cache = tokens.CountCache(cache_file(store))
-        self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store))
+    def __init__(self, store: Store | None, tokenizer: str = "o200k_base") -> None:
+        """Without a store, counts are kept in memory only. Raises: BadName where there is no such tokenizer."""
+        self._cache = tokens.CountCache(cache_file(store)) if store else None
+        self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store) if store else None)
 
     @property
     def estimated(self) -> bool:
@@ -85,7 +85,8 @@ class Meter:
         """The tokens of all these bodies, and whether that is a guess (bytes / 4), as not all were counted before."""
         blocks = list(blocks)
         digests = [bytes.fromhex(row.sha256) for row, _ in blocks if not _is_media(row)]
-        if len(self._cache.get_many(self._tokens.tokenizer.name, digests)) < len(set(digests)):
+        cached = self._cache.get_many(self._tokens.tokenizer.name, digests) if self._cache else {}
+        if len(cached) < len(set(digests)):
             return sum(row.bytes for row, _ in blocks) // 4, True
         sources = [list(_sources(row, bodies)) for row, bodies in blocks]
         counts = self._counts(sources, model)

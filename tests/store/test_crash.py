@@ -219,7 +219,7 @@ def test_a_git_child_killed_at_every_system_call_costs_nothing(
     shutil.copytree(path, tmp_path / "counted")
     flushed(tmp_path / "counted", "-e", f"trace={CALLS}")
     seen: dict[str, int] = {}
-    for name in re.findall(r"^\d+ (\w+)\(", log.read_text(), re.MULTILINE):
+    for name in re.findall(r"^\d+ +(\w+)\(", log.read_text(), re.MULTILINE):
         seen[name] = seen.get(name, 0) + 1
         points.append((name, seen[name]))
     assert len(points) > 40

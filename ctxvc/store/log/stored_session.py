@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 import time as clock
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NewType
@@ -21,7 +21,9 @@ from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
+from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
+from ctxvc.store import pending_plans
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
@@ -30,6 +32,7 @@ from ctxvc.store.log.journal import Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState
 from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
+from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
@@ -113,6 +116,14 @@ class StoredSession:
     def file(self, row: Row, suffix: str, scope: str = "") -> bytes:
         """The exact bytes of a block's sibling, as in `1.png`. Raises: Damaged."""
         return self._state.file(scope or self.scope, row, suffix)
+
+    def system_and_tools(self, scope: str = "") -> tuple[Any, Any]:
+        """System prompt and tools, as the provider got them; None if they are not recorded."""
+        return self.store.reader.system_and_tools(self.tip(scope))
+
+    def pending_plans(self) -> tuple[PendingPlan, ...]:
+        """The pending plans of all scopes, oldest first. Raises: Damaged."""
+        return pending_plans.pending(self.store, self.name)
 
     def covers(self, scope: str = "") -> str:
         """The `Ctxvc-Seq` of the scope's newest commit, for its successors to repeat; empty if it covers nothing."""
@@ -315,6 +326,15 @@ class StoredSession:
             scope=scope,
         )
         return block
+
+    def propose(self, plan: Plan) -> PendingPlan:
+        """Stores a plan for the current scope, which every process sees. Raises: as `pending_plans.put`."""
+        now = self.store.now_iso()
+        return pending_plans.put(self.store, self.name, self.scope, plan, base_commit=self.tip(), time=now)
+
+    def drop_plans(self, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
+        """Drops pending plans; gives the ids of those that were pending. As `pending_plans.drop`."""
+        return pending_plans.drop(self.store, self.name, ids, why, actor=actor)
 
     def redacted(self, texts: Mapping[str, str]) -> Mapping[str, str]:
         """The texts without their secrets, as all that is recorded is."""

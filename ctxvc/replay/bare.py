@@ -1,0 +1,33 @@
+"""A policy without board, recover and search, as the papers ran what they compared with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan.timing import CommitDecision
+from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.view.view import View
+
+
+class Bare(Policy, frozen=True, kw_only=True):
+    """The plans of `inner`, whose model sees no board and has no context tools: what left is out of its reach."""
+
+    name: ClassVar[str] = "bare"
+
+    inner: Policy
+
+    def propose(self, view: View) -> Plan:
+        return self.inner.propose(view)
+
+    def terms(self) -> Terms:
+        return msgspec.structs.replace(self.inner.terms(), tools=(), protocol="", board="off", handles=False, folds=False)
+
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
+        return self.inner.moment(view, rehearsal)
+
+    @property
+    def actor(self) -> str:
+        return self.inner.actor

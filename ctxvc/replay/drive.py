@@ -1,0 +1,226 @@
+"""A recorded conversation driven through a session: the recorded messages go in, and each call's prompt comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, blocks_of
+from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.outline import Slot, outline, pieces
+from ctxvc.core.prompt.request import Request
+from ctxvc.core.view.view import View, cost_of
+from ctxvc.errors import BadInput, CtxvcError, OverBudget
+from ctxvc.replay import standin
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.standin import ToolCall
+from ctxvc.replay.validity import faults
+from ctxvc.session.session import Session
+from ctxvc.store.log.memory import MemorySession
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+#: A provider's tokens are taken to be as we count them.
+_UNCALIBRATED = (1000, 0)
+
+
+class Driven(NamedTuple):
+    """One call of a replay.
+
+    `prompt` is None if none could be made (`failure` says why). `shared` are the tokens at its beginning that the
+    prompt before it began with too, `faults` what a provider would refuse, `seconds` the time of the engine since the
+    call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of plan actions that were left out,
+    `extra` the tokens of the prompts of a stand-in's own calls.
+    """
+
+    prompt: Prompt | None
+    failure: str = ""
+    shared: int = 0
+    faults: tuple[str, ...] = ()
+    seconds: float = 0.0
+    over: bool = False
+    dropped: tuple[str, ...] = ()
+    extra: int = 0
+
+
+class Prompts:
+    """The prompts of a session in terms of a conversation's blocks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.numbers: dict[str, int] = {}  # block of the session → its number in the conversation
+        self._slots: Sequence[Slot] = ()
+        self._sums = [0]
+        self._groups: dict[str, tuple[object, list[int]]] = {}  # a group → its members' numbers
+        self._texts: dict[str, str] = {}
+        self._recovered: dict[str, int] = {}  # the block of a recovery's result → the number of what it read
+
+    def append(self, message: Message) -> None:
+        """Adds a message of the conversation to the session."""
+        blocks = self._session.append(message)
+        # Blocks of results that never came precede the message's own.
+        for block in blocks[len(blocks) - len(message.parts) :]:
+            self.numbers[block] = len(self.numbers)
+
+    def act(self, calls: Sequence[ToolCall], name: str) -> None:
+        """Carries out a stand-in's calls, and adds them and their results to the session."""
+        blocks: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
+        recovered: list[str] = []
+        for at, call in enumerate(calls):
+            use = f"stand-in-{name}-{at}"
+            given = {"blocks": call.blocks, "index": call.index} if call.index else {"blocks": call.blocks}
+            blocks.append({"type": "tool_use", "id": use, "name": call.tool, "input": given})
+            text = self._carried_out(call)
+            results.append({"type": "tool_result", "tool_use_id": use, "content": text})
+            recovered.append(call.blocks if call.tool == "recover" else "")
+        self._session.append({"role": "assistant", "content": blocks})
+        added = self._session.append({"role": "user", "content": results}, origin="client")
+        for block, source in zip(added[-len(results) :], recovered, strict=True):
+            if (number := self.numbers.get(source)) is not None:
+                self._recovered[block] = number
+
+    def _carried_out(self, call: ToolCall) -> str:
+        try:
+            if call.tool == "recover":
+                return self._session.recover(call.blocks).text
+            rehearsal = self._session.archive(call.blocks, call.index)
+        except CtxvcError as error:
+            return str(error)
+        return f"archived {len(rehearsal.rows)} blocks, {rehearsal.freed:,} tokens freed"
+
+    def prompt(self, call: int, view: View) -> tuple[Prompt, int]:
+        """The prompt of a view, and the tokens at its beginning that the one before began with too."""
+        slots, ledger = outline(view.ledger), view.ledger
+        common = next((at for at, (a, b) in enumerate(zip(slots, self._slots, strict=False)) if not _same(a, b)), -1)
+        common = min(len(slots), len(self._slots)) if common < 0 else common
+        costs = (cost_of(slot, view.price) for slot in slots[common:])
+        self._sums = [*self._sums[:common], *accumulate(costs, initial=self._sums[common])]
+        shared = view.overhead + self._sums[common] if self._slots else 0
+        self._slots = slots
+        whole: set[int] = set()
+        parts: dict[int, str] = {}
+        texts: list[str] = []
+        routes: dict[int, int] = {}
+        for slot in slots:
+            number = self.numbers.get(slot.row.id)
+            if slot.show == "text":
+                self._take_text(ledger, slot, number, texts, parts, routes)
+            elif slot.row.id in self._recovered:
+                source = self._recovered[slot.row.id]
+                parts[source] = f"{parts.get(source, '')}\n{self._body(slot)}"
+            elif number is None:
+                texts.append(self._body(slot))
+            elif slot.show == "mask":
+                parts[number] = self._body(slot)
+            else:
+                whole.add(number)
+        tokens = view.overhead + self._sums[-1]
+        return Prompt(call, frozenset(whole), parts, tuple(texts), routes, tokens), shared
+
+    def _take_text(
+        self,
+        ledger: Ledger,
+        slot: Slot,
+        number: int | None,
+        texts: list[str],
+        parts: dict[int, str],
+        routes: dict[int, int],
+    ) -> None:
+        if not slot.text:
+            return
+        if slot.group:
+            routes.update(dict.fromkeys(self._members(ledger, slot.group), len(texts)))
+        elif number is not None:
+            routes[number] = len(texts)
+            first, _, preview = slot.text.partition("\n")
+            if preview:  # a stub is one line; what follows is the beginning and the end of the body
+                parts[number] = preview
+                texts.append(first)
+                return
+        texts.append(slot.text)
+
+    def _members(self, ledger: Ledger, name: str) -> list[int]:
+        group = ledger.groups.get(name)
+        if name not in self._groups or self._groups[name][0] is not group:
+            members = [
+                number for block in blocks_of(ledger.groups, name) if (number := self.numbers.get(block)) is not None
+            ]
+            self._groups[name] = group, members
+        return self._groups[name][1]
+
+    def _body(self, slot: Slot) -> str:
+        key = f"{slot.row.id} {slot.show}"
+        if key not in self._texts:
+            bodies = self._session.bodies()
+            self._texts[key] = "\n".join(display.decode(piece.body) for piece in pieces([slot], bodies))
+        return self._texts[key]
+
+
+def _same(slot: Slot, other: Slot) -> bool:
+    if slot is other:
+        return True
+    return (slot.row.id, slot.show, slot.text, slot.kind) == (other.row.id, other.show, other.text, other.kind)
+
+
+def session(
+    conversation: Conversation, policy: Policy, budget: int, *, store: Store | None = None, meter: Meter | None = None
+) -> Session:
+    """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions."""
+    stored: StoredSession
+    if store is None:
+        stored = MemorySession(system=conversation.system, tools=conversation.tools)
+    else:
+        name = store.create_session(
+            f"r{len(store.sessions()) + 1}", system=conversation.system, tools=conversation.tools
+        )
+        stored = StoredSession.open(store, name)
+    replayed = Session(stored, policy=policy, now=lambda: 0.0, meter=meter)
+    replayed.set(budget=budget, calibration=_UNCALIBRATED)
+    replayed.begin()
+    return replayed
+
+
+def drive(conversation: Conversation, replayed: Session, *, managed: bool = False) -> Iterator[Driven]:
+    """Each call of the conversation, as the session sends it, in order.
+
+    With `managed`, a stand-in for the agent may call tools of its own before a recorded reply, each time at the price
+    of one more call.
+    """
+    prompts = Prompts(replayed)
+    asked: set[str] = set()
+    for number, call in enumerate(conversation.calls):
+        began = time.perf_counter()
+        for message in call.before:
+            prompts.append(message)
+        request, failure = _request(replayed)
+        extra = 0
+        while managed and request and (calls := standin.manage(request.messages, frozenset(asked))):
+            asked.update(own.blocks for own in calls)
+            extra += replayed.used()
+            prompts.act(calls, f"{number}-{extra}")
+            request, failure = _request(replayed)
+        seconds = time.perf_counter() - began
+        rehearsal = replayed.rehearsal
+        dropped = tuple(problem.why for problem in rehearsal.problems) if rehearsal else ()
+        if request is None:
+            yield Driven(None, failure, seconds=seconds, dropped=dropped, extra=extra)
+        else:
+            view = replayed.view()
+            prompt, shared = prompts.prompt(number, view)
+            over = view.used > view.budget.effective
+            yield Driven(prompt, "", shared, tuple(faults(request.messages)), seconds, over, dropped, extra)
+        prompts.append(call.reply)
+
+
+def _request(replayed: Session) -> tuple[Request | None, str]:
+    try:
+        return replayed.request(), ""
+    except (OverBudget, BadInput) as error:
+        return None, str(error)

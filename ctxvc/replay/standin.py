@@ -1,0 +1,95 @@
+"""A deterministic stand-in for an agent that manages its own context: recorded agents never called these tools.
+
+It reads what a model would read, the rendered prompt, and nothing else. It is no model: it shows what the tools and the
+dashboard allow, not what a good agent would do with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+#: Named in each result that a stand-in took part in.
+MANAGER = "manager/1"
+
+#: The shares of the budget at which it makes room, and down to which.
+HIGH, LOW = 85, 60
+#: Blocks that are younger than this many steps stay.
+YOUNG = 4
+#: The shortest word by which a stub is taken to be asked for.
+SHORTEST = 8
+
+_BOARD = re.compile(r"\[dashboard [^\n]*? (\d+) %, [\d,]+ / ([\d,]+) tokens")
+_ROW = re.compile(r"^((?:B|G)\d+(?:[–-]B\d+)?) ([\d→]+) (\d+)r (\S+) \S+ \S+ (\S+) \d+ ?(.*)$", re.MULTILINE)
+_STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
+_WORD = re.compile(r"[\w./-]+")
+_PARTS = re.compile(r"\w[./_]\w")
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call that the stand-in makes."""
+
+    tool: Literal["archive", "recover"]
+    blocks: str
+    index: str = ""
+
+
+def manage(messages: Sequence[Mapping[str, Any]], asked: frozenset[str]) -> tuple[ToolCall, ...]:
+    """The calls that it makes before it goes on with its work; mostly none.
+
+    Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`. Of the stubs, it recovers
+    one whose words the newest message repeats, unless it has `asked` for that block before.
+    """
+    texts = [text for message in messages for text in _texts(message)]
+    board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
+    if room := _room(board):
+        return (room,)
+    newest = set(_words("\n".join(_texts(messages[-1])))) if messages else set()
+    for text in reversed(texts):
+        for match in _STUB.finditer(text):
+            block, stub = match[1], match[0]
+            if block not in asked and any(word in newest for word in _words(stub.partition("; ")[2])):
+                return (ToolCall("recover", block),)
+    return ()
+
+
+def _room(board: str) -> ToolCall | None:
+    header = _BOARD.match(board)
+    if header is None or int(header[1]) < HIGH:
+        return None
+    budget = int(header[2].replace(",", ""))
+    excess = budget * (int(header[1]) - LOW) // 100
+    names: list[str] = []
+    labels: list[str] = []
+    for name, tokens, age, _kind, status, label in _ROW.findall(board):
+        if excess <= 0:
+            break
+        if int(age) < YOUNG or not re.search(r"visible|masked", status):
+            continue
+        names.append(name.replace("–", "-"))
+        labels.append(label.strip())
+        excess -= int(tokens.rpartition("→")[2])
+    return ToolCall("archive", ",".join(names), "; ".join(labels)[:160]) if names else None
+
+
+def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+    content = message["content"]
+    if isinstance(content, str):
+        yield content
+        return
+    for block in content:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                yield text
+            case {"type": "tool_result", "content": str(text)}:
+                yield text
+            case {"type": "tool_result", "content": list(items)}:
+                yield from (item["text"] for item in items if item.get("type") == "text")
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of a text that name something: paths, file names, identifiers of several parts."""
+    return (word for word in _WORD.findall(text) if len(word) >= SHORTEST and _PARTS.search(word))
