@@ -20,6 +20,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.replay.conversation import Conversation, conversations
 from ctxvc.replay.result import Options, Result
+from ctxvc.replay.result_file import Key, ResultFile, key
 from ctxvc.replay.stored import stored_checksum, stored_conversations
 from ctxvc.store.store import Store
 
@@ -88,11 +89,37 @@ def of_session(store: Store, session: str) -> Source:
     return Source(store.path, session, sha256, size)
 
 
-def units(sources: Sequence[Source], setups: Sequence[Setup], jobs: int) -> list[Unit]:
-    """The units of so many sources; where these are few, the setups are spread, so that every process has work."""
-    parts = max(1, min(len(setups), -(-2 * jobs // max(1, len(sources)))) if jobs > 1 else 1)
-    chunks = [tuple(setups[at::parts]) for at in range(parts)]
-    return [Unit(source, chunk) for source in sources for chunk in chunks if chunk]
+def left(
+    sources: Iterable[Source], setups: Sequence[Setup], file: ResultFile | None
+) -> list[tuple[Source, tuple[Setup, ...]]]:
+    """The sources with those setups under which they have no results in `file` yet; without a file all."""
+    work = []
+    for source in sources:
+        own = (setup for setup in setups if file is None or not file.has(_key(source, setup)))
+        if waiting := tuple(own):
+            work.append((source, waiting))
+    return work
+
+
+def units(work: Sequence[tuple[Source, tuple[Setup, ...]]], jobs: int) -> list[Unit]:
+    """The units of so much work; where there are few sources, their setups are spread over the processes."""
+    parts = -(-2 * jobs // max(1, len(work))) if jobs > 1 else 1
+    return [
+        Unit(source, chunk) for source, setups in work for at in range(parts) if (chunk := tuple(setups[at::parts]))
+    ]
+
+
+def in_order(results: Iterable[Result], sources: Sequence[Source], setups: Sequence[Setup]) -> list[Result]:
+    """Those of the results that are of these sources and setups, in the order of sources and then of setups."""
+    places = {
+        _key(source, setup): (number, at) for number, source in enumerate(sources) for at, setup in enumerate(setups)
+    }
+    own = [result for result in results if key(result) in places]
+    return sorted(own, key=lambda result: (places[key(result)][0], result.conversation, places[key(result)][1]))
+
+
+def _key(source: Source, setup: Setup) -> Key:
+    return (source.name, source.sha256, setup.policy, setup.budget, setup.options)
 
 
 def outcomes(units: Iterable[Unit], replay: Replay, version: str, jobs: int) -> Iterator[Outcome]:

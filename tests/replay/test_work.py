@@ -15,9 +15,9 @@ import pytest
 import ctxvc
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.result import Options, Result, encode
+from ctxvc.replay.result import Result, encode
 from ctxvc.replay.result_file import ResultFile
-from ctxvc.replay.work import Setup, Source, Unit, of_file, outcomes, units
+from ctxvc.replay.work import Setup, Source, Unit, in_order, left, of_file, outcomes, units
 from tests.replay.recordings import count_only, recording
 
 SETUPS = [Setup(policy, budget) for policy in ("keep", "window", "clear") for budget in (32_000, 80_000)]
@@ -29,7 +29,11 @@ def sources(folder: Path, number: int = 4) -> list[Source]:
 
 
 def results(work: Sequence[Source], jobs: int) -> list[bytes]:
-    made = [own for outcome in outcomes(units(work, SETUPS, jobs), count_only, "1", jobs) for own in outcome.results]
+    made = [
+        own
+        for outcome in outcomes(units(left(work, SETUPS, None), jobs), count_only, "1", jobs)
+        for own in outcome.results
+    ]
     return sorted(encode(own.comparable) for own in made)
 
 
@@ -46,7 +50,7 @@ def test_the_results_are_the_same_with_any_number_of_processes(tmp_path: Path) -
     ("number", "jobs", "expected"), [(1, 1, 1), (1, 2, 4), (2, 2, 4), (3, 2, 6), (4, 2, 4), (1, 8, 6)]
 )
 def test_a_few_files_are_spread_over_the_processes(tmp_path: Path, number: int, jobs: int, expected: int) -> None:
-    made = units(sources(tmp_path, number), SETUPS, jobs)
+    made = units(left(sources(tmp_path, number), SETUPS, None), jobs)
 
     assert len(made) == expected
     done = [(unit.source.name, setup) for unit in made for setup in unit.setups]
@@ -54,7 +58,7 @@ def test_a_few_files_are_spread_over_the_processes(tmp_path: Path, number: int, 
 
 
 def test_a_result_names_the_version_and_how_many_conversations_its_file_has(tmp_path: Path) -> None:
-    (outcome,) = outcomes(units(sources(tmp_path, 1), SETUPS[:1], 1), count_only, "7+abc", 1)
+    (outcome,) = outcomes(units(left(sources(tmp_path, 1), SETUPS[:1], None), 1), count_only, "7+abc", 1)
 
     assert [(own.version, own.conversations, own.calls) for own in outcome.results] == [("7+abc", 1, 2)]
 
@@ -64,7 +68,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     work[1].path.unlink()
     work[1].path.mkdir()
 
-    done = list(outcomes(units(work, SETUPS[:1], 2), count_only, "1", 2))
+    done = list(outcomes(units(left(work, SETUPS[:1], None), 2), count_only, "1", 2))
 
     assert sorted(outcome.unit.source.name for outcome in done if outcome.results) == [
         "talk0.jsonl",
@@ -73,6 +77,28 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     ]
     (error,) = [outcome.error for outcome in done if outcome.error]
     assert "talk1.jsonl" in str(error)
+
+
+def test_only_what_has_no_result_is_done(tmp_path: Path) -> None:
+    work, file = sources(tmp_path, 2), ResultFile(tmp_path / "results.jsonl", "1")
+    for outcome in outcomes(units(left(work[:1], SETUPS[:2], None), 1), count_only, "1", 1):
+        file.add(outcome.results)
+
+    assert left(work, SETUPS[:3], file) == [(work[0], (SETUPS[2],)), (work[1], tuple(SETUPS[:3]))]
+    assert left(work[:1], SETUPS[:2], file) == []
+
+
+def test_results_come_in_the_order_of_sources_and_setups(tmp_path: Path) -> None:
+    work = sources(tmp_path, 3)
+    done = outcomes(units(left(work, SETUPS, None), 1), count_only, "1", 1)
+    results = [own for outcome in done for own in reversed(outcome.results)]
+
+    chosen = [work[2], work[0]]
+    ordered = in_order(results, chosen, SETUPS[1:3])
+
+    assert [(own.file, own.policy, own.budget) for own in ordered] == [
+        (source.name, setup.policy, setup.budget) for source in chosen for setup in SETUPS[1:3]
+    ]
 
 
 def refuse(conversation: Conversation, setups: Sequence[Setup]) -> list[Result]:
@@ -85,7 +111,7 @@ def fail(conversation: Conversation, setups: Sequence[Setup]) -> list[Result]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_comes_from_another_process_whole(tmp_path: Path, jobs: int) -> None:
-    (one, two) = outcomes(units(sources(tmp_path, 2), SETUPS[:1], jobs), refuse, "1", jobs)
+    (one, two) = outcomes(units(left(sources(tmp_path, 2), SETUPS[:1], None), jobs), refuse, "1", jobs)
 
     assert isinstance(one.error, BadInput)
     assert {str(one.error), str(two.error)} == {"talk0 is refused", "talk1 is refused"}
@@ -95,7 +121,7 @@ def test_an_error_comes_from_another_process_whole(tmp_path: Path, jobs: int) ->
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_bug_ends_the_run(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        list(outcomes(units(sources(tmp_path, 2), SETUPS[:1], jobs), fail, "1", jobs))
+        list(outcomes(units(left(sources(tmp_path, 2), SETUPS[:1], None), jobs), fail, "1", jobs))
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
@@ -117,21 +143,19 @@ from pathlib import Path
 from ctxvc.replay.result_file import ResultFile
 from ctxvc.replay.work import outcomes
 from tests.replay.recordings import slow
-from tests.replay.test_work import left
+from tests.replay.test_work import work_in
 
 if __name__ == "__main__":
     results = ResultFile(Path(sys.argv[2]), "1")
-    for outcome in outcomes(left(Path(sys.argv[1]), results), slow, "1", 2):
+    for outcome in outcomes(work_in(Path(sys.argv[1]), results), slow, "1", 2):
         results.add(outcome.results)
     results.sort()
 """
 
 
-def left(folder: Path, results: ResultFile) -> list[Unit]:
+def work_in(folder: Path, results: ResultFile) -> list[Unit]:
     """The units of the recordings in a folder that have no results yet."""
-    work = [of_file(path) for path in sorted(folder.glob("*.jsonl"))]
-    done = [source for source in work if results.has((source.name, source.sha256, "keep", 32_000, Options()))]
-    return units([source for source in work if source not in done], SETUPS, 1)
+    return units(left([of_file(path) for path in sorted(folder.glob("*.jsonl"))], SETUPS, results), 1)
 
 
 def begun(folder: Path, results: Path, processes: Path) -> subprocess.Popen[bytes]:
