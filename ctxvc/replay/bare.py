@@ -23,7 +23,9 @@ class Bare(Policy, frozen=True, kw_only=True):
         return self.inner.propose(view)
 
     def terms(self) -> Terms:
-        return msgspec.structs.replace(self.inner.terms(), tools=(), protocol="", board="off", handles=False, folds=False)
+        return msgspec.structs.replace(
+            self.inner.terms(), tools=(), protocol="", board="off", handles=False, folds=False
+        )
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         return self.inner.moment(view, rehearsal)

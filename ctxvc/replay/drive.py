@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Hashable, Iterator, Sequence
+from operator import is_not
 from typing import Any, NamedTuple
 
 from ctxvc.core import display
@@ -33,15 +33,13 @@ _UNCALIBRATED = (1000, 0)
 class Driven(NamedTuple):
     """One call of a replay.
 
-    `prompt` is None if none could be made (`failure` says why). `shared` are the tokens at its beginning that the
-    prompt before it began with too, `faults` what a provider would refuse, `seconds` the time of the engine since the
-    call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of plan actions that were left out,
+    `prompt` is None if none could be made (`failure` says why). `faults` is what a provider would refuse, `seconds` the
+    time of the engine since the call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of plan actions that were left out,
     `extra` the tokens of the prompts of a stand-in's own calls.
     """
 
     prompt: Prompt | None
     failure: str = ""
-    shared: int = 0
     faults: tuple[str, ...] = ()
     seconds: float = 0.0
     over: bool = False
@@ -55,8 +53,10 @@ class Prompts:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.numbers: dict[str, int] = {}  # block of the session → its number in the conversation
+        #: The pieces of the newest prompt: equal keys are equal bytes, `sizes` their tokens. System and tools are first.
+        self.keys: list[Hashable] = [""]
+        self.sizes: list[int] = [0]
         self._slots: Sequence[Slot] = ()
-        self._sums = [0]
         self._groups: dict[str, tuple[object, list[int]]] = {}  # a group → its members' numbers
         self._texts: dict[str, str] = {}
         self._recovered: dict[str, int] = {}  # the block of a recovery's result → the number of what it read
@@ -95,15 +95,16 @@ class Prompts:
             return str(error)
         return f"archived {len(rehearsal.rows)} blocks, {rehearsal.freed:,} tokens freed"
 
-    def prompt(self, call: int, view: View) -> tuple[Prompt, int]:
-        """The prompt of a view, and the tokens at its beginning that the one before began with too."""
+    def prompt(self, call: int, view: View) -> Prompt:
+        """The prompt of a view."""
         slots, ledger = outline(view.ledger), view.ledger
-        common = next((at for at, (a, b) in enumerate(zip(slots, self._slots, strict=False)) if not _same(a, b)), -1)
-        common = min(len(slots), len(self._slots)) if common < 0 else common
-        costs = (cost_of(slot, view.price) for slot in slots[common:])
-        self._sums = [*self._sums[:common], *accumulate(costs, initial=self._sums[common])]
-        shared = view.overhead + self._sums[common] if self._slots else 0
+        common = next((at for at, differs in enumerate(map(is_not, slots, self._slots)) if differs), len(self._slots))
+        common = min(len(slots), common)
+        keys = [(slot.row.id, slot.show, slot.text) for slot in slots[common:]]
+        sizes = [cost_of(slot, view.price) for slot in slots[common:]]
         self._slots = slots
+        self.keys = [*self.keys[: common + 1], *keys]
+        self.sizes = [view.overhead, *self.sizes[1 : common + 1], *sizes]
         whole: set[int] = set()
         parts: dict[int, str] = {}
         texts: list[str] = []
@@ -121,8 +122,7 @@ class Prompts:
                 parts[number] = self._body(slot)
             else:
                 whole.add(number)
-        tokens = view.overhead + self._sums[-1]
-        return Prompt(call, frozenset(whole), parts, tuple(texts), routes, tokens), shared
+        return Prompt(call, frozenset(whole), parts, tuple(texts), routes, sum(self.sizes))
 
     def _take_text(
         self,
@@ -163,13 +163,7 @@ class Prompts:
         return self._texts[key]
 
 
-def _same(slot: Slot, other: Slot) -> bool:
-    if slot is other:
-        return True
-    return (slot.row.id, slot.show, slot.text, slot.kind) == (other.row.id, other.show, other.text, other.kind)
-
-
-def session(
+def new_session(
     conversation: Conversation, policy: Policy, budget: int, *, store: Store | None = None, meter: Meter | None = None
 ) -> Session:
     """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions."""
@@ -187,13 +181,14 @@ def session(
     return replayed
 
 
-def drive(conversation: Conversation, replayed: Session, *, managed: bool = False) -> Iterator[Driven]:
+def drive(
+    conversation: Conversation, replayed: Session, prompts: Prompts, *, managed: bool = False
+) -> Iterator[Driven]:
     """Each call of the conversation, as the session sends it, in order.
 
-    With `managed`, a stand-in for the agent may call tools of its own before a recorded reply, each time at the price
+    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own before a recorded reply, each time at the price
     of one more call.
     """
-    prompts = Prompts(replayed)
     asked: set[str] = set()
     for number, call in enumerate(conversation.calls):
         began = time.perf_counter()
@@ -213,9 +208,9 @@ def drive(conversation: Conversation, replayed: Session, *, managed: bool = Fals
             yield Driven(None, failure, seconds=seconds, dropped=dropped, extra=extra)
         else:
             view = replayed.view()
-            prompt, shared = prompts.prompt(number, view)
             over = view.used > view.budget.effective
-            yield Driven(prompt, "", shared, tuple(faults(request.messages)), seconds, over, dropped, extra)
+            prompt = prompts.prompt(number, view)
+            yield Driven(prompt, "", tuple(faults(request.messages)), seconds, over, dropped, extra)
         prompts.append(call.reply)
 
 

@@ -1,0 +1,287 @@
+"""The bound: what a prompt could have kept of what is used later, chosen with the recorded future in hand.
+
+No policy can choose so, and none is meant to: its retention is told as a share of this one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
+from typing import NamedTuple
+
+from ctxvc.core.ledger.numbering import is_human, speaks
+from ctxvc.replay.conversation import Block, Conversation
+from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.uses import Use
+
+#: The weight of a use that is trivial, beside one that is not: it decides only between blocks that are worth the same.
+TRIVIAL = 0.01
+
+
+def oracle(
+    conversation: Conversation,
+    uses: Iterable[Use],
+    tokens: Sequence[int],
+    budget: int,
+    high: float,
+    low: float,
+    *,
+    overhead: int = 0,
+) -> Iterator[Prompt]:
+    """The prompts of a chooser that knows which uses are to come: an upper reference for blocks of every kind.
+
+    `uses` are those of the whole conversation, `tokens` the size of each block, `overhead` that of what no policy can
+    take away (system prompt, tools). A prompt that would cost more than the share `high` of the budget is first brought
+    down to the share `low`: blocks leave for good, those first whose leaving loses the fewest uses to come, per token,
+    that no other block meets. The non-trivial uses count; the others decide between equals.
+
+    What stays: text of humans, system messages, and the newest step unless the prompt would be over the budget itself;
+    a result of the newest step that is over the budget's offload threshold may leave like an old one.
+
+    It is above what an engine can reach, since nothing stands in the place of what left, a call may leave without its
+    result, and thinking of earlier turns costs nothing, unless something in it is used later. It is below the best of
+    all choices, since it is greedy: of several orders the one that keeps the most non-trivial uses, then the most at
+    risk, is given.
+    """
+    return _best(conversation, uses, tokens, budget, high, low, overhead, results_only=False)
+
+
+def belady(
+    conversation: Conversation,
+    uses: Iterable[Use],
+    tokens: Sequence[int],
+    budget: int,
+    high: float,
+    low: float,
+    *,
+    overhead: int = 0,
+) -> Iterator[Prompt]:
+    """As `oracle`, but only results of tools leave: the best that a rule for results could do.
+
+    Calls and texts stay, also where they alone are over the budget.
+    """
+    return _best(conversation, uses, tokens, budget, high, low, overhead, results_only=True)
+
+
+class _Order(NamedTuple):
+    """One way to reckon what a block is worth.
+
+    With `ahead`, blocks that are yet to come meet uses like those in the prompt. With `rounds`, a use counts the less,
+    the more often the prompt will be brought down before it: so often the block would have to be paid for.
+    """
+
+    ahead: bool
+    rounds: bool
+
+
+LENIENT = False
+ORDERS = (
+    _Order(ahead=False, rounds=False),
+    _Order(ahead=True, rounds=False),
+    _Order(ahead=False, rounds=True),
+    _Order(ahead=True, rounds=True),
+)
+
+
+def _best(
+    conversation: Conversation,
+    uses: Iterable[Use],
+    tokens: Sequence[int],
+    budget: int,
+    high: float,
+    low: float,
+    overhead: int,
+    *,
+    results_only: bool,
+) -> Iterator[Prompt]:
+    future = _Future(conversation, uses, tokens, results_only=results_only)
+    room = _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
+    runs = (_Run(future, room, order) for order in ORDERS)
+    yield from max(runs, key=lambda run: (run.kept, run.kept_at_risk)).prompts
+
+
+class _Room(NamedTuple):
+    """In tokens: the budget, the marks between which the prompt is brought down, and what is always in it."""
+
+    budget: int
+    high: int
+    low: int
+    overhead: int
+
+
+class _Future:
+    """What is to come in a conversation: its blocks by the call that first sees them, and its uses.
+
+    Uses of one call that the same blocks meet are one, with the sum of their weights. `of` are the uses that a block
+    meets, in order; `came` is how many tokens have come in by a call.
+    """
+
+    def __init__(
+        self, conversation: Conversation, uses: Iterable[Use], tokens: Sequence[int], *, results_only: bool
+    ) -> None:
+        self.blocks = conversation.blocks
+        self.size = tokens
+        self.arrivals: list[list[int]] = [[] for _ in conversation.calls]
+        for block in self.blocks:
+            if block.seen < len(self.arrivals):  # the last reply is in no prompt
+                self.arrivals[block.seen].append(block.number)
+        self.came = list(accumulate(sum(tokens[number] for number in numbers) for numbers in self.arrivals))
+        self.results_only = results_only
+        self.free = [_may_leave(block) for block in self.blocks]
+        self.opens = [any(_opens(self.blocks[number]) for number in numbers) for numbers in self.arrivals]
+
+        together: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
+        for use in uses:
+            count, nontrivial, at_risk = together.get((use.call, use.blocks), (0, 0, 0))
+            together[use.call, use.blocks] = (count + 1, nontrivial + use.nt, at_risk + use.at_risk)
+        ordered = sorted(together.items())
+        self.call = [call for (call, _), _ in ordered]
+        self.holders = [blocks for (_, blocks), _ in ordered]
+        self.nontrivial = [nontrivial for _, (_, nontrivial, _) in ordered]
+        self.at_risk = [at_risk for _, (_, _, at_risk) in ordered]
+        self.weight = [nontrivial + TRIVIAL * (count - nontrivial) for _, (count, nontrivial, _) in ordered]
+        self.of: list[list[int]] = [[] for _ in self.blocks]
+        self.at: list[list[int]] = [[] for _ in conversation.calls]
+        for use_number, (call, holders) in enumerate(zip(self.call, self.holders, strict=True)):
+            self.at[call].append(use_number)
+            for number in holders:
+                self.of[number].append(use_number)
+
+
+def _may_leave(block: Block) -> bool:
+    return block.kind != "system" and not is_human(block.role, block.origin)
+
+
+def _opens(block: Block) -> bool:
+    return speaks(block.kind, block.role, block.origin)
+
+
+class _Run:
+    """One run over a conversation in one order: its prompts, and how many uses they met."""
+
+    def __init__(self, future: _Future, room: _Room, order: _Order) -> None:
+        self.future, self.room, self.order = future, room, order
+        self.prompts: list[Prompt] = []
+        self.kept = self.kept_at_risk = 0
+        self._visible: set[int] = set()
+        self._tokens = room.overhead
+        self._now = 0
+        self._span = max(1, room.high - room.low)
+        #: use → the blocks that can meet it; block → the first of its uses that is to come
+        self._meeting = [len(holders) if order.ahead else 0 for holders in future.holders]
+        self._next = [0] * len(future.blocks)
+        for call in range(len(future.arrivals)):
+            self._step(call)
+
+    def _step(self, call: int) -> None:
+        future, room = self.future, self.room
+        self._now = call
+        for number in future.arrivals[call]:
+            self._add(number, new=True)
+        if future.opens[call]:
+            self._forget_thinking(call)
+        if self._tokens > room.high:
+            self._make_room(call)
+        for use in future.at[call]:
+            if not self._visible.isdisjoint(future.holders[use]):
+                self.kept += future.nontrivial[use]
+                self.kept_at_risk += future.at_risk[use]
+        self.prompts.append(
+            Prompt(call=call, whole=frozenset(self._visible), parts={}, texts=(), routes={}, tokens=self._tokens)
+        )
+
+    def _add(self, number: int, *, new: bool) -> None:
+        self._visible.add(number)
+        self._tokens += self.future.size[number]
+        if not (new and self.order.ahead):
+            for use in self.future.of[number]:
+                self._meeting[use] += 1
+
+    def _remove(self, number: int) -> None:
+        self._visible.remove(number)
+        self._tokens -= self.future.size[number]
+        for use in self.future.of[number]:
+            self._meeting[use] -= 1
+
+    def _forget_thinking(self, call: int) -> None:
+        """The engine takes thinking out when a turn begins; here only what nothing uses later."""
+        blocks = self.future.blocks
+        for number in sorted(self._visible):
+            block = blocks[number]
+            if block.kind == "thinking" and self.future.free[number] and not self._to_come(number):
+                self._remove(number)
+
+    def _to_come(self, number: int) -> int:
+        """How many uses that a block meets are to come."""
+        own, call = self.future.of[number], self.future.call
+        start = self._next[number]
+        while start < len(own) and call[own[start]] < self._now:
+            start += 1
+        self._next[number] = start
+        return len(own) - start
+
+    def _make_room(self, call: int) -> None:
+        """What may leave does, until the low mark; the newest step only where the budget itself is passed."""
+        future, room = self.future, self.room
+        chosen, rest, results, others = [], [], [], []
+        for number in self._visible:
+            if not future.free[number]:
+                continue
+            block = future.blocks[number]
+            result = block.kind == "tool_result"
+            if block.seen == call:
+                (results if result else others).append(number)
+            else:
+                (chosen if result or not future.results_only else rest).append(number)
+        mark = room.low
+        if LENIENT:
+            floor = self._tokens - sum(future.size[number] for number in chosen)
+            mark = next((m for m in (room.low, room.high) if floor <= m), room.budget)
+        self._shrink(chosen, mark)
+        for number in sorted(rest):
+            if self._tokens > room.budget:
+                self._remove(number)
+        for newest in (results, others):
+            if self._tokens > room.budget:
+                self._shrink(newest, room.budget)
+
+    def _shrink(self, numbers: Iterable[int], mark: int) -> None:
+        """Takes out the least valuable per token until `mark`, or all; then puts back what still fits."""
+        size = self.future.size
+        heap = [(self._value(number), -size[number], number) for number in numbers if size[number]]
+        heapify(heap)
+        gone: list[int] = []
+        while self._tokens > mark and heap:
+            value, _, number = heappop(heap)
+            # The value rises where the others that met a use have left.
+            risen = self._value(number)
+            if risen > value and heap and risen > heap[0][0]:
+                heappush(heap, (risen, -size[number], number))
+                continue
+            self._remove(number)
+            gone.append(number)
+        for number in reversed(gone):
+            if self._tokens + size[number] <= mark:
+                self._add(number, new=False)
+                if not self._value(number):
+                    self._remove(number)
+
+    def _value(self, number: int) -> float:
+        """What is lost, per token, if a block of the prompt leaves."""
+        future, meeting = self.future, self._meeting
+        if not self._to_come(number):
+            return 0.0
+        own = future.of[number][self._next[number] :]
+        lost = 0.0
+        if not self.order.rounds:
+            for use in own:
+                if meeting[use] == 1:
+                    lost += future.weight[use]
+            return lost / future.size[number]
+        best, here = 0.0, future.came[self._now]
+        for use in own:
+            if meeting[use] == 1:
+                lost += future.weight[use]
+                best = max(best, lost / (1 + (future.came[future.call[use]] - here) / self._span))
+        return best / future.size[number]

@@ -1,0 +1,374 @@
+"""Dependency retention: what of each use stood in the prompt of its call, or could be had from there."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from math import sqrt
+from typing import Literal, get_args
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.replay.anchors import KINDS, AnchorIndex, AnchorKind, stands_in, words_of
+from ctxvc.replay.categories import CATEGORIES, Category
+from ctxvc.replay.conversation import Block, Conversation
+from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.uses import Use
+
+Outcome = Literal["visible", "routed", "searchable", "recoverable", "lost"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+VISIBLE, ROUTED, SEARCHABLE, RECOVERABLE, LOST = range(5)
+#: Stands for a use at a call of which there was no prompt.
+UNMEASURED = 255
+
+#: What a search shows: so many lines of a block, so many characters of a line. A word that is in more earlier blocks
+#: than this may have its lines left out.
+LINES_OF_BLOCK = 4
+LINE_WIDTH = 180
+BLOCKS = 5
+#: A word of fewer characters is nothing to search for.
+SHORTEST = 4
+#: Queries that are tried for a use.
+QUERIES = 8
+#: The beginning of a long command by which it can be known.
+COMMAND = 40
+#: What a text holds is worked out once, if it is no longer than this; what is longer is mostly new in each prompt.
+CACHED = 2_000
+
+
+class Lookup:
+    """What is worked out of a conversation and its uses once, for all the runs that are measured by them."""
+
+    def __init__(self, conversation: Conversation, uses: Sequence[Use]) -> None:
+        self.uses = tuple(uses)
+        self.blocks = conversation.blocks
+        self._seen = [block.seen for block in self.blocks]
+        calls = [use.call for use in self.uses]
+        self.spans = [
+            (bisect_left(calls, call), bisect_left(calls, call + 1)) for call in range(len(conversation.calls))
+        ]
+        #: Of each use its blocks, the newest first: the likeliest to be in a prompt.
+        self.newest_first = [use.blocks[::-1] for use in self.uses]
+        places = {anchor: place for place, anchor in enumerate(dict.fromkeys(use.anchor for use in self.uses))}
+        self.anchors = [places[use.anchor] for use in self.uses]
+        self._replies = [_reply_words(self.blocks, self._seen, call) for call in range(len(conversation.calls))]
+        #: A word of a reply → the first blocks that have it, one more than a search may meet.
+        self.postings = self._postings()
+        lines: dict[tuple[str, int], tuple[tuple[str, ...], ...]] = {}
+        queries = [tuple(self._queries(use, lines)) for use in self.uses]
+        for word in dict.fromkeys(word for own in queries for word, _ in own):
+            places.setdefault(word, len(places))
+        #: Of each use words that a search could be made with, as their places, each with the block that it would show.
+        self.queries = [tuple((places[word], word, number) for word, number in own) for own in queries]
+        self._index = AnchorIndex(list(places), {})
+        self._held: dict[str, frozenset[int]] = {}
+        self._names = [_names(block) for block in self.blocks]
+        self._named: dict[tuple[int, str], bool] = {}
+
+    def seen_by(self, call: int) -> int:
+        """How many blocks the prompt of a call can have: those with a smaller number."""
+        return bisect_left(self._seen, call + 1)
+
+    def held(self, text: str) -> frozenset[int]:
+        """The places of the anchors and query words that stand in a text."""
+        held = self._held.get(text)
+        if held is None:
+            held = frozenset(self._index.places(text))
+            if len(text) <= CACHED:
+                self._held[text] = held
+        return held
+
+    def names(self, number: int, text: str) -> bool:
+        """Whether a text holds the path or command of a block."""
+        own = self._names[number]
+        if not own:
+            return False
+        named = self._named.get((number, text))
+        if named is None:
+            named = any(stands_in(name, text) for name in own)
+            if len(text) <= CACHED:
+                self._named[number, text] = named
+        return named
+
+    def _postings(self) -> dict[str, tuple[int, ...]]:
+        wanted = frozenset().union(*self._replies)
+        postings: dict[str, list[int]] = {word: [] for word in wanted}
+        for block in self.blocks:
+            for word in words_of(block.text) & wanted:
+                if len(own := postings[word]) <= BLOCKS:
+                    own.append(block.number)
+        return {word: tuple(own) for word, own in postings.items()}
+
+    def _queries(
+        self, use: Use, lines: dict[tuple[str, int], tuple[tuple[str, ...], ...]]
+    ) -> Iterator[tuple[str, int]]:
+        limit = self.seen_by(use.call)
+        reply = self._replies[use.call]
+        yielded = 0
+        for number in reversed(use.blocks):
+            if (use.anchor, number) not in lines:
+                lines[use.anchor, number] = tuple(_searched(use.anchor, self.blocks[number].text))
+            for words in lines[use.anchor, number]:
+                for word in words:
+                    own = self.postings.get(word, ()) if word in reply else ()
+                    if word == use.anchor or not own or (len(own) > BLOCKS and own[BLOCKS] < limit):
+                        continue
+                    yield word, number
+                    yielded += 1
+                    if yielded == QUERIES:
+                        return
+
+
+def _reply_words(blocks: Sequence[Block], seen: Sequence[int], call: int) -> frozenset[str]:
+    """The words of a reply that one could search for."""
+    after = range(bisect_left(seen, call + 1), bisect_left(seen, call + 2))
+    texts = (blocks[number].text for number in after if blocks[number].kind in ("assistant", "tool_use"))
+    return frozenset(word for text in texts for word in words_of(text) if len(word) >= SHORTEST)
+
+
+def _searched(anchor: str, text: str) -> Iterator[tuple[str, ...]]:
+    """Of each line of a text on which a search would show the anchor: the words whose search shows that line."""
+    before: Counter[str] = Counter()
+    for line in text.split("\n"):
+        words = words_of(line)
+        if stands_in(anchor, line) and stands_in(anchor, display.one_line(line, LINE_WIDTH)):
+            yield tuple(sorted(word for word in words if len(word) >= SHORTEST and before[word] < LINES_OF_BLOCK))
+        before.update(words)
+
+
+def _names(block: Block) -> tuple[str, ...]:
+    """The forms in which a text can hold the path or command of a block: whole, a file's name, a command's beginning."""
+    source = block.source.removesuffix("…").strip()
+    if len(source) < SHORTEST:
+        return ()
+    names = [source]
+    file = source.rpartition("/")[2]
+    if "/" in source and " " not in source and "." in file[1:-1]:
+        names.append(file)
+    elif len(source) > COMMAND:
+        names.append(source[:COMMAND].rpartition(" ")[0] or source[:COMMAND])
+    # A stub has no square brackets inside.
+    return tuple(dict.fromkeys(form for name in names for form in (name, name.replace("[", "(").replace("]", ")"))))
+
+
+class _Shown:
+    """What the texts of the prompt at hand hold, worked out anew only for the texts that change."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self._texts: dict[str, frozenset[int]] = {}
+        self._counts: dict[int, int] = {}
+
+    def change(self, texts: Set[str]) -> None:
+        if texts == self._texts.keys():
+            return
+        counts = self._counts
+        for text in self._texts.keys() - texts:
+            for place in self._texts.pop(text):
+                counts[place] -= 1
+        for text in texts - self._texts.keys():
+            self._texts[text] = self._lookup.held(text)
+            for place in self._texts[text]:
+                counts[place] = counts.get(place, 0) + 1
+
+    def __contains__(self, place: int) -> bool:
+        return bool(self._counts.get(place))
+
+
+class Gauge:
+    """Takes the prompts of one run, call by call, and says what became of each use.
+
+    `archive` says whether what left the prompt can be had back from there at all, `search` whether it can be searched.
+    """
+
+    def __init__(self, lookup: Lookup, *, archive: bool = True, search: bool = True) -> None:
+        self._lookup = lookup
+        self._archive = archive
+        self._search = archive and search
+        self._parts = _Shown(lookup)
+        self._texts = _Shown(lookup)
+        self._outcomes = bytearray([UNMEASURED]) * len(lookup.uses)
+
+    @property
+    def outcomes(self) -> bytes:
+        """One byte a use: its index in `OUTCOMES`, or 255 where no prompt of its call was given."""
+        return bytes(self._outcomes)
+
+    def add(self, prompt: Prompt, unreachable: Collection[int] = frozenset()) -> bytes:
+        """The outcomes of the uses in a call's reply. No address leads to the blocks that are `unreachable`."""
+        start, end = self._lookup.spans[prompt.call]
+        outcomes = self.classify(prompt, range(start, end), unreachable)
+        self._outcomes[start:end] = outcomes
+        return outcomes
+
+    def classify(self, prompt: Prompt, numbers: Sequence[int], unreachable: Collection[int] = frozenset()) -> bytes:
+        """The outcomes of these uses, by their places, as if they were made at this prompt."""
+        if not numbers:
+            return b""
+        lookup, whole = self._lookup, prompt.whole
+        self._parts.change(set(prompt.parts.values()))
+        self._texts.change(set(prompt.texts))
+        outcomes = bytearray()
+        for number in numbers:
+            holders, anchor = lookup.newest_first[number], lookup.anchors[number]
+            if not whole.isdisjoint(holders) or anchor in self._parts:
+                outcomes.append(VISIBLE)
+            elif anchor in self._texts:
+                outcomes.append(ROUTED)
+            elif not self._archive:
+                outcomes.append(LOST)
+            else:
+                outcomes.append(self._way(number, holders, prompt, unreachable))
+        return bytes(outcomes)
+
+    def _way(self, number: int, holders: Sequence[int], prompt: Prompt, unreachable: Collection[int]) -> int:
+        """The best way from a prompt to the blocks of a use that is not in it."""
+        routes = prompt.routes
+        if routes and any(
+            holder in routes and holder not in unreachable and self._is_named(holder, prompt) for holder in holders
+        ):
+            return ROUTED
+        if self._search and any(
+            block not in unreachable and self._shows(place, word, prompt)
+            for place, word, block in self._lookup.queries[number]
+        ):
+            return SEARCHABLE
+        return LOST if unreachable and all(holder in unreachable for holder in holders) else RECOVERABLE
+
+    def _is_named(self, holder: int, prompt: Prompt) -> bool:
+        """Whether a prompt holds the path or command of a block, in its stub or in its visible call."""
+        lookup = self._lookup
+        if lookup.names(holder, prompt.texts[prompt.routes[holder]]):
+            return True
+        block = lookup.blocks[holder]
+        if block.kind != "tool_result" or block.pair < 0 or not block.source:
+            return False
+        return block.pair in prompt.whole or (
+            block.pair in prompt.parts and lookup.names(holder, prompt.parts[block.pair])
+        )
+
+    def _shows(self, place: int, word: str, prompt: Prompt) -> bool:
+        """Whether a prompt holds a word."""
+        if place in self._parts or place in self._texts:
+            return True
+        return not prompt.whole.isdisjoint(self._lookup.postings[word])
+
+
+# --- counted
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """So many uses of each outcome."""
+
+    visible: int = 0
+    routed: int = 0
+    searchable: int = 0
+    recoverable: int = 0
+    lost: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.visible + self.routed + self.searchable + self.recoverable + self.lost
+
+    def up_to(self, outcome: Outcome) -> int:
+        """The uses of this outcome and all better ones."""
+        return sum(getattr(self, name) for name in OUTCOMES[: OUTCOMES.index(outcome) + 1])
+
+    def share(self, outcome: Outcome = "visible") -> float | None:
+        """The share of the uses that are of this outcome or a better one; None where there are no uses."""
+        return self.up_to(outcome) / self.total if self.total else None
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, name) + getattr(other, name) for name in OUTCOMES))
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Counts over all uses, the non-trivial ones and, of those, the ones at risk."""
+
+    all: Counts = Counts()
+    nt: Counts = Counts()
+    at_risk: Counts = Counts()
+
+    def __add__(self, other: Split) -> Split:
+        return Split(self.all + other.all, self.nt + other.nt, self.at_risk + other.at_risk)
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What a run kept of its conversation's uses: in all, by kind of anchor, and by what a loss would be.
+
+    Of the failure categories of Self-GC the sixth, recovery routing, is `uses.all.recoverable`.
+    """
+
+    uses: Split
+    kinds: Mapping[AnchorKind, Split]
+    categories: Mapping[Category, Split]
+
+    def __add__(self, other: Retention) -> Retention:
+        return Retention(
+            self.uses + other.uses,
+            {kind: self.kinds[kind] + other.kinds[kind] for kind in KINDS},
+            {name: self.categories[name] + other.categories[name] for name in CATEGORIES},
+        )
+
+
+def retention(uses: Sequence[Use], outcomes: bytes) -> Retention:
+    """The counts of a run's outcomes, one a use. Uses that were not measured are left out."""
+    cells = Counter(
+        (use.kind, use.category, use.nt, use.at_risk, outcome) for use, outcome in zip(uses, outcomes, strict=True)
+    )
+    measured = [(*cell, count) for cell, count in cells.items() if cell[-1] != UNMEASURED]
+    return Retention(
+        _split(measured),
+        {kind: _split([cell for cell in measured if cell[0] == kind]) for kind in KINDS},
+        {name: _split([cell for cell in measured if cell[1] == name]) for name in CATEGORIES},
+    )
+
+
+def _split(cells: Sequence[tuple[AnchorKind, Category, bool, bool, int, int]]) -> Split:
+    def counts(chosen: Iterable[tuple[AnchorKind, Category, bool, bool, int, int]]) -> Counts:
+        sums = [0] * len(OUTCOMES)
+        for *_, outcome, count in chosen:
+            sums[outcome] += count
+        return Counts(*sums)
+
+    return Split(counts(cells), counts(cell for cell in cells if cell[2]), counts(cell for cell in cells if cell[3]))
+
+
+class Average(msgspec.Struct, frozen=True):
+    """A share over several conversations, between 0 and 1.
+
+    `micro` is of all uses together, with its 95 % interval `low` to `high`; `macro` is the mean of the conversations'
+    own shares, of those that have uses. All are None where no conversation has any.
+    """
+
+    conversations: int
+    uses: int
+    micro: float | None
+    low: float | None
+    high: float | None
+    macro: float | None
+
+
+def average(counts: Iterable[Counts], outcome: Outcome = "visible") -> Average:
+    """The average share of uses of this outcome or a better one, each count being a conversation's."""
+    counted = [own for own in counts if own.total]
+    if not counted:
+        return Average(0, 0, None, None, None, None)
+    kept, total = sum(own.up_to(outcome) for own in counted), sum(own.total for own in counted)
+    low, high = wilson(kept, total)
+    macro = sum(own.up_to(outcome) / own.total for own in counted) / len(counted)
+    return Average(len(counted), total, kept / total, low, high, macro)
+
+
+def wilson(kept: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson interval of a share, by default at 95 %. It takes uses to be independent, which those of a conversation
+    are not: between policies compare the same uses, not intervals.
+    """
+    if not total:
+        return 0.0, 1.0
+    share, spread = kept / total, z * z / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)

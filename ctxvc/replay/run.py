@@ -1,0 +1,230 @@
+"""A conversation replayed under policies and budgets: each run's result, with what is worked out once shared by all."""
+
+from __future__ import annotations
+
+import tempfile
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.core.policy import Policy
+from ctxvc.policies import Composed
+from ctxvc.policies.baselines import Keep
+from ctxvc.policies.self_managed import SelfManaged
+from ctxvc.replay import oracle, standin
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.common import common_anchors
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.cost import CacheSimulation, DemandRecovery
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.marks import Marks, marks
+from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, Visible
+from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
+from ctxvc.replay.uses import Use, uses
+from ctxvc.replay.work import Setup
+from ctxvc.session.session import Session
+from ctxvc.store import revision
+from ctxvc.store.gc import sizes
+from ctxvc.store.log.memory import MemorySession
+from ctxvc.store.store import Store, create
+from ctxvc.tokens.meter import Meter
+
+#: A budget that no recording reaches.
+_UNBOUNDED = 1 << 40
+
+
+@dataclass
+class Prepared:
+    """What all replays of a conversation share: its uses, the tokens of its blocks, and the run that keeps everything.
+
+    `overhead` are the tokens of system prompt and tools, `times` the recorded times of the calls in seconds. `bounds`
+    has what an oracle reaches, by budget, marks and whether only results leave.
+    """
+
+    conversation: Conversation
+    meter: Meter
+    lookup: Lookup
+    tokens: tuple[int, ...]
+    overhead: int
+    times: tuple[float | None, ...]
+    keep: Tokens
+    keep_cost: float
+    bounds: dict[tuple[int, Marks, bool], bytes] = field(default_factory=dict)
+
+
+def prepare(conversation: Conversation) -> Prepared:
+    """What the replays of a conversation share."""
+    meter = Meter(None)
+    session = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
+    prompts = Prompts(session)
+    times = tuple(_seconds(call.reply.time) for call in conversation.calls)
+    cache = CacheSimulation()
+    totals = []
+    for driven, time in zip(drive(conversation, session, prompts), times, strict=True):
+        if driven.prompt:
+            cache.send(prompts.keys, prompts.sizes, time)
+            totals.append(driven.prompt.tokens)
+    view = session.view()
+    rows = {number: view.ledger[block] for block, number in prompts.numbers.items()}
+    return Prepared(
+        conversation=conversation,
+        meter=meter,
+        lookup=Lookup(conversation, uses(conversation)),
+        tokens=tuple(view.price.body(rows[number]) for number in range(len(rows))),
+        overhead=view.overhead,
+        times=times,
+        keep=Tokens(peak=max(totals, default=0), total=sum(totals), keep=sum(totals)),
+        keep_cost=cache.cost().prompts,
+    )
+
+
+def replay(conversation: Conversation, setups: Sequence[Setup]) -> Iterator[Result]:
+    """The result of each setup on a conversation, in order. Raises: BadInput for a policy that does not exist."""
+    prepared = prepare(conversation)
+    for setup in setups:
+        if not setup.options.store:
+            yield run(prepared, setup)
+            continue
+        with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder, create(Path(folder) / ".ctxvc") as store:
+            yield run(prepared, setup, store)
+
+
+def run(prepared: Prepared, setup: Setup, store: Store | None = None) -> Result:
+    """One replay. Raises: BadInput."""
+    conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
+    named = policies.parse(setup.policy)
+    policy: Policy = Bare(inner=named) if options.bare else named
+    managed = _is_managed(named) and not options.bare
+    session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
+    prompts = Prompts(session)
+    terms = policy.terms()
+    gauge = Gauge(lookup, archive=terms.handles, search="search" in terms.tools)
+    cache, demand = CacheSimulation(), DemandRecovery(lookup.uses, prepared.tokens)
+    dropped: Counter[str] = Counter()
+    totals: list[int] = []
+    milliseconds: list[float] = []
+    failed = over = invalid = 0
+    calls = drive(conversation, session, prompts, managed=managed)
+    for number, (driven, time) in enumerate(zip(calls, prepared.times, strict=True)):
+        dropped.update(driven.dropped)
+        milliseconds.append(driven.seconds * 1000)
+        if driven.extra:
+            cache.ask("recovery", read=driven.extra)
+        if driven.prompt is None:
+            failed += 1
+            continue
+        totals.append(driven.prompt.tokens)
+        over += driven.over
+        invalid += bool(driven.faults)
+        cache.send(prompts.keys, prompts.sizes, time)
+        demand.add(driven.prompt, range(*lookup.spans[number]), gauge.add(driven.prompt))
+    events = _events(session)
+    session.close()
+    paid, recoveries = cache.cost(), demand.recoveries()
+    kept = retention(lookup.uses, gauge.outcomes)
+    between = marks(named, setup.budget)
+    return Result(
+        version="",
+        anchors=common_anchors().version,
+        conversation=conversation.id,
+        file=conversation.file,
+        sha256=conversation.sha256,
+        aside=conversation.aside,
+        policy=setup.policy,
+        budget=setup.budget,
+        options=options,
+        stand_in=standin.MANAGER if managed else "",
+        calls=len(conversation.calls),
+        failed=failed,
+        over=over,
+        invalid=invalid,
+        tokens=Tokens(peak=max(totals, default=0), total=sum(totals), keep=prepared.keep.total),
+        cost=Cost(
+            prompts=paid.prompts,
+            keep=prepared.keep_cost,
+            planner=paid.planner,
+            summariser=paid.summariser,
+            recovery=paid.recovery,
+            demand=recoveries.cost,
+        ),
+        prefix_breaks=paid.breaks,
+        recoveries=recoveries.calls,
+        events=events,
+        dropped=dict(dropped),
+        retention=_retention(kept.uses),
+        kinds={kind: _retention(split) for kind, split in kept.kinds.items()},
+        failures={name: _retention(split) for name, split in kept.categories.items()},
+        oracle=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=False)),
+        belady=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=True)),
+        uses=b64encode(gauge.outcomes).decode("ascii"),
+        store_bytes=sizes(store).packed if store else 0,
+        timing=Timing(
+            mean=round(sum(milliseconds) / len(milliseconds), 3) if milliseconds else 0.0,
+            worst=round(max(milliseconds, default=0.0), 3),
+        ),
+    )
+
+
+def bound(prepared: Prepared, budget: int, between: Marks, *, results_only: bool) -> bytes:
+    """The outcome of each use under a rule that knows the future: `oracle`, or `belady` if only results leave."""
+    key = budget, between, results_only
+    if key not in prepared.bounds:
+        rule = oracle.belady if results_only else oracle.oracle
+        gauge = Gauge(prepared.lookup, archive=False)
+        prompts = rule(
+            prepared.conversation, prepared.lookup.uses, prepared.tokens, budget, *between, overhead=prepared.overhead
+        )
+        for prompt in prompts:
+            gauge.add(prompt)
+        prepared.bounds[key] = gauge.outcomes
+    return prepared.bounds[key]
+
+
+def _is_managed(policy: Policy) -> bool:
+    """Whether the policy leaves it to the agent to archive, so that a stand-in has to act for the recorded one."""
+    if isinstance(policy, Composed):
+        return any(map(_is_managed, policy.parts))
+    return isinstance(policy, SelfManaged) and policy.agent and policy.archive
+
+
+def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
+    """The management events of a session, by operation and actor: all that changed it but the messages themselves."""
+    counts: Counter[tuple[str, str]]
+    if isinstance(session.stored, MemorySession):
+        counts = session.stored.operations
+    else:
+        session.stored.flush()
+        entries = revision.history(session.store, session.stored.tip())
+        counts = Counter((entry.trailers.get("Ctxvc-Op", ""), entry.actor) for entry in entries)
+    events: dict[str, dict[str, int]] = {}
+    for (operation, actor), count in sorted(counts.items()):
+        if operation not in _NO_EVENTS:
+            events.setdefault(operation, {})[actor] = count
+    return events
+
+
+#: Operations by which messages come in, and a session is set up.
+_NO_EVENTS = frozenset({"step", "session", "settings"})
+
+
+def _retention(split: Split) -> Retention:
+    return Retention(*(Outcomes(*msgspec.structs.astuple(counts)) for counts in (split.all, split.nt, split.at_risk)))
+
+
+def _visible(uses: Sequence[Use], outcomes: bytes) -> Visible:
+    visible = [use for use, outcome in zip(uses, outcomes, strict=True) if outcome == VISIBLE]
+    return Visible(len(visible), sum(use.nt for use in visible), sum(use.at_risk for use in visible))
+
+
+def _seconds(time: str) -> float | None:
+    """Seconds since 1970 of an ISO time; None if it is none."""
+    try:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
+    except ValueError:
+        return None

@@ -1,0 +1,106 @@
+"""Uses: where a reply names something exactly that an earlier block has. Retention is counted over them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ctxvc.replay.anchors import AnchorIndex, AnchorKind, reply_anchors, words_of
+from ctxvc.replay.categories import Category, category, first_failures
+from ctxvc.replay.common import CommonAnchors, common_anchors
+from ctxvc.replay.conversation import Conversation
+
+#: A use is trivial if its anchor stands in a block of so many last steps.
+STEPS = 5
+
+
+class Use(msgspec.Struct, frozen=True, gc=False):
+    """An anchor in the reply of a call, and the numbers of the earlier blocks that hold it, in order.
+
+    `nt` (non-trivial): none of those blocks is of the last 5 steps, nor of what came in since. `at_risk`: it is `nt`,
+    and of its blocks only tool results hold it, thinking aside.
+    """
+
+    call: int
+    anchor: str
+    kind: AnchorKind
+    blocks: tuple[int, ...]
+    nt: bool
+    at_risk: bool
+    category: Category
+
+
+def uses(conversation: Conversation, common: CommonAnchors | None = None) -> tuple[Use, ...]:
+    """Every use of a conversation, by call, and within a call in the order of the reply.
+
+    An anchor counts once a call. It does not count if it is common (by default those of the list that ships), if the
+    system prompt or the tools' definitions have it, or if no block but thinking holds it: that leaves whatever a policy
+    does.
+    """
+    common = common_anchors() if common is None else common
+    replies = [reply_anchors(call.reply) for call in conversation.calls]
+    blocks = conversation.blocks
+    words = [words_of(block.text) for block in blocks]
+    frequency: Counter[str] = Counter()
+    for own in words:
+        frequency.update(own)
+    distinct = [anchor for anchor in dict.fromkeys(a for reply in replies for a in reply) if anchor not in common]
+    index = AnchorIndex(distinct, frequency)
+    always = {place for text in _texts([conversation.system, conversation.tools]) for place in index.places(text)}
+    holders: list[list[int]] = [[] for _ in distinct]
+    for block, own in zip(blocks, words, strict=True):
+        for place in index.places(block.text, own):
+            holders[place].append(block.number)
+    places = {anchor: place for place, anchor in enumerate(distinct) if place not in always}
+    return tuple(_uses(conversation, replies, places, holders))
+
+
+def _uses(
+    conversation: Conversation,
+    replies: Sequence[dict[str, AnchorKind]],
+    places: dict[str, int],
+    holders: Sequence[list[int]],
+) -> Iterator[Use]:
+    blocks = conversation.blocks
+    seen = [block.seen for block in blocks]
+    failures = first_failures(blocks)
+    for call, reply in enumerate(replies):
+        limit = bisect_left(seen, call + 1)  # blocks are seen in the order of their numbers
+        for anchor, kind in reply.items():
+            place = places.get(anchor)
+            if place is None:
+                continue
+            own = tuple(holders[place][: bisect_left(holders[place], limit)])
+            oldest = next((blocks[number] for number in own if blocks[number].kind != "thinking"), None)
+            if oldest is None:
+                continue
+            newest = next(blocks[number] for number in reversed(own) if blocks[number].kind != "thinking")
+            nt = not any(blocks[number].call >= call - STEPS for number in _recent(own, seen, call - STEPS))
+            at_risk = nt and all(blocks[number].kind in ("tool_result", "thinking") for number in own)
+            yield Use(call, anchor, kind, own, nt, at_risk, category(kind, oldest, newest, failures))
+
+
+def _recent(numbers: Sequence[int], seen: Sequence[int], call: int) -> Iterator[int]:
+    """The numbers of blocks that no call before `call` saw."""
+    for number in reversed(numbers):
+        if seen[number] < call:
+            return
+        yield number
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The strings in a value, keys among them."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case dict() as fields:
+                waiting.extend(fields.values())
+                waiting.extend(map(str, fields))
+            case list() | tuple() as items:
+                waiting.extend(items)
