@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -84,21 +84,26 @@ def prepare(conversation: Conversation) -> Prepared:
     )
 
 
-def replay(conversation: Conversation, setups: Sequence[Setup]) -> Iterator[Result]:
-    """The result of each setup on a conversation, in order. Raises: BadInput for a policy that does not exist."""
+def replay(
+    conversation: Conversation, setups: Sequence[Setup], *, parse: Callable[[str], Policy] = policies.parse
+) -> Iterator[Result]:
+    """The result of each setup on a conversation, in order; `parse` makes a setup's policy of its words.
+
+    Raises: BadInput for a policy that does not exist.
+    """
     prepared = prepare(conversation)
     for setup in setups:
+        policy = parse(setup.policy)
         if not setup.options.store:
-            yield run(prepared, setup)
+            yield run(prepared, setup, policy)
             continue
         with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder, create(Path(folder) / ".ctxvc") as store:
-            yield run(prepared, setup, store)
+            yield run(prepared, setup, policy, store)
 
 
-def run(prepared: Prepared, setup: Setup, store: Store | None = None) -> Result:
-    """One replay. Raises: BadInput."""
+def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = None) -> Result:
+    """One replay under `named`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
     conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
-    named = policies.parse(setup.policy)
     policy: Policy = Bare(inner=named) if options.bare else named
     managed = _is_managed(named) and not options.bare
     session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
