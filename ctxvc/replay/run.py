@@ -91,7 +91,7 @@ def replay(
 
     Raises: BadInput for a policy that does not exist.
     """
-    prepared = prepare(conversation)
+    prepared = _prepared_once(conversation)
     for setup in setups:
         policy = parse(setup.policy)
         if not setup.options.store:
@@ -99,6 +99,20 @@ def replay(
             continue
         with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder, create(Path(folder) / ".ctxvc") as store:
             yield run(prepared, setup, policy, store)
+
+
+#: What was prepared of the conversations of the newest file.
+_prepared: dict[str, Prepared] = {}
+
+
+def _prepared_once(conversation: Conversation) -> Prepared:
+    """`prepare`, once for all calls in a row for the same file."""
+    if any(prepared.conversation.sha256 != conversation.sha256 for prepared in _prepared.values()):
+        _prepared.clear()
+    prepared = _prepared.get(conversation.id)
+    if prepared is None or prepared.conversation is not conversation:
+        prepared = _prepared[conversation.id] = prepare(conversation)
+    return prepared
 
 
 def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = None) -> Result:

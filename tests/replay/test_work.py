@@ -47,7 +47,7 @@ def test_the_results_are_the_same_with_any_number_of_processes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("number", "jobs", "expected"), [(1, 1, 1), (1, 2, 4), (2, 2, 4), (3, 2, 6), (4, 2, 4), (1, 8, 6)]
+    ("number", "jobs", "expected"), [(1, 1, 3), (1, 2, 6), (2, 2, 6), (3, 2, 6), (4, 2, 8), (4, 1, 4), (1, 8, 6)]
 )
 def test_a_few_files_are_spread_over_the_processes(tmp_path: Path, number: int, jobs: int, expected: int) -> None:
     made = units(left(sources(tmp_path, number), SETUPS, None), jobs)

@@ -243,12 +243,11 @@ def _replayed(
 
     work = units(left(sources, setups, file), jobs)
     results, failures = list(file.results) if file else [], []
+    total = sum(unit.size for unit in work)
     function = partial(of_conversation, parse=partial(parsed, folder=app.folder))
     try:
-        with Progress(
-            "replaying", sum(unit.size for unit in work), _percent(sum(unit.size for unit in work))
-        ) as progress:
-            for outcome in outcomes(work, function, version, jobs):
+        with Progress("replaying", total, _percent(total), speed=False) as progress:
+            for outcome in outcomes(work, function, version, jobs, lambda: progress.add(0)):
                 progress.add(outcome.unit.size)
                 if outcome.error:
                     failures.append(outcome)
