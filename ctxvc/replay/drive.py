@@ -28,6 +28,8 @@ from ctxvc.tokens.meter import Meter
 
 #: A provider's tokens are taken to be as we count them.
 _UNCALIBRATED = (1000, 0)
+#: The name of each replayed session, which its dashboards show.
+_NAME = "session"
 
 
 class Driven(NamedTuple):
@@ -169,12 +171,11 @@ def new_session(
     """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions."""
     stored: StoredSession
     if store is None:
-        stored = MemorySession(system=conversation.system, tools=conversation.tools)
+        stored = MemorySession(_NAME, system=conversation.system, tools=conversation.tools)
     else:
-        name = store.create_session(
-            f"r{len(store.sessions()) + 1}", system=conversation.system, tools=conversation.tools
-        )
-        stored = StoredSession.open(store, name)
+        store.redaction.keep_exact(_NAME)  # a replay in memory has no marks for secrets either
+        store.create_session(_NAME, system=conversation.system, tools=conversation.tools)
+        stored = StoredSession.open(store, _NAME)
     replayed = Session(stored, policy=policy, now=lambda: 0.0, meter=meter)
     replayed.set(budget=budget, calibration=_UNCALIBRATED)
     replayed.begin()
