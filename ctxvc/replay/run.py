@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.marks import Marks, marks
-from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, Visible
+from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
 from ctxvc.replay.uses import Use, uses
 from ctxvc.replay.work import Setup
@@ -181,7 +180,7 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
         failures={name: _retention(split) for name, split in kept.categories.items()},
         oracle=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=False)),
         belady=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=True)),
-        uses=b64encode(gauge.outcomes).decode("ascii"),
+        uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
         store_bytes=sizes(store).packed if store else 0,
         timing=Timing(
             mean=round(sum(milliseconds) / len(milliseconds), 3) if milliseconds else 0.0,
@@ -234,6 +233,11 @@ _NO_EVENTS = frozenset({"step", "session", "settings"})
 
 def _retention(split: Split) -> Retention:
     return Retention(*(Outcomes(*msgspec.structs.astuple(counts)) for counts in (split.all, split.nt, split.at_risk)))
+
+
+def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
+    nt = tuple(place for place, use in enumerate(uses) if use.nt)
+    return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].at_risk))
 
 
 def _visible(uses: Sequence[Use], outcomes: bytes) -> Visible:

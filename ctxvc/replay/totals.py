@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Tokens, Visible
+from ctxvc.replay.retention import wilson
 
 #: Uses by how hard it is to meet them: all, non-trivial, at risk.
 Class = Literal["all", "nt", "ar"]
 CLASSES: tuple[Class, ...] = ("all", "nt", "ar")
-
-#: The standard score of a 95 % interval.
-_SCORE = 1.959963984540054
-
-
-class Interval(NamedTuple):
-    """Bounds of a share, between 0 and 1."""
-
-    low: float
-    high: float
-
-
-def wilson(successes: int, total: int) -> Interval:
-    """The 95 % score interval of a share (E. B. Wilson, 1927); 0 to 1 where there is nothing to count."""
-    if not total:
-        return Interval(0.0, 1.0)
-    share, weight = successes / total, _SCORE**2 / total
-    middle = (share + weight / 2) / (1 + weight)
-    reach = _SCORE / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
-    # At 0 and 1 the bounds are these numbers; rounding would leave them a hair off.
-    return Interval(middle - reach if successes else 0.0, middle + reach if successes < total else 1.0)
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -70,8 +50,8 @@ class Totals(msgspec.Struct, frozen=True):
         best: int = getattr(self.oracle, uses)
         return of_class(self.retention, uses).visible / best if best else None
 
-    def interval(self, uses: Class) -> Interval:
-        """The 95 % interval of the share of visible uses."""
+    def interval(self, uses: Class) -> tuple[float, float]:
+        """The bounds of the 95 % interval of the share of visible uses."""
         outcomes = of_class(self.retention, uses)
         return wilson(outcomes.visible, outcomes.total)
 

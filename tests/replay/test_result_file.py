@@ -8,7 +8,19 @@ import msgspec
 import pytest
 
 from ctxvc.errors import BadInput, Refused
-from ctxvc.replay.result import Options, Outcomes, Result, Retention, Timing, decode, encode
+from ctxvc.replay.result import (
+    UNMEASURED,
+    Options,
+    Outcomes,
+    Result,
+    Retention,
+    Timing,
+    UsesMeasured,
+    decode,
+    decode_uses,
+    encode,
+    encode_uses,
+)
 from ctxvc.replay.result_file import ResultFile, code_version, key
 
 VERSION = "1+abc"
@@ -140,6 +152,14 @@ def test_the_version_changes_with_the_code_of_a_policy(tmp_path: Path) -> None:
 
     assert before == before and code_version() == code_version()
     assert len({code_version(), before, code_version([own])}) == 3
+
+
+def test_the_outcomes_of_uses_come_back_as_they_were() -> None:
+    measured = UsesMeasured(bytes([0, 1, 2, 3, 4, UNMEASURED, 0]), nt=(1, 3, 5, 6), ar=(3, 6))
+
+    assert decode_uses(encode_uses(measured)) == measured
+    assert len(encode_uses(measured)) == 12
+    assert decode_uses("") == UsesMeasured(b"", (), ())
 
 
 def test_retention_adds_up() -> None:
