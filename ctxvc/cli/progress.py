@@ -15,10 +15,15 @@ _EVERY = 0.1
 
 
 class Progress:
-    """A progress bar towards `total` while its `with` block runs; `format` writes an amount, by default of bytes."""
+    """A progress bar towards `total` while its `with` block runs; `format` writes an amount, by default of bytes.
 
-    def __init__(self, title: str, total: int = 0, format: Callable[[int], str] = human_bytes) -> None:
-        self._title, self._total, self._format = title, total, format
+    `speed` is shown beside it, where it says something.
+    """
+
+    def __init__(
+        self, title: str, total: int = 0, format: Callable[[int], str] = human_bytes, *, speed: bool = True
+    ) -> None:
+        self._title, self._total, self._format, self._shows_speed = title, total, format, speed
         self._done = 0
         self._shows = sys.stderr.isatty()
         self._began = time.monotonic()
@@ -50,8 +55,8 @@ class Progress:
     def _draw(self, now: float) -> None:
         part = min(1.0, self._done / self._total) if self._total else 0.0
         full = int(part * BAR)
-        speed = self._format(int(self._done / (now - self._began)))
+        speed = f", {self._format(int(self._done / (now - self._began)))}/s" if self._shows_speed else ""
         bar = "█" * full + "░" * (BAR - full)
-        sys.stderr.write(f"\r{self._title} [{bar}] {self._format(self._done)}, {speed}/s\x1b[K")
+        sys.stderr.write(f"\r{self._title} [{bar}] {self._format(self._done)}{speed}\x1b[K")
         sys.stderr.flush()
         self._drawn = True

@@ -53,6 +53,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Work": {
         "run": "Work on a task in this folder: a small agent under a budget.",
         "ask": "Ask a recorded session; what the answer cites is checked.",
+        "replay": "Replay recorded sessions under policies and budgets, and measure.",
     },
     "Take out": {
         "export": "Write the prompt as a request of a provider's API.",

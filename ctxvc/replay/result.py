@@ -5,8 +5,9 @@ A line has what was counted; shares, means and ratios are worked out from it, so
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -130,7 +131,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
     `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by reason.
     `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how many
-    demand recoveries `cost.demand` pays for. `uses` has one byte a use, its outcome, in Base64; it may be empty.
+    demand recoveries `cost.demand` pays for. `uses` is what `encode_uses` gives; it may be empty.
     """
 
     version: str
@@ -168,6 +169,37 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
         """The result without what differs from run to run, and with the store from without."""
         options = msgspec.structs.replace(self.options, store=False)
         return msgspec.structs.replace(self, options=options, store_bytes=0, timing=Timing())
+
+
+#: What is set in a use's byte beside its outcome; the lower bits are the outcome's place among `Outcomes`.
+_OUTCOME, _NT, _AR = 7, 8, 16
+#: Stands for a use at a call that had no prompt.
+UNMEASURED = 255
+
+
+class UsesMeasured(NamedTuple):
+    """The outcome of each use, as a place among the fields of `Outcomes`, and the places of uses by class."""
+
+    outcomes: bytes
+    nt: tuple[int, ...]
+    ar: tuple[int, ...]
+
+
+def encode_uses(measured: UsesMeasured) -> str:
+    """A byte a use, in Base64."""
+    data = bytearray(outcome & _OUTCOME for outcome in measured.outcomes)
+    for flag, places in ((_NT, measured.nt), (_AR, measured.ar)):
+        for place in places:
+            data[place] |= flag
+    return b64encode(data).decode("ascii")
+
+
+def decode_uses(text: str) -> UsesMeasured:
+    """What `encode_uses` encoded. Raises: ValueError."""
+    data = b64decode(text, validate=True)
+    outcomes = bytes(UNMEASURED if byte & _OUTCOME == _OUTCOME else byte & _OUTCOME for byte in data)
+    nt, ar = (tuple(place for place, byte in enumerate(data) if byte & flag) for flag in (_NT, _AR))
+    return UsesMeasured(outcomes, nt, ar)
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # fields as declared, keys of mappings sorted

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.marks import Marks, marks
-from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, Visible
+from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
 from ctxvc.replay.uses import Use, uses
 from ctxvc.replay.work import Setup
@@ -84,21 +83,40 @@ def prepare(conversation: Conversation) -> Prepared:
     )
 
 
-def replay(conversation: Conversation, setups: Sequence[Setup]) -> Iterator[Result]:
-    """The result of each setup on a conversation, in order. Raises: BadInput for a policy that does not exist."""
-    prepared = prepare(conversation)
+def replay(
+    conversation: Conversation, setups: Sequence[Setup], *, parse: Callable[[str], Policy] = policies.parse
+) -> Iterator[Result]:
+    """The result of each setup on a conversation, in order; `parse` makes a setup's policy of its words.
+
+    Raises: BadInput for a policy that does not exist.
+    """
+    prepared = _prepared_once(conversation)
     for setup in setups:
+        policy = parse(setup.policy)
         if not setup.options.store:
-            yield run(prepared, setup)
+            yield run(prepared, setup, policy)
             continue
         with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder, create(Path(folder) / ".ctxvc") as store:
-            yield run(prepared, setup, store)
+            yield run(prepared, setup, policy, store)
 
 
-def run(prepared: Prepared, setup: Setup, store: Store | None = None) -> Result:
-    """One replay. Raises: BadInput."""
+#: What was prepared of the conversations of the newest file.
+_prepared: dict[str, Prepared] = {}
+
+
+def _prepared_once(conversation: Conversation) -> Prepared:
+    """`prepare`, once for all calls in a row for the same file."""
+    if any(prepared.conversation.sha256 != conversation.sha256 for prepared in _prepared.values()):
+        _prepared.clear()
+    prepared = _prepared.get(conversation.id)
+    if prepared is None or prepared.conversation is not conversation:
+        prepared = _prepared[conversation.id] = prepare(conversation)
+    return prepared
+
+
+def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = None) -> Result:
+    """One replay under `named`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
     conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
-    named = policies.parse(setup.policy)
     policy: Policy = Bare(inner=named) if options.bare else named
     managed = _is_managed(named) and not options.bare
     session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
@@ -162,7 +180,7 @@ def run(prepared: Prepared, setup: Setup, store: Store | None = None) -> Result:
         failures={name: _retention(split) for name, split in kept.categories.items()},
         oracle=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=False)),
         belady=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=True)),
-        uses=b64encode(gauge.outcomes).decode("ascii"),
+        uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
         store_bytes=sizes(store).packed if store else 0,
         timing=Timing(
             mean=round(sum(milliseconds) / len(milliseconds), 3) if milliseconds else 0.0,
@@ -215,6 +233,11 @@ _NO_EVENTS = frozenset({"step", "session", "settings"})
 
 def _retention(split: Split) -> Retention:
     return Retention(*(Outcomes(*msgspec.structs.astuple(counts)) for counts in (split.all, split.nt, split.at_risk)))
+
+
+def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
+    nt = tuple(place for place, use in enumerate(uses) if use.nt)
+    return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].at_risk))
 
 
 def _visible(uses: Sequence[Use], outcomes: bytes) -> Visible:

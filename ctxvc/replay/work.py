@@ -8,8 +8,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from concurrent import futures
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache, partial
 from multiprocessing import connection
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.replay.conversation import Conversation, conversations
 from ctxvc.replay.result import Options, Result
+from ctxvc.replay.result_file import Key, ResultFile, key
 from ctxvc.replay.stored import stored_checksum, stored_conversations
 from ctxvc.store.store import Store
 
@@ -68,6 +70,9 @@ class Outcome(msgspec.Struct, frozen=True):
     error: CtxvcError | None = None
 
 
+#: Units that each process has to do at least, as far as there are setups.
+_PARTS = 3
+
 #: Replays a conversation under each setup; a function of a module, so that another process can call it.
 Replay = Callable[[Conversation, Sequence[Setup]], Iterable[Result]]
 
@@ -88,17 +93,45 @@ def of_session(store: Store, session: str) -> Source:
     return Source(store.path, session, sha256, size)
 
 
-def units(sources: Sequence[Source], setups: Sequence[Setup], jobs: int) -> list[Unit]:
-    """The units of so many sources; where these are few, the setups are spread, so that every process has work."""
-    parts = max(1, min(len(setups), -(-2 * jobs // max(1, len(sources)))) if jobs > 1 else 1)
-    chunks = [tuple(setups[at::parts]) for at in range(parts)]
-    return [Unit(source, chunk) for source in sources for chunk in chunks if chunk]
+def left(
+    sources: Iterable[Source], setups: Sequence[Setup], file: ResultFile | None
+) -> list[tuple[Source, tuple[Setup, ...]]]:
+    """The sources with those setups under which they have no results in `file` yet; without a file all."""
+    work = []
+    for source in sources:
+        own = (setup for setup in setups if file is None or not file.has(_key(source, setup)))
+        if waiting := tuple(own):
+            work.append((source, waiting))
+    return work
 
 
-def outcomes(units: Iterable[Unit], replay: Replay, version: str, jobs: int) -> Iterator[Outcome]:
+def units(work: Sequence[tuple[Source, tuple[Setup, ...]]], jobs: int) -> list[Unit]:
+    """The units of so much work; where there are few sources, their setups are spread over the processes."""
+    parts = -(-_PARTS * jobs // max(1, len(work)))
+    return [
+        Unit(source, chunk) for source, setups in work for at in range(parts) if (chunk := tuple(setups[at::parts]))
+    ]
+
+
+def in_order(results: Iterable[Result], sources: Sequence[Source], setups: Sequence[Setup]) -> list[Result]:
+    """Those of the results that are of these sources and setups, in the order of sources and then of setups."""
+    places = {
+        _key(source, setup): (number, at) for number, source in enumerate(sources) for at, setup in enumerate(setups)
+    }
+    own = [result for result in results if key(result) in places]
+    return sorted(own, key=lambda result: (places[key(result)][0], result.conversation, places[key(result)][1]))
+
+
+def _key(source: Source, setup: Setup) -> Key:
+    return (source.name, source.sha256, setup.policy, setup.budget, setup.options)
+
+
+def outcomes(
+    units: Iterable[Unit], replay: Replay, version: str, jobs: int, wait: Callable[[], None] = lambda: None
+) -> Iterator[Outcome]:
     """The outcome of each unit as it is done, in no order; results are the same with any number of `jobs`.
 
-    Processes end with this generator.
+    `wait` is called each second meanwhile. Processes end with this generator.
     """
     largest_first = sorted(units, key=lambda unit: -unit.size)
     work = partial(outcome, replay=replay, version=version)
@@ -108,8 +141,11 @@ def outcomes(units: Iterable[Unit], replay: Replay, version: str, jobs: int) -> 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process) as executor:
         try:
-            for future in as_completed([executor.submit(work, unit) for unit in largest_first]):
-                yield future.result()
+            waiting = {executor.submit(work, unit) for unit in largest_first}
+            while waiting:
+                done, waiting = futures.wait(waiting, 1.0, futures.FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+                wait()
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
@@ -120,7 +156,7 @@ def outcomes(units: Iterable[Unit], replay: Replay, version: str, jobs: int) -> 
 def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
     """Does a unit."""
     try:
-        recorded = list(unit.source.conversations())
+        recorded = _conversations(unit.source)
         results = tuple(
             msgspec.structs.replace(result, version=version, conversations=len(recorded))
             for conversation in recorded
@@ -131,6 +167,12 @@ def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
     except OSError as error:
         return Outcome(unit, error=CtxvcError(f"cannot read {unit.source.path}: {error.strerror or error}"))
     return Outcome(unit, results)
+
+
+@lru_cache(maxsize=1)
+def _conversations(source: Source) -> tuple[Conversation, ...]:
+    """The source's conversations; the next unit of a process is often of the same source."""
+    return tuple(source.conversations())
 
 
 def _begin_process() -> None:

@@ -1,0 +1,115 @@
+"""Results added up: a policy at a budget, over all conversations or a part of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Tokens, Visible
+from ctxvc.replay.retention import wilson
+
+#: Uses by how hard it is to meet them: all, non-trivial, at risk.
+Class = Literal["all", "nt", "ar"]
+CLASSES: tuple[Class, ...] = ("all", "nt", "ar")
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The sums of some results of one policy at one budget; `tokens.peak` is the largest.
+
+    `macro` are averages of which each conversation counts once, for those that have such uses: by class of uses and
+    place (`visible`, `routed`), and of the oracle's (`oracle`) and Belady's (`belady`) visible uses.
+    """
+
+    policy: str
+    budget: int
+    conversations: int = 0
+    calls: int = 0
+    failed: int = 0
+    over: int = 0
+    invalid: int = 0
+    tokens: Tokens = Tokens()
+    cost: Cost = Cost()
+    prefix_breaks: int = 0
+    recoveries: int = 0
+    retention: Retention = Retention()
+    oracle: Visible = Visible()
+    belady: Visible = Visible()
+    macro: dict[str, dict[str, float]] = {}
+    stand_in: str = ""
+
+    def share(self, uses: Class, *places: str) -> float | None:
+        """The share of these uses that are met at one of the places; None without any."""
+        outcomes = of_class(self.retention, uses)
+        return sum(getattr(outcomes, place) for place in places) / outcomes.total if outcomes.total else None
+
+    def of_oracle(self, uses: Class) -> float | None:
+        """The visible uses as a share of those that are visible under the oracle; None without any."""
+        best: int = getattr(self.oracle, uses)
+        return of_class(self.retention, uses).visible / best if best else None
+
+    def interval(self, uses: Class) -> tuple[float, float]:
+        """The bounds of the 95 % interval of the share of visible uses."""
+        outcomes = of_class(self.retention, uses)
+        return wilson(outcomes.visible, outcomes.total)
+
+    @property
+    def breaks_per_100_calls(self) -> float:
+        return 100 * self.prefix_breaks / self.calls if self.calls else 0.0
+
+
+def of_class(retention: Retention, uses: Class) -> Outcomes:
+    """The outcomes of a class of uses."""
+    return {"all": retention.all, "nt": retention.nt, "ar": retention.ar}[uses]
+
+
+def totals(results: Iterable[Result]) -> list[Totals]:
+    """The totals of each policy and budget, in the order in which they first come."""
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.policy, result.budget), []).append(result)
+    return [_total(policy, budget, group) for (policy, budget), group in groups.items()]
+
+
+def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
+    return Totals(
+        policy=policy,
+        budget=budget,
+        conversations=len(results),
+        calls=sum(result.calls for result in results),
+        failed=sum(result.failed for result in results),
+        over=sum(result.over for result in results),
+        invalid=sum(result.invalid for result in results),
+        tokens=Tokens(
+            peak=max(result.tokens.peak for result in results),
+            total=sum(result.tokens.total for result in results),
+            keep=sum(result.tokens.keep for result in results),
+        ),
+        cost=Cost(*(math.fsum(getattr(result.cost, part) for result in results) for part in Cost.__struct_fields__)),
+        prefix_breaks=sum(result.prefix_breaks for result in results),
+        recoveries=sum(result.recoveries for result in results),
+        retention=sum((result.retention for result in results), Retention()),
+        oracle=sum((result.oracle for result in results), Visible()),
+        belady=sum((result.belady for result in results), Visible()),
+        macro={uses: _macro(uses, results) for uses in CLASSES},
+        stand_in=", ".join(sorted({result.stand_in for result in results if result.stand_in})),
+    )
+
+
+def _macro(uses: Class, results: Sequence[Result]) -> dict[str, float]:
+    """The averages over conversations of the shares of these uses; empty where no conversation has any."""
+    counted = [(result, outcomes) for result in results if (outcomes := of_class(result.retention, uses)).total]
+    if not counted:
+        return {}
+
+    def mean(shares: Iterable[float]) -> float:
+        return math.fsum(shares) / len(counted)
+
+    return {
+        "visible": mean(outcomes.visible / outcomes.total for _, outcomes in counted),
+        "routed": mean(outcomes.routed / outcomes.total for _, outcomes in counted),
+        "oracle": mean(getattr(result.oracle, uses) / outcomes.total for result, outcomes in counted),
+        "belady": mean(getattr(result.belady, uses) / outcomes.total for result, outcomes in counted),
+    }
