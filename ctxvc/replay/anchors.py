@@ -240,19 +240,21 @@ class AnchorIndex:
     def __init__(self, texts: list[str], frequency: Mapping[str, int]) -> None:
         self.texts = texts
         self._words: dict[str, int] = {}  # an anchor that is one word → its place
-        self._phrases: dict[str, list[tuple[int, str]]] = {}  # a word → the anchors whose rarest it is
+        self._phrases: dict[str, list[tuple[int, str, frozenset[str]]]] = {}  # a word → the anchors whose rarest it is
         for place, text in enumerate(texts):
             parts = _WORD.findall(text)
             if parts == [text]:
                 self._words[text] = place
             else:
                 rarest = min(parts, key=lambda word: (frequency.get(word, 0), -len(word)))
-                self._phrases.setdefault(rarest, []).append((place, text))
+                self._phrases.setdefault(rarest, []).append((place, text, frozenset(parts)))
 
     def places(self, text: str, vocabulary: frozenset[str] | None = None) -> list[int]:
         """The places of the anchors that stand in a text, in no order. `vocabulary` are its words, if known."""
         own = words_of(text) if vocabulary is None else vocabulary
         places = [self._words[word] for word in self._words.keys() & own]
         for word in self._phrases.keys() & own:
-            places += [place for place, anchor in self._phrases[word] if stands_in(anchor, text)]
+            for place, anchor, parts in self._phrases[word]:
+                if parts <= own and stands_in(anchor, text):
+                    places.append(place)
         return places

@@ -36,8 +36,8 @@ SHORTEST = 4
 QUERIES = 8
 #: The beginning of a long command by which it can be known.
 COMMAND = 40
-#: What a text holds is worked out once, if it is no longer than this; what is longer is mostly new in each prompt.
-CACHED = 2_000
+#: What a text of up to so many characters holds is kept for other runs, which mostly have the same stubs.
+CACHED = 1_000
 
 
 class Lookup:
@@ -56,7 +56,9 @@ class Lookup:
         places = {anchor: place for place, anchor in enumerate(dict.fromkeys(use.anchor for use in self.uses))}
         #: Of each use its anchor's place among the anchors.
         self.anchors = [places[use.anchor] for use in self.uses]
-        self._index = AnchorIndex(list(places), {})
+        #: The anchors, by place.
+        self.texts = list(places)
+        self._index = AnchorIndex(self.texts, Counter(word for anchor in self.texts for word in words_of(anchor)))
         self._held: dict[str, frozenset[int]] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._names = [_names(block) for block in self.blocks]
@@ -177,27 +179,39 @@ def _names(block: Block) -> tuple[str, ...]:
 
 
 class _HeldAnchors:
-    """What the texts of the prompt at hand hold, worked out anew only for the texts that change."""
+    """What the texts of the prompt at hand hold.
+
+    A text is searched for all anchors when it comes, if it is short, else when it stands in a second prompt: a long one
+    is mostly a dashboard, which is another in the next. Until then it is searched for the anchors that are asked for.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self.texts: dict[str, frozenset[int]] = {}
+        self._indexed: dict[str, frozenset[int]] = {}
+        self._fresh: Set[str] = frozenset()
         self._counts: dict[int, int] = {}
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (*self._indexed, *self._fresh)
+
     def change(self, texts: Set[str]) -> None:
-        if texts == self.texts.keys():
-            return
         counts = self._counts
-        for text in self.texts.keys() - texts:
-            for place in self.texts.pop(text):
+        for text in self._indexed.keys() - texts:
+            for place in self._indexed.pop(text):
                 counts[place] -= 1
-        for text in texts - self.texts.keys():
-            self.texts[text] = self._lookup.anchors_in(text)
-            for place in self.texts[text]:
+        fresh = {text for text in texts - self._indexed.keys() if len(text) > CACHED} - self._fresh
+        for text in texts - self._indexed.keys() - fresh:
+            self._indexed[text] = self._lookup.anchors_in(text)
+            for place in self._indexed[text]:
                 counts[place] = counts.get(place, 0) + 1
+        self._fresh = fresh
 
     def __contains__(self, place: int) -> bool:
-        return bool(self._counts.get(place))
+        if self._counts.get(place):
+            return True
+        anchor = self._lookup.texts[place]
+        return any(stands_in(anchor, text) for text in self._fresh)
 
 
 class Gauge:
