@@ -117,14 +117,19 @@ def test_a_search_shows_the_beginning_of_a_line() -> None:
     assert tuple(Gauge(Lookup(own, uses(own, NONE))).add(nothing(1, "limit"))) == (RECOVERABLE,)
 
 
-def test_texts_that_leave_the_prompt_count_no_more() -> None:
-    """One gauge sees the prompts of a run in order: it keeps what did not change, and forgets what left."""
-    own = conversation(*[([human("saveAll" if n == 0 else "on")], reply("call saveAll")) for n in range(4)])
+@pytest.mark.parametrize("padding", [0, 2_000])
+def test_texts_that_leave_the_prompt_count_no_more(padding: int) -> None:
+    """One gauge sees the prompts of a run in order: it keeps what did not change, and forgets what left. Long texts are
+    looked into when they are asked for, and as a whole from the second prompt on.
+    """
+    own = conversation(*[([human("saveAll" if n == 0 else "on")], reply("call saveAll")) for n in range(6)])
     gauge = Gauge(Lookup(own, uses(own, NONE)))
+    has, new, none = (text + " " * padding for text in ("saveAll", "saveAll again", "saveAlls"))
+    prompts = [[has], [has, none], [has], [new], [none], []]
 
-    outcomes = [gauge.add(nothing(n, *texts)) for n, texts in enumerate([["saveAll"], ["saveAll", "x"], ["x"], []])]
+    outcomes = [gauge.add(nothing(n, *texts)) for n, texts in enumerate(prompts)]
 
-    assert outcomes == [bytes([ROUTED]), bytes([ROUTED]), bytes([RECOVERABLE]), bytes([RECOVERABLE])]
+    assert b"".join(outcomes) == bytes([ROUTED] * 4 + [RECOVERABLE] * 2)
 
 
 def test_a_run_that_shows_everything_and_one_that_shows_nothing() -> None:
