@@ -36,9 +36,9 @@ def oracle(
     `low`: blocks of every kind leave for good, first those of which the fewest uses to come are lost, per token, that
     no other block meets. Non-trivial uses count, the others decide between equals.
 
-    Text of humans and system messages stay, and of the newest step all that fits into the budget without the others.
-    Where what stays is more than `low`, the others leave until `high`, and where it is more than that until the budget:
-    an empty prompt would be no bound.
+    Text of humans and system messages stay, and of the newest step all that fits into the budget: old blocks leave for
+    it before it does. Where what stays is more than `low`, they leave until `high`, and where it is more than that
+    until the budget: an empty prompt would be no bound.
 
     It is above what an engine can reach: nothing stands in the place of what left, a call may leave without its result,
     and thinking of earlier turns, which an engine takes out itself, costs nothing unless it holds what is used later.
@@ -212,14 +212,12 @@ class _Run:
         return len(own) - start
 
     def _make_room(self, call: int) -> None:
-        """Old blocks leave until a mark. Of the newest step leaves what is over the budget even without them."""
+        """Old blocks leave until a mark; of the newest step what is over the budget even without them."""
         future, room = self.future, self.room
         free = [future.blocks[number] for number in self._visible if future.free[number]]
         old = [block.number for block in free if block.seen < call]
         results = [block.number for block in free if block.seen == call and block.kind == "tool_result"]
         others = [block.number for block in free if block.seen == call and block.kind != "tool_result"]
-        for newest in (results, others):
-            self._shrink(newest, room.budget + self._size(old))
 
         chosen = [number for number in old if future.chosen[number]]
         least = self._tokens - self._size(chosen)
@@ -227,6 +225,8 @@ class _Run:
         for number in sorted(old):
             if self._tokens > room.budget and number in self._visible:
                 self._remove(number)
+        for newest in (results, others):
+            self._shrink(newest, room.budget)
 
     def _size(self, numbers: Iterable[int]) -> int:
         return sum(self.future.size[number] for number in numbers)
