@@ -65,9 +65,12 @@ def replay(
     app = ctx.ensure_object(App)
     if bool(names) == mine:
         raise click.UsageError("name files, folders or sessions, or give --mine")
+    from ctxvc.replay import parquet as parquet_table
     from ctxvc.replay.result import Options
     from ctxvc.replay.result_file import ResultFile, code_version
 
+    if parquet:
+        parquet_table.check()
     options = Options(store=not (no_store or mine), bare=bare)
     setups = _setups(app, specs or _POLICIES, _token_amounts(budgets or (_BUDGETS,)), options)
     sources = _mine(app) if mine else _sources(app, names)
@@ -75,9 +78,7 @@ def replay(
     file = ResultFile(app.path(out), version) if out else None
     results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, file)
     if parquet:
-        from ctxvc.replay.parquet import write
-
-        write(results, app.path(parquet))
+        parquet_table.write(results, app.path(parquet))
     answer = _answer(results, failures, aside=aside, mine=mine)
     if app.output.json:
         app.output.value(answer)
