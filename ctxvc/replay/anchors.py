@@ -17,7 +17,7 @@ What is no path is taken apart at `/`, `@`, `+` and `~`, and each piece is
 - `identifier`: at least 6 characters, and written as no plain word is: with an inner underscore, a capital after a
   small letter, or a digit; a plain word right before `(`; a command's option (`--no-verify`); words with two or more
   hyphens, from 12 characters on. Of a dotted name its parts that are identifiers, or where none is, all of it
-  (`context.Context`).
+  (`os.path`).
 
 Besides those, overlapping them:
 
@@ -50,8 +50,8 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 _IS_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _URL = re.compile(r"(?<![A-Za-z0-9_])(?:https?|ftps?|wss?|ssh|git|file|s3|gs)://[^\s\"'`<>()\[\]{}|\\]+")
 _RUN = re.compile(r"[A-Za-z0-9_./~@+-]{4,}")
-_THOUSANDS = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
-_CALLED = re.compile(r"(?<![A-Za-z0-9_])[A-Za-z][A-Za-z0-9_]{5,}(?=\()")
+_THOUSANDS = re.compile(r"(?<![A-Za-z0-9_,.])[0-9]{1,3}(?:,[0-9]{3})+(?![A-Za-z0-9_])")
+_CALLED = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z][A-Za-z0-9_]{5,}(?=\()")
 _QUOTED = re.compile(r"\"([^\"\n]*)\"|`([^`\n]*)`|(?<![A-Za-z0-9_])'([^'\n]*)'(?![A-Za-z0-9_])")
 
 _APART = re.compile(r"[/@+~]+")
@@ -63,159 +63,15 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HUMP = re.compile(r"[a-z][A-Z]")
 _JOINED = re.compile(r"[A-Za-z0-9]_+[A-Za-z0-9]")
 
-_EXTENSIONS = frozenset(
-    [
-        "adoc",
-        "astro",
-        "avi",
-        "bash",
-        "bat",
-        "bin",
-        "bmp",
-        "bz2",
-        "c",
-        "cc",
-        "cfg",
-        "cfn",
-        "cjs",
-        "conf",
-        "cpp",
-        "cs",
-        "css",
-        "csv",
-        "cts",
-        "cu",
-        "cxx",
-        "dart",
-        "db",
-        "diff",
-        "dll",
-        "doc",
-        "docx",
-        "ejs",
-        "env",
-        "erb",
-        "ex",
-        "exs",
-        "fish",
-        "gif",
-        "go",
-        "gql",
-        "gradle",
-        "graphql",
-        "gz",
-        "h",
-        "hcl",
-        "hpp",
-        "hs",
-        "htm",
-        "html",
-        "ico",
-        "img",
-        "ini",
-        "ipynb",
-        "j2",
-        "jar",
-        "java",
-        "jpeg",
-        "jpg",
-        "js",
-        "json",
-        "json5",
-        "jsonc",
-        "jsonl",
-        "jsx",
-        "kt",
-        "kts",
-        "less",
-        "lock",
-        "log",
-        "lua",
-        "m",
-        "m4a",
-        "map",
-        "md",
-        "mdx",
-        "mjs",
-        "mk",
-        "ml",
-        "mod",
-        "mov",
-        "mp3",
-        "mp4",
-        "mts",
-        "nix",
-        "npz",
-        "odt",
-        "out",
-        "parquet",
-        "patch",
-        "pb",
-        "pdf",
-        "php",
-        "pid",
-        "pkl",
-        "pl",
-        "plist",
-        "png",
-        "ppt",
-        "pptx",
-        "proto",
-        "ps1",
-        "psd",
-        "py",
-        "pyc",
-        "pyi",
-        "r",
-        "rb",
-        "rs",
-        "rst",
-        "sass",
-        "scala",
-        "scss",
-        "sh",
-        "so",
-        "sock",
-        "sol",
-        "sql",
-        "sqlite",
-        "sqlite3",
-        "sum",
-        "svelte",
-        "svg",
-        "swift",
-        "tar",
-        "tex",
-        "tf",
-        "tgz",
-        "tmpl",
-        "toml",
-        "ts",
-        "tsv",
-        "tsx",
-        "ttf",
-        "txt",
-        "vue",
-        "wasm",
-        "wav",
-        "webm",
-        "webp",
-        "whl",
-        "woff",
-        "woff2",
-        "xls",
-        "xlsx",
-        "xml",
-        "xsd",
-        "xz",
-        "yaml",
-        "yml",
-        "zig",
-        "zip",
-        "zsh",
-        "zst",
-    ]
+_FILES = (
+    "adoc astro avi bash bat bin bmp bz2 c cc cfg cfn cjs conf cpp cs css csv cts cu cxx dart db diff dll doc docx ejs"
+    " env erb ex exs fish gif go gql gradle graphql gz h hcl hpp hs htm html ico img ini ipynb j2 jar java jpeg jpg js"
+    " json json5 jsonc jsonl jsx kt kts less lock log lua m m4a map md mdx mjs mk ml mod mov mp3 mp4 mts nix npz odt"
+    " out parquet patch pb pdf php pid pkl pl plist png ppt pptx proto ps1 psd py pyc pyi r rb rs rst sass scala scss"
+    " sh so sock sol sql sqlite sqlite3 sum svelte svg swift tar tex tf tgz tmpl toml ts tsv tsx ttf txt vue wasm wav"
+    " webm webp whl woff woff2 xls xlsx xml xsd xz yaml yml zig zip zsh zst"
 )
+_EXTENSIONS = frozenset(_FILES.split())
 
 #: An edit's argument with the text that is there before it.
 _OLD = frozenset({"old_string", "old_str", "old_text", "oldString", "oldText", "oldStr"})
@@ -226,7 +82,7 @@ def anchors(text: str) -> dict[str, AnchorKind]:
     held: dict[str, AnchorKind] = {}
 
     def url(match: re.Match[str]) -> str:
-        address = match[0].rstrip(".,;:!?*_~&/#=")
+        address = match[0].rstrip(".,;:!?*~&/#=")
         if "://" in address and len(address) <= LONGEST:
             held.setdefault(address, "url")
         return " "
@@ -277,7 +133,7 @@ def edited_lines(arguments: Any) -> Iterator[str]:
 
 
 def _before_patch(text: str) -> Iterator[str]:
-    """The context and removed lines of the patches in a text: unified ones, and those between `*** Begin Patch` lines."""
+    """The context and removed lines of the patches in a text."""
     if "*** Begin Patch" not in text and "\n@@ " not in text:
         return
     inside = False
@@ -322,17 +178,20 @@ def _of_piece(piece: str) -> Iterator[tuple[str, AnchorKind]]:
                 yield number.strip("."), "number"
     elif _HASH.fullmatch(piece) and not piece.isalpha():
         yield piece, "hash"
-    elif "." not in piece:
-        yield from _of_word(piece)
-    elif piece.rpartition(".")[2].lower() in _EXTENSIONS and len(piece) >= 6:
-        yield piece, "path"
+    elif "." in piece:
+        yield from _of_dotted(piece)
     else:
-        names = piece.split(".")
-        parts = [anchor for name in names for anchor in _of_word(name)]
-        if parts:
-            yield from parts
-        elif len(piece) >= 6 and all(name[:1].isalpha() or name[:1] == "_" for name in names):
-            yield piece, "identifier"
+        yield from _of_word(piece)
+
+
+def _of_dotted(piece: str) -> Iterator[tuple[str, AnchorKind]]:
+    names = piece.split(".")
+    if names[-1].lower() in _EXTENSIONS and len(piece) >= 6:
+        yield piece, "path"
+    elif parts := [anchor for name in names for anchor in _of_word(name)]:
+        yield from parts
+    elif len(piece) >= 6 and all(name[:1].isalpha() or name[:1] == "_" for name in names):
+        yield piece, "identifier"
 
 
 def _of_word(word: str) -> Iterator[tuple[str, AnchorKind]]:

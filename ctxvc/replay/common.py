@@ -31,7 +31,7 @@ NONE = CommonAnchors(f"{DEFINITIONS}-none", frozenset())
 @cache
 def common_anchors(file: Path = FILE) -> CommonAnchors:
     """The list in a file that `listing` made."""
-    version, *anchors = file.read_text(encoding="utf-8").split("\n")
+    version, *anchors = file.read_bytes().decode().split("\n")
     return CommonAnchors(version, frozenset(anchors) - {""})
 
 

@@ -28,6 +28,10 @@ class Prices(msgspec.Struct, frozen=True):
     seconds: float = 300.0
 
 
+#: Those of Anthropic, with a cache of five minutes.
+PRICES = Prices()
+
+
 class Charge(msgspec.Struct, frozen=True):
     """What one call's prompt costs: so many tokens read from the cache, and written to it.
 
@@ -71,7 +75,7 @@ class Cost(msgspec.Struct, frozen=True):
 class CacheSimulation:
     """The cache of a provider that keeps one conversation's newest prompt: give it each prompt as it is sent."""
 
-    def __init__(self, prices: Prices = Prices()) -> None:
+    def __init__(self, prices: Prices = PRICES) -> None:
         self.prices = prices
         self._keys: Sequence[Hashable] = ()
         self._time: float | None = None
@@ -158,7 +162,7 @@ class DemandRecovery:
     STEPS = 20
 
     def __init__(
-        self, uses: Sequence[Use], sizes: Sequence[int], prices: Prices = Prices(), ceiling: int | None = None
+        self, uses: Sequence[Use], sizes: Sequence[int], prices: Prices = PRICES, ceiling: int | None = None
     ) -> None:
         self._uses = uses
         self._sizes = sizes
@@ -171,7 +175,7 @@ class DemandRecovery:
     def add(
         self, prompt: Prompt, numbers: Iterable[int], outcomes: bytes, unreachable: Collection[int] = frozenset()
     ) -> tuple[int, ...]:
-        """The blocks recovered for the uses of a call's reply: their places, and the outcome of each."""
+        """The blocks that are recovered for uses at a call's prompt, given the uses' places and outcomes."""
         recovered = []
         for number, outcome in zip(numbers, outcomes, strict=True):
             if outcome == VISIBLE:
@@ -180,8 +184,7 @@ class DemandRecovery:
             if outcome == LOST or not holders:
                 self._unmet += 1
                 continue
-            since = prompt.call - self.STEPS
-            if any(self._recovered.get(block, -1) > since for block in holders):
+            if any(prompt.call - self._recovered.get(block, -self.STEPS) < self.STEPS for block in holders):
                 continue
             block = holders[0]
             size = self._sizes[block] if self._ceiling is None else min(self._sizes[block], self._ceiling)

@@ -36,8 +36,8 @@ class Driven(NamedTuple):
     """One call of a replay.
 
     `prompt` is None if none could be made (`failure` says why). `faults` is what a provider would refuse, `seconds` the
-    time of the engine since the call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of plan actions that were left out,
-    `extra` the tokens of the prompts of a stand-in's own calls.
+    time of the engine since the call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of
+    plan actions that were left out, `extra` the tokens of the prompts of a stand-in's own calls.
     """
 
     prompt: Prompt | None
@@ -55,7 +55,7 @@ class Prompts:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.numbers: dict[str, int] = {}  # block of the session → its number in the conversation
-        #: The pieces of the newest prompt: equal keys are equal bytes, `sizes` their tokens. System and tools are first.
+        #: The pieces of the newest prompt, system and tools first: equal keys are equal bytes, `sizes` their tokens.
         self.keys: list[Hashable] = [""]
         self.sizes: list[int] = [0]
         self._slots: Sequence[Slot] = ()
@@ -77,8 +77,8 @@ class Prompts:
         recovered: list[str] = []
         for at, call in enumerate(calls):
             use = f"stand-in-{name}-{at}"
-            given = {"blocks": call.blocks, "index": call.index} if call.index else {"blocks": call.blocks}
-            blocks.append({"type": "tool_use", "id": use, "name": call.tool, "input": given})
+            arguments = {"blocks": call.blocks, "index": call.index} if call.index else {"blocks": call.blocks}
+            blocks.append({"type": "tool_use", "id": use, "name": call.tool, "input": arguments})
             text = self._carried_out(call)
             results.append({"type": "tool_result", "tool_use_id": use, "content": text})
             recovered.append(call.blocks if call.tool == "recover" else "")
@@ -171,6 +171,7 @@ def new_session(
     """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions."""
     stored: StoredSession
     if store is None:
+        meter = meter or Meter(None)
         stored = MemorySession(_NAME, system=conversation.system, tools=conversation.tools)
     else:
         store.redaction.keep_exact(_NAME)  # a replay in memory has no marks for secrets either
@@ -187,18 +188,18 @@ def drive(
 ) -> Iterator[Driven]:
     """Each call of the conversation, as the session sends it, in order.
 
-    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own before a recorded reply, each time at the price
-    of one more call.
+    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own before
+    a recorded reply, each time at the price of one more call.
     """
-    asked: set[str] = set()
+    named: set[str] = set()
     for number, call in enumerate(conversation.calls):
         began = time.perf_counter()
         for message in call.before:
             prompts.append(message)
         request, failure = _request(replayed)
         extra = 0
-        while managed and request and (calls := standin.manage(request.messages, frozenset(asked))):
-            asked.update(own.blocks for own in calls)
+        while managed and request and (calls := standin.manage(request.messages, frozenset(named))):
+            named.update(own.blocks for own in calls)
             extra += replayed.used()
             prompts.act(calls, f"{number}-{extra}")
             request, failure = _request(replayed)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ctxvc.core.plan import guard
+import msgspec
+
+from ctxvc.core.plan.guard import LOW_WATER
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.policies import Composed
+from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.default import Default
+from ctxvc.policies.episodes.policy import Episodes
+from ctxvc.policies.heuristics import Heuristic
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.planned.policy import Planned
+from ctxvc.policies.scoped import Scoped
+from ctxvc.policies.self_managed import SelfManaged
 
 
 class Marks(NamedTuple):
@@ -19,90 +28,46 @@ class Marks(NamedTuple):
 
 
 def marks(policy: Policy, budget: int = 0) -> Marks:
-    """The marks of a policy with its knobs, at a budget of so many tokens (0: below all thresholds in tokens).
+    """The marks of a policy with its knobs, at a budget of so many tokens (0: below every threshold in tokens).
 
-    A policy that says where it stops has that as its low mark, else the highest that its rule can stop at. One that
-    works at each call, or at a task's end, however full the prompt is, has only the guard's mark, and so has one of a
-    person's own without such knobs. Of several policies those count that begin first.
+    Where a policy does not say at which share it stops, `low` is the highest at which it can: the oracle beside it is
+    to be no worse off. One of a person's own is asked for the knobs `trigger` and `low_water` or `target`. Of several
+    policies those count that begin first. No mark is above the guard, which acts whatever the policy.
     """
-    if isinstance(policy, Composed):
-        return max((marks(part, budget) for part in policy.parts), key=lambda part: -part.high)
-    ladder = Ladder(**{name: share for name, share in policy.terms().ladder.items() if name in _SHARES})
-    find = _MARKS.get(policy.name, _by_knobs)
-    high, low = find(policy, ladder, budget)
+    ladder = msgspec.structs.replace(Ladder(), **policy.terms().ladder)
+    parts = policy.parts if isinstance(policy, Composed) else (policy,)
+    pairs = [_shares(part, ladder, budget) for part in parts]
+    high, low = max(pairs, key=lambda pair: -pair[0])
     high = min(high, ladder.guard)
     return Marks(high, min(low, high))
 
 
-_SHARES = frozenset({"offload", "clear", "summarise", "guard"})
-
-
-def _by_knobs(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """`trigger` and `low_water` or `target`, as far as there are such knobs."""
-    high = getattr(policy, "trigger", 0.0) or ladder.guard
-    low = getattr(policy, "low_water", 0.0) or getattr(policy, "target", 0.0) or high
-    return float(high), float(low)
-
-
-def _default(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    return ladder.clear, policy.low_water
-
-
-def _layered(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """Its second layer's: the third begins only where that is not enough."""
-    return policy.clear or ladder.clear, policy.low_water
-
-
-def _self_managed(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """Those of its safety net; the agent itself archives when it likes, and so has none."""
-    if not policy.archive:
-        return _guard(policy, ladder, budget)
-    return ladder.guard, policy.low_water if policy.agent else policy.share
-
-
-def _episodes(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """Its ceiling is in tokens, and never above the guard."""
-    ceiling = ladder.guard
-    if budget:
-        ceiling = min(ceiling, (policy.ceiling or Budget(window=budget, ladder=ladder).ceiling) / budget)
-    return ceiling, ceiling * policy.low_water
-
-
-def _clear(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """It clears all that it may, which is `least` at the least."""
-    return policy.trigger, policy.trigger - policy.least
-
-
-def _summary(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """It summarises all but the newest part, which frees `least`, less the summary, at the least."""
-    return policy.trigger, policy.trigger - max(policy.least - policy.room, 0.0)
-
-
-def _guard(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """Nothing leaves by its own rule: the guard acts, and goes down to its own low mark."""
-    return ladder.guard, guard.LOW_WATER
-
-
-def _none(policy: Any, ladder: Ladder, budget: int) -> tuple[float, float]:
-    """It works however full the prompt is, so the oracle takes away only what does not fit."""
-    return ladder.guard, ladder.guard
-
-
-_MARKS: dict[str, Callable[[Any, Ladder, int], tuple[float, float]]] = {
-    "default": _default,  # above the ladder's `clear`, down to `low_water`
-    "self_managed": _self_managed,
-    "planned": _by_knobs,  # `trigger`, `target`: what the rules aim at that stand for a model
-    "layered": _layered,
-    "episodes": _episodes,
-    "scoped": _none,  # at a task's end
-    "oldest_turn": _by_knobs,  # `trigger`, `target`
-    "tool_prune": _by_knobs,
-    "tool_mask_prune": _by_knobs,
-    "hybrid": _by_knobs,
-    "keep": _guard,
-    "window": _by_knobs,  # the guard, `low_water`
-    "clear": _clear,
-    "mask": _none,  # at each batch of steps
-    "skeleton": _by_knobs,  # `trigger`, `low_water`
-    "summary": _summary,
-}
+def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
+    match policy:
+        case Default():
+            return ladder.clear, policy.low_water
+        case Layered():  # its second layer: the third begins only where that was not enough
+            return policy.clear or ladder.clear, policy.low_water
+        case Planned() | Heuristic():  # with a model, `target` is what the rules aim at that stand for it
+            return policy.trigger, policy.target
+        case Skeleton():
+            return policy.trigger, policy.low_water
+        case Window():
+            return ladder.guard, policy.low_water
+        case Episodes():  # its low mark is a share of a ceiling in tokens
+            most = Budget(window=budget, ladder=ladder)
+            ceiling = min(ladder.guard, (policy.ceiling or most.ceiling) / budget) if budget else ladder.guard
+            return ceiling, ceiling * policy.low_water
+        case Clear():  # all goes that it may take, which is `least` at the least
+            return policy.trigger, policy.trigger - policy.least
+        case Summary():  # likewise, less the room of the summary
+            return policy.trigger, policy.trigger - max(policy.least - policy.room, 0.0)
+        case SelfManaged(archive=True):  # its safety net's: the agent archives when it likes
+            return ladder.guard, policy.low_water if policy.agent else policy.share
+        case SelfManaged() | Keep():  # nothing leaves by their rule, so the guard's
+            return ladder.guard, LOW_WATER
+        case Mask() | Scoped():  # they act by age and by task, however full the prompt is
+            return ladder.guard, ladder.guard
+    high = float(getattr(policy, "trigger", 0.0)) or ladder.guard
+    low = float(getattr(policy, "low_water", 0.0) or getattr(policy, "target", 0.0)) or high
+    return high, low

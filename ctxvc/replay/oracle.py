@@ -1,6 +1,6 @@
 """The bound: what a prompt could have kept of what is used later, chosen with the recorded future in hand.
 
-No policy can choose so, and none is meant to: its retention is told as a share of this one's.
+No policy can choose so, and none is meant to: what a policy keeps is printed as a share of this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ctxvc.replay.conversation import Block, Conversation
 from ctxvc.replay.prompt import Prompt
 from ctxvc.replay.uses import Use
 
-#: The weight of a use that is trivial, beside one that is not: it decides only between blocks that are worth the same.
+#: The weight of a trivial use beside a non-trivial one: it decides between blocks that are worth about the same.
 TRIVIAL = 0.01
 
 
@@ -29,22 +29,24 @@ def oracle(
     *,
     overhead: int = 0,
 ) -> Iterator[Prompt]:
-    """The prompts of a chooser that knows which uses are to come: an upper reference for blocks of every kind.
+    """The prompts of a chooser that knows which uses are to come: an upper reference for policies at the same marks.
 
-    `uses` are those of the whole conversation, `tokens` the size of each block, `overhead` that of what no policy can
-    take away (system prompt, tools). A prompt that would cost more than the share `high` of the budget is first brought
-    down to the share `low`: blocks leave for good, those first whose leaving loses the fewest uses to come, per token,
-    that no other block meets. The non-trivial uses count; the others decide between equals.
+    `uses` are those of the whole conversation, `tokens` the size of each block, `overhead` that of what no policy takes
+    away (system prompt, tools). A prompt of more than the share `high` of the budget is brought down to the share
+    `low`: blocks of every kind leave for good, first those of which the fewest uses to come are lost, per token, that
+    no other block meets. Non-trivial uses count, the others decide between equals.
 
-    What stays: text of humans, system messages, and the newest step unless the prompt would be over the budget itself;
-    a result of the newest step that is over the budget's offload threshold may leave like an old one.
+    Text of humans and system messages stay, and of the newest step all that fits into the budget. Where what stays is
+    more than `low`, the others leave until `high`, and where it is more than that until the budget: an empty prompt
+    would be no bound.
 
-    It is above what an engine can reach, since nothing stands in the place of what left, a call may leave without its
-    result, and thinking of earlier turns costs nothing, unless something in it is used later. It is below the best of
-    all choices, since it is greedy: of several orders the one that keeps the most non-trivial uses, then the most at
-    risk, is given.
+    It is above what an engine can reach: nothing stands in the place of what left, a call may leave without its result,
+    and thinking of earlier turns, which an engine takes out itself, costs nothing unless it holds what is used later.
+    It is below the best of all choices, as it is greedy: of three ways to value a block, the one that keeps the most
+    non-trivial uses is given, and of equal ones the one that keeps the most at risk.
     """
-    return _best(conversation, uses, tokens, budget, high, low, overhead, results_only=False)
+    future = _Future(conversation, uses, tokens, results_only=False)
+    return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
 
 
 def belady(
@@ -57,48 +59,27 @@ def belady(
     *,
     overhead: int = 0,
 ) -> Iterator[Prompt]:
-    """As `oracle`, but only results of tools leave: the best that a rule for results could do.
+    """As `oracle`, but only results of tools are chosen from: the best that a rule for results could do.
 
-    Calls and texts stay, also where they alone are over the budget.
+    Calls and texts leave only where a prompt without old results is still over the budget: oldest first, as a guard
+    does it.
     """
-    return _best(conversation, uses, tokens, budget, high, low, overhead, results_only=True)
+    future = _Future(conversation, uses, tokens, results_only=True)
+    return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
 
 
 class _Order(NamedTuple):
-    """One way to reckon what a block is worth.
+    """A way to value a block.
 
-    With `ahead`, blocks that are yet to come meet uses like those in the prompt. With `rounds`, a use counts the less,
-    the more often the prompt will be brought down before it: so often the block would have to be paid for.
+    With `ahead`, blocks that are yet to come meet uses as if they stood in the prompt already. With `rounds`, a use
+    counts the less, the more often the prompt will be brought down before it: so often is room paid for the block.
     """
 
     ahead: bool
     rounds: bool
 
 
-LENIENT = False
-ORDERS = (
-    _Order(ahead=False, rounds=False),
-    _Order(ahead=True, rounds=False),
-    _Order(ahead=False, rounds=True),
-    _Order(ahead=True, rounds=True),
-)
-
-
-def _best(
-    conversation: Conversation,
-    uses: Iterable[Use],
-    tokens: Sequence[int],
-    budget: int,
-    high: float,
-    low: float,
-    overhead: int,
-    *,
-    results_only: bool,
-) -> Iterator[Prompt]:
-    future = _Future(conversation, uses, tokens, results_only=results_only)
-    room = _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
-    runs = (_Run(future, room, order) for order in ORDERS)
-    yield from max(runs, key=lambda run: (run.kept, run.kept_at_risk)).prompts
+ORDERS = (_Order(ahead=True, rounds=False), _Order(ahead=True, rounds=True), _Order(ahead=False, rounds=True))
 
 
 class _Room(NamedTuple):
@@ -109,12 +90,17 @@ class _Room(NamedTuple):
     low: int
     overhead: int
 
+    @staticmethod
+    def of(budget: int, high: float, low: float, overhead: int) -> _Room:
+        return _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
+
 
 class _Future:
     """What is to come in a conversation: its blocks by the call that first sees them, and its uses.
 
     Uses of one call that the same blocks meet are one, with the sum of their weights. `of` are the uses that a block
-    meets, in order; `came` is how many tokens have come in by a call.
+    meets, in order, `at` those of a call, `came` how many tokens have come in by a call, `opens` whether a human speaks
+    in it.
     """
 
     def __init__(
@@ -149,6 +135,10 @@ class _Future:
                 self.of[number].append(use_number)
 
 
+def _best(future: _Future, room: _Room) -> _Run:
+    return max((_Run(future, room, order) for order in ORDERS), key=lambda run: (run.kept, run.kept_at_risk))
+
+
 def _may_leave(block: Block) -> bool:
     return block.kind != "system" and not is_human(block.role, block.origin)
 
@@ -180,7 +170,7 @@ class _Run:
         for number in future.arrivals[call]:
             self._add(number, new=True)
         if future.opens[call]:
-            self._forget_thinking(call)
+            self._forget_thinking()
         if self._tokens > room.high:
             self._make_room(call)
         for use in future.at[call]:
@@ -204,7 +194,7 @@ class _Run:
         for use in self.future.of[number]:
             self._meeting[use] -= 1
 
-    def _forget_thinking(self, call: int) -> None:
+    def _forget_thinking(self) -> None:
         """The engine takes thinking out when a turn begins; here only what nothing uses later."""
         blocks = self.future.blocks
         for number in sorted(self._visible):
@@ -222,29 +212,23 @@ class _Run:
         return len(own) - start
 
     def _make_room(self, call: int) -> None:
-        """What may leave does, until the low mark; the newest step only where the budget itself is passed."""
+        """Old blocks leave until a mark; where the budget is passed without them, what else may leave."""
         future, room = self.future, self.room
-        chosen, rest, results, others = [], [], [], []
-        for number in self._visible:
-            if not future.free[number]:
-                continue
-            block = future.blocks[number]
-            result = block.kind == "tool_result"
-            if block.seen == call:
-                (results if result else others).append(number)
-            else:
-                (chosen if result or not future.results_only else rest).append(number)
-        mark = room.low
-        if LENIENT:
-            floor = self._tokens - sum(future.size[number] for number in chosen)
-            mark = next((m for m in (room.low, room.high) if floor <= m), room.budget)
+        free = [future.blocks[number] for number in self._visible if future.free[number]]
+        old = [block for block in free if block.seen < call]
+        chosen = [block.number for block in old if block.kind == "tool_result" or not future.results_only]
+        newest = [block for block in free if block.seen == call]
+        results = [block.number for block in newest if block.kind == "tool_result"]
+        others = [block.number for block in newest if block.kind != "tool_result"]
+        floor = self._tokens - sum(future.size[number] for number in chosen)
+        mark = next((mark for mark in (room.low, room.high) if floor <= mark), room.budget)
         self._shrink(chosen, mark)
-        for number in sorted(rest):
-            if self._tokens > room.budget:
+        for number in sorted(block.number for block in old):
+            if self._tokens > room.budget and number in self._visible:
                 self._remove(number)
-        for newest in (results, others):
+        for numbers in (results, others):
             if self._tokens > room.budget:
-                self._shrink(newest, room.budget)
+                self._shrink(numbers, room.budget)
 
     def _shrink(self, numbers: Iterable[int], mark: int) -> None:
         """Takes out the least valuable per token until `mark`, or all; then puts back what still fits."""

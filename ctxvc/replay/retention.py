@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from itertools import islice
 from math import sqrt
 from typing import Literal, get_args
 
@@ -45,40 +47,44 @@ class Lookup:
         self.uses = tuple(uses)
         self.blocks = conversation.blocks
         self._seen = [block.seen for block in self.blocks]
-        calls = [use.call for use in self.uses]
-        self.spans = [
-            (bisect_left(calls, call), bisect_left(calls, call + 1)) for call in range(len(conversation.calls))
-        ]
+        calls = range(len(conversation.calls))
+        by_call = [use.call for use in self.uses]
+        #: Of each call where its uses begin and end.
+        self.spans = [(bisect_left(by_call, call), bisect_left(by_call, call + 1)) for call in calls]
         #: Of each use its blocks, the newest first: the likeliest to be in a prompt.
         self.newest_first = [use.blocks[::-1] for use in self.uses]
         places = {anchor: place for place, anchor in enumerate(dict.fromkeys(use.anchor for use in self.uses))}
+        #: Of each use its anchor's place among the anchors.
         self.anchors = [places[use.anchor] for use in self.uses]
-        self._replies = [_reply_words(self.blocks, self._seen, call) for call in range(len(conversation.calls))]
-        #: A word of a reply → the first blocks that have it, one more than a search may meet.
-        self.postings = self._postings()
-        lines: dict[tuple[str, int], tuple[tuple[str, ...], ...]] = {}
-        queries = [tuple(self._queries(use, lines)) for use in self.uses]
-        for word in dict.fromkeys(word for own in queries for word, _ in own):
-            places.setdefault(word, len(places))
-        #: Of each use words that a search could be made with, as their places, each with the block that it would show.
-        self.queries = [tuple((places[word], word, number) for word, number in own) for own in queries]
         self._index = AnchorIndex(list(places), {})
         self._held: dict[str, frozenset[int]] = {}
+        self._words: dict[str, frozenset[str]] = {}
         self._names = [_names(block) for block in self.blocks]
         self._named: dict[tuple[int, str], bool] = {}
+        self._queries: dict[int, tuple[tuple[str, int], ...]] = {}
+        self._rare: dict[int, dict[int, list[str]]] = {}
 
     def seen_by(self, call: int) -> int:
         """How many blocks the prompt of a call can have: those with a smaller number."""
         return bisect_left(self._seen, call + 1)
 
     def held(self, text: str) -> frozenset[int]:
-        """The places of the anchors and query words that stand in a text."""
+        """The places of the anchors that stand in a text."""
         held = self._held.get(text)
         if held is None:
             held = frozenset(self._index.places(text))
             if len(text) <= CACHED:
                 self._held[text] = held
         return held
+
+    def words(self, text: str) -> frozenset[str]:
+        """The words of a text."""
+        words = self._words.get(text)
+        if words is None:
+            words = words_of(text)
+            if len(text) <= CACHED:
+                self._words[text] = words
+        return words
 
     def names(self, number: int, text: str) -> bool:
         """Whether a text holds the path or command of a block."""
@@ -92,8 +98,19 @@ class Lookup:
                 self._named[number, text] = named
         return named
 
-    def _postings(self) -> dict[str, tuple[int, ...]]:
-        wanted = frozenset().union(*self._replies)
+    def queries(self, place: int) -> tuple[tuple[str, int], ...]:
+        """Words of a use's own reply with each of which one search would show its anchor, and the block it shows."""
+        queries = self._queries.get(place)
+        if queries is None:
+            queries = self._queries[place] = tuple(islice(self._showing(self.uses[place]), QUERIES))
+        return queries
+
+    @cached_property
+    def postings(self) -> dict[str, tuple[int, ...]]:
+        """A word that one could search for → the first blocks that have it, one more than a search may meet."""
+        wanted: set[str] = set()
+        for call in range(len(self.spans)):
+            wanted |= self._reply_words(call)
         postings: dict[str, list[int]] = {word: [] for word in wanted}
         for block in self.blocks:
             for word in words_of(block.text) & wanted:
@@ -101,45 +118,51 @@ class Lookup:
                     own.append(block.number)
         return {word: tuple(own) for word, own in postings.items()}
 
-    def _queries(
-        self, use: Use, lines: dict[tuple[str, int], tuple[tuple[str, ...], ...]]
-    ) -> Iterator[tuple[str, int]]:
-        limit = self.seen_by(use.call)
-        reply = self._replies[use.call]
-        yielded = 0
+    def _reply_words(self, call: int) -> frozenset[str]:
+        reply = range(self.seen_by(call), self.seen_by(call + 1))
+        texts = (self.blocks[number].text for number in reply if self.blocks[number].role == "assistant")
+        return frozenset(word for text in texts for word in words_of(text) if len(word) >= SHORTEST)
+
+    def _rare_words(self, call: int) -> dict[int, list[str]]:
+        """The words of a reply that a search finds in few earlier blocks, by these blocks."""
+        rare = self._rare.get(call)
+        if rare is None:
+            rare = self._rare[call] = {}
+            limit = self.seen_by(call)
+            for word in sorted(self._reply_words(call)):
+                own = self.postings[word]
+                if len(own) <= BLOCKS or own[BLOCKS] >= limit:
+                    for number in own:
+                        if number < limit:
+                            rare.setdefault(number, []).append(word)
+        return rare
+
+    def _showing(self, use: Use) -> Iterator[tuple[str, int]]:
+        rare = self._rare_words(use.call)
         for number in reversed(use.blocks):
-            if (use.anchor, number) not in lines:
-                lines[use.anchor, number] = tuple(_searched(use.anchor, self.blocks[number].text))
-            for words in lines[use.anchor, number]:
-                for word in words:
-                    own = self.postings.get(word, ()) if word in reply else ()
-                    if word == use.anchor or not own or (len(own) > BLOCKS and own[BLOCKS] < limit):
-                        continue
-                    yield word, number
-                    yielded += 1
-                    if yielded == QUERIES:
-                        return
+            if number not in rare:
+                continue
+            text = self.blocks[number].text
+            for start, end in islice(_lines_with(use.anchor, text), LINES_OF_BLOCK):
+                words = words_of(text[start:end])
+                for word in rare[number]:
+                    if word in words and word != use.anchor and text.count(word, 0, start) < LINES_OF_BLOCK:
+                        yield word, number
 
 
-def _reply_words(blocks: Sequence[Block], seen: Sequence[int], call: int) -> frozenset[str]:
-    """The words of a reply that one could search for."""
-    after = range(bisect_left(seen, call + 1), bisect_left(seen, call + 2))
-    texts = (blocks[number].text for number in after if blocks[number].kind in ("assistant", "tool_use"))
-    return frozenset(word for text in texts for word in words_of(text) if len(word) >= SHORTEST)
-
-
-def _searched(anchor: str, text: str) -> Iterator[tuple[str, ...]]:
-    """Of each line of a text on which a search would show the anchor: the words whose search shows that line."""
-    before: Counter[str] = Counter()
-    for line in text.split("\n"):
-        words = words_of(line)
-        if stands_in(anchor, line) and stands_in(anchor, display.one_line(line, LINE_WIDTH)):
-            yield tuple(sorted(word for word in words if len(word) >= SHORTEST and before[word] < LINES_OF_BLOCK))
-        before.update(words)
+def _lines_with(anchor: str, text: str) -> Iterator[tuple[int, int]]:
+    """Beginnings and ends of the lines of a text in whose shown part an anchor stands."""
+    at = text.find(anchor)
+    while at >= 0:
+        start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if stands_in(anchor, display.one_line(text[start:end], LINE_WIDTH)):
+            yield start, end
+        at = text.find(anchor, end)
 
 
 def _names(block: Block) -> tuple[str, ...]:
-    """The forms in which a text can hold the path or command of a block: whole, a file's name, a command's beginning."""
+    """The forms in which a text can hold a block's path or command: whole, a file's name, a command's beginning."""
     source = block.source.removesuffix("…").strip()
     if len(source) < SHORTEST:
         return ()
@@ -158,19 +181,19 @@ class _Shown:
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self._texts: dict[str, frozenset[int]] = {}
+        self.texts: dict[str, frozenset[int]] = {}
         self._counts: dict[int, int] = {}
 
     def change(self, texts: Set[str]) -> None:
-        if texts == self._texts.keys():
+        if texts == self.texts.keys():
             return
         counts = self._counts
-        for text in self._texts.keys() - texts:
-            for place in self._texts.pop(text):
+        for text in self.texts.keys() - texts:
+            for place in self.texts.pop(text):
                 counts[place] -= 1
-        for text in texts - self._texts.keys():
-            self._texts[text] = self._lookup.held(text)
-            for place in self._texts[text]:
+        for text in texts - self.texts.keys():
+            self.texts[text] = self._lookup.held(text)
+            for place in self.texts[text]:
                 counts[place] = counts.get(place, 0) + 1
 
     def __contains__(self, place: int) -> bool:
@@ -189,6 +212,7 @@ class Gauge:
         self._search = archive and search
         self._parts = _Shown(lookup)
         self._texts = _Shown(lookup)
+        self._words: frozenset[str] | None = None  # of the texts at hand, where they were asked for
         self._outcomes = bytearray([UNMEASURED]) * len(lookup.uses)
 
     @property
@@ -210,6 +234,7 @@ class Gauge:
         lookup, whole = self._lookup, prompt.whole
         self._parts.change(set(prompt.parts.values()))
         self._texts.change(set(prompt.texts))
+        self._words = None
         outcomes = bytearray()
         for number in numbers:
             holders, anchor = lookup.newest_first[number], lookup.anchors[number]
@@ -231,8 +256,7 @@ class Gauge:
         ):
             return ROUTED
         if self._search and any(
-            block not in unreachable and self._shows(place, word, prompt)
-            for place, word, block in self._lookup.queries[number]
+            block not in unreachable and self._shows(word, prompt) for word, block in self._lookup.queries(number)
         ):
             return SEARCHABLE
         return LOST if unreachable and all(holder in unreachable for holder in holders) else RECOVERABLE
@@ -249,11 +273,14 @@ class Gauge:
             block.pair in prompt.parts and lookup.names(holder, prompt.parts[block.pair])
         )
 
-    def _shows(self, place: int, word: str, prompt: Prompt) -> bool:
+    def _shows(self, word: str, prompt: Prompt) -> bool:
         """Whether a prompt holds a word."""
-        if place in self._parts or place in self._texts:
+        if not prompt.whole.isdisjoint(self._lookup.postings[word]):
             return True
-        return not prompt.whole.isdisjoint(self._lookup.postings[word])
+        if self._words is None:
+            words = self._lookup.words
+            self._words = frozenset().union(*map(words, self._parts.texts), *map(words, self._texts.texts))
+        return word in self._words
 
 
 # --- counted
@@ -363,8 +390,9 @@ def average(counts: Iterable[Counts], outcome: Outcome = "visible") -> Average:
 
 
 def wilson(kept: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson interval of a share, by default at 95 %. It takes uses to be independent, which those of a conversation
-    are not: between policies compare the same uses, not intervals.
+    """The Wilson interval of a share, by default at 95 %.
+
+    It takes uses to be independent, which those of a conversation are not: compare policies by the same uses.
     """
     if not total:
         return 0.0, 1.0

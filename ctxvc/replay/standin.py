@@ -37,21 +37,21 @@ class ToolCall(msgspec.Struct, frozen=True):
     index: str = ""
 
 
-def manage(messages: Sequence[Mapping[str, Any]], asked: frozenset[str]) -> tuple[ToolCall, ...]:
+def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> tuple[ToolCall, ...]:
     """The calls that it makes before it goes on with its work; mostly none.
 
     Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`. Of the stubs, it recovers
-    one whose words the newest message repeats, unless it has `asked` for that block before.
+    one whose words the newest message repeats, unless that block was `recovered` before.
     """
     texts = [text for message in messages for text in _texts(message)]
     board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
     if room := _room(board):
         return (room,)
-    newest = set(_words("\n".join(_texts(messages[-1])))) if messages else set()
+    newest = set(_names("\n".join(_texts(messages[-1])))) if messages else set()
     for text in reversed(texts):
         for match in _STUB.finditer(text):
             block, stub = match[1], match[0]
-            if block not in asked and any(word in newest for word in _words(stub.partition("; ")[2])):
+            if block not in recovered and any(name in newest for name in _names(stub.partition("; ")[2])):
                 return (ToolCall("recover", block),)
     return ()
 
@@ -90,6 +90,6 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
                 yield from (item["text"] for item in items if item.get("type") == "text")
 
 
-def _words(text: str) -> Iterator[str]:
+def _names(text: str) -> Iterator[str]:
     """The words of a text that name something: paths, file names, identifiers of several parts."""
-    return (word for word in _WORD.findall(text) if len(word) >= SHORTEST and _PARTS.search(word))
+    return (name for name in _WORD.findall(text) if len(name) >= SHORTEST and _PARTS.search(name))

@@ -16,7 +16,7 @@ def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     if messages[0]["role"] != "user":
         yield "the first message is not the user's"
-    waiting: list[str] = []  # the calls of the message before
+    unanswered: list[str] = []  # the calls of the message before
     seen: set[str] = set()
     for at, message in enumerate(messages):
         role, content = message["role"], message["content"]
@@ -24,21 +24,21 @@ def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if not blocks:
             yield f"message {at} is empty"
         answered = [block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"]
-        if role == "user" and sorted(answered) != sorted(waiting):
+        if role == "user" and sorted(answered) != sorted(unanswered):
             yield f"message {at} answers other calls than the message before it makes"
         if answered and [block.get("type") for block in blocks[: len(answered)]] != ["tool_result"] * len(answered):
             yield f"message {at} has something before its results"
-        if role == "assistant" and (answered or waiting):
+        if role == "assistant" and (answered or unanswered):
             yield f"message {at} comes before the results of the calls before it"
         calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
         if len({*calls} - seen) != len(calls):
             yield f"message {at} repeats the id of a call"
         seen.update(calls)
-        waiting = calls if role == "assistant" else [] if role == "user" else waiting
+        unanswered = calls if role == "assistant" else [] if role == "user" else unanswered
         for block in blocks:
             if block.get("type") == "text" and not block["text"].strip():
                 yield f"message {at} has an empty text"
-    if waiting:
+    if unanswered:
         yield "the last calls have no results"
     if messages[-1]["role"] == "assistant":
         yield "the last message is the model's"

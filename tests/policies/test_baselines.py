@@ -122,6 +122,12 @@ def test_all_old_results_are_cleared_but_the_newest_three_and_the_calls_stay() -
     assert len(tried.plan.actions) == 1
 
 
+def test_with_pairs_a_result_takes_its_call_along() -> None:
+    made = running(human("Do it"), *steps(9))
+    settled(Clear(pairs=True), made, 12_000)
+    assert states(made.ledger) == states(made.ledger, "tool_use") == ["pruned"] * 6 + ["visible"] * 3
+
+
 def test_below_the_trigger_nothing_is_cleared() -> None:
     made = running(human("Do it"), *steps(7))
     assert not Clear().propose(made.view(12_000)).actions

@@ -1,0 +1,1 @@
+"""Tests of replay: its measures worked out on paper, and what it reads of a recording."""

@@ -49,8 +49,8 @@ class MemorySession(StoredSession):
         return tuple(self._plans)
 
     def propose(self, plan: Plan) -> PendingPlan:
-        if same := next((own for own in self._plans if (own.scope, own.plan) == (self.scope, plan)), None):
-            return same
+        if equal := next((own for own in self._plans if (own.scope, own.plan) == (self.scope, plan)), None):
+            return equal
         self._last_plan += 1
         pending = PendingPlan(id=f"P{self._last_plan}", scope=self.scope, time="", base_commit="", plan=plan)
         self._plans.append(pending)

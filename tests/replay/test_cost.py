@@ -1,0 +1,123 @@
+"""Cost, on paper: prompts of four pieces, and recoveries in the conversation of `login`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxvc.replay.common import NONE
+from ctxvc.replay.cost import CacheSimulation, Charge, DemandRecovery, Prices, shared_prefix
+from ctxvc.replay.retention import Gauge, Lookup
+from ctxvc.replay.uses import uses
+from tests.replay.login import SIZES, everything, login, nothing
+
+
+def test_what_is_shared_is_read_and_what_is_new_is_written() -> None:
+    """100 × 1.25; 100 × .1 + 50 × 1.25; 100 × .1 + 30 × 1.25; 150 × 1.25 as the cache was 301 s old."""
+    cache = CacheSimulation()
+
+    charges = [
+        cache.send(("a",), (100,), 0),
+        cache.send(("a", "b"), (100, 50), 60),
+        cache.send(("a", "c"), (100, 30), 360),
+        cache.send(("a", "c", "d"), (100, 30, 20), 661),
+    ]
+
+    assert charges == [
+        Charge(0, 100),
+        Charge(100, 50),
+        Charge(100, 30, broke=True),
+        Charge(0, 150, expired=True),
+    ]
+    cost = cache.cost()
+    assert cost.prompts == pytest.approx(125 + 72.5 + 47.5 + 187.5)
+    assert (cost.calls, cost.input_tokens, cost.breaks, cost.expiries) == (4, 530, 1, 1)
+
+
+def test_a_prompt_that_only_lost_its_end_broke() -> None:
+    cache = CacheSimulation()
+    cache.send(("a", "b"), (100, 50))
+
+    assert cache.send(("a",), (100,)) == Charge(100, 0, broke=True)
+
+
+def test_without_times_nothing_expires() -> None:
+    cache = CacheSimulation()
+    cache.send(("a",), (100,), 0)
+    cache.send(("a",), (100,))
+
+    assert cache.send(("a",), (100,), 300) == Charge(100, 0)
+
+
+def test_other_calls_stand_apart_and_in_the_total() -> None:
+    cache = CacheSimulation(Prices(output=4))
+    cache.send(("a",), (80,))
+
+    assert cache.ask("planner", read=1_000, fresh=20, output=10) == pytest.approx(100 + 20 + 40)
+    cache.ask("summariser", fresh=30)
+    cache.ask("recovery", written=8)
+
+    cost = cache.cost()
+    assert (cost.prompts, cost.planner, cost.summariser, cost.recovery) == (100, pytest.approx(160), 30, 10)
+    assert cost.total == pytest.approx(300)
+    alone = CacheSimulation()
+    alone.send(("a",), (160,))
+    assert cost.relative_to(alone.cost()) == pytest.approx(1.5)
+    assert cost.relative_to(CacheSimulation().cost()) is None
+
+
+@given(st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)), st.lists(st.integers(0, 2)))
+def test_the_shared_prefix_is_the_longest(start: list[int], one: list[int], other: list[int]) -> None:
+    before, after = tuple(start + one), tuple(start + other)
+    pairs = list(zip(before, after, strict=False))
+    expected = next((at for at, (a, b) in enumerate(pairs) if a != b), len(pairs))
+
+    assert shared_prefix(before, after) == expected
+
+
+def test_a_block_is_recovered_once_for_all_its_uses() -> None:
+    """At call 6 without a block: B3 (40 tokens) for 48213 and the rest, B2 (10) for the path; each over 400 tokens."""
+    made = login()
+    own = uses(made, NONE)
+    lookup = Lookup(made, own)
+    demand = DemandRecovery(own, SIZES)
+
+    prompt = nothing(6)
+    assert demand.add(prompt, range(1, 6), Gauge(lookup).add(prompt)) == (3, 2)
+
+    recoveries = demand.recoveries()
+    assert (recoveries.calls, recoveries.tokens, recoveries.unmet) == (2, 50, 0)
+    assert recoveries.cost == pytest.approx(40 * 1.25 + 10 * 1.25 + 2 * 400 * 0.1)
+
+
+def test_a_run_that_shows_everything_recovers_nothing_and_one_without_a_way_back_cannot() -> None:
+    made = login()
+    own = uses(made, NONE)
+    lookup = Lookup(made, own)
+    shown, lost = DemandRecovery(own, SIZES), DemandRecovery(own, SIZES)
+
+    prompt = everything(made, 6)
+    shown.add(prompt, range(1, 6), Gauge(lookup).add(prompt))
+    lost.add(nothing(6), range(1, 6), Gauge(lookup, archive=False).add(nothing(6)))
+
+    assert (shown.recoveries().calls, shown.recoveries().cost, shown.recoveries().unmet) == (0, 0, 0)
+    assert (lost.recoveries().calls, lost.recoveries().cost, lost.recoveries().unmet) == (0, 0, 5)
+
+
+@pytest.mark.parametrize(("later", "calls"), [(19, 1), (20, 2)])
+def test_a_block_is_recovered_again_after_twenty_steps(later: int, calls: int) -> None:
+    own = uses(login(), NONE)
+    demand = DemandRecovery(own, SIZES)
+    for call in (0, later):
+        demand.add(nothing(call), [1], bytes([3]))
+
+    assert demand.recoveries().calls == calls
+
+
+def test_a_recovery_brings_no_more_than_its_ceiling_and_nothing_unreachable() -> None:
+    own = uses(login(), NONE)
+    demand = DemandRecovery(own, SIZES, ceiling=30)
+
+    assert demand.add(nothing(6), [1, 2], bytes([3, 3]), unreachable={2}) == (3, 0)
+    assert demand.recoveries().tokens == 30 + 8

@@ -1,0 +1,104 @@
+"""A conversation driven through a session: what goes in is what was recorded, what comes out what would be sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ctxvc.policies import parse
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.conversation import Call, Conversation
+from ctxvc.replay.drive import Driven, Prompts, drive, new_session
+from ctxvc.store.store import create
+from tests.making.conversation import LONG, human, injected, reply, result, results
+
+
+def _talk(steps: int, text: str = LONG) -> Conversation:
+    """A question, and `steps` replies with a call each, whose results have the same text and their number."""
+    calls = [Call((human("fix src/git/store.py"),), reply("look", "c0"))]
+    for number in range(1, steps):
+        before = results(result(f"c{number - 1}", f"{number - 1}\n{text}"))
+        calls.append(Call((before,), reply(f"reply {number}", f"c{number}")))
+    return Conversation(id="talk", file="talk.jsonl", sha256="", calls=tuple(calls))
+
+
+def _driven(conversation: Conversation, policy: str, budget: int, *, managed: bool = False) -> list[Driven]:
+    session = new_session(conversation, parse(policy), budget)
+    return list(drive(conversation, session, Prompts(session), managed=managed))
+
+
+def test_a_prompt_has_the_blocks_that_its_call_could_see() -> None:
+    talk = _talk(4)
+    for call, driven in enumerate(_driven(talk, "keep", 100_000)):
+        assert driven.prompt is not None
+        assert driven.prompt.whole == {block.number for block in talk.blocks if block.seen <= call}
+        assert driven.prompt.parts == driven.prompt.routes == {}
+        assert not driven.faults and not driven.over
+
+
+def test_what_leaves_is_routed_by_its_stub() -> None:
+    talk = _talk(12)
+    *_, last = _driven(talk, "window:low_water=0.5", 6_000)
+    prompt = last.prompt
+    assert prompt is not None and prompt.tokens <= 6_000
+    gone = {block.number for block in talk.blocks if block.seen <= prompt.call} - prompt.whole - prompt.parts.keys()
+
+    assert gone and 0 in prompt.whole  # the human's question stays
+    assert all("B" in prompt.texts[place] for place in prompt.routes.values())
+
+
+def test_a_mask_shows_both_ends_and_a_preview_the_beginning() -> None:
+    talk = _talk(14)
+    turn = Call((results(result("c13", LONG)), human("go on")), reply("done"))  # plans wait for a turn's beginning
+    talk = Conversation(id="talk", file="talk", sha256="", calls=(*talk.calls, turn))
+    masked = _driven(talk, "mask:age=2,batch=1", 100_000)[-1].prompt
+    assert masked is not None
+    assert [text.splitlines()[0] for text in masked.parts.values()] == [str(number) for number in range(13)]
+
+    previewed = _driven(_talk(3, LONG * 20), "keep", 20_000)[-1].prompt
+    assert previewed is not None
+    assert [text.splitlines()[0] for text in previewed.parts.values()][:1] == ["0"]
+    assert all(text.startswith("[archived B") and "\n" not in text for text in previewed.texts if "archived" in text)
+
+
+def test_without_tools_no_text_tells_a_way_back() -> None:
+    talk = _talk(12)
+    session = new_session(talk, Bare(inner=parse("window:low_water=0.5")), 6_000)
+    *_, last = drive(talk, session, Prompts(session))
+    assert last.prompt is not None
+    assert not any("recover" in text or "dashboard" in text for text in last.prompt.texts)
+
+
+def test_a_prompt_that_cannot_be_made_is_a_failure_and_the_run_goes_on() -> None:
+    talk = Conversation(
+        id="talk",
+        file="talk",
+        sha256="",
+        calls=(Call((human(LONG * 8),), reply("no")), Call((human("q"),), reply("a"))),
+    )
+    first, second = _driven(talk, "keep", 2_000)
+    assert first.prompt is None and "2,000" in first.failure
+    assert second.prompt is None
+
+
+def test_the_stand_in_makes_room_and_its_calls_are_counted() -> None:
+    runs = {managed: _driven(_talk(40), "self_managed", 16_000, managed=managed) for managed in (False, True)}
+    assert not any(driven.extra for driven in runs[False])
+    assert any(driven.extra for driven in runs[True])
+    assert all(driven.prompt and not driven.faults for driven in runs[True])
+
+
+@pytest.mark.parametrize("policy", ["default", "planned", "scoped", "layered+episodes"])
+def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> None:
+    talk = _talk(20)
+    talk = Conversation(
+        id="talk",
+        file="talk",
+        sha256="",
+        calls=(*talk.calls, Call((results(result("c19", LONG)), injected("note"), human("go on")), reply("ok"))),
+    )
+    memory = _driven(talk, policy, 8_000)
+    with create(tmp_path / ".ctxvc") as store, new_session(talk, parse(policy), 8_000, store=store) as session:
+        stored = list(drive(talk, session, Prompts(session)))
+    assert [driven.prompt for driven in stored] == [driven.prompt for driven in memory]

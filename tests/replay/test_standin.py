@@ -1,0 +1,44 @@
+"""The stand-in for an agent reads the rendered prompt and nothing else."""
+
+from __future__ import annotations
+
+from ctxvc.replay.standin import ToolCall, manage
+
+BOARD = """[dashboard session/main, step 41: ##### 90 %, 9,000 / 10,000 tokens; conversation 9,000, dashboard 0]
+ID ~tokens→now age type level parent status(by) reads label
+B2–B5 762 40r range 0 - 4visible 0 4 blocks: 4 user
+B6 3516 40r user 0 - pinned 0 <skills_instruc…
+G1 4000→80 30r group 1 - archived(policy) 0 older work
+B7–B60 30112→1800 21r range 0 - 42visible,3archived 0 47 blocks: 20 t…
+B61 1745 21r tool_result 0 B60 visible 0 Chunk ID: a4662…
+B62 900 2r tool_result 0 B61 visible 0 the newest"""
+
+
+def _user(text: str) -> dict[str, object]:
+    return {"role": "user", "content": [{"type": "text", "text": text}]}
+
+
+def test_above_the_mark_the_oldest_rows_leave_until_the_low_one() -> None:
+    # 90 % down to 60 % of 10,000 are 3,000 tokens: 762, 1,800, and 1,745 of B61.
+    assert manage([_user(BOARD)], frozenset()) == (
+        ToolCall("archive", "B2-B5,B7-B60,B61", "4 blocks: 4 user; 47 blocks: 20 t…; Chunk ID: a4662…"),
+    )
+
+
+def test_below_it_and_of_what_is_new_nothing_leaves() -> None:
+    assert manage([_user(BOARD.replace("90 %", "84 %"))], frozenset()) == ()
+    young = "\n".join(line for line in BOARD.splitlines() if "r " not in line or " 2r " in line)
+    assert manage([_user(young)], frozenset()) == ()
+
+
+def test_only_the_newest_board_counts() -> None:
+    assert manage([_user(BOARD), _user(BOARD.replace("90 %", "40 %"))], frozenset()) == ()
+
+
+def test_a_stub_that_the_newest_message_names_is_recovered_once() -> None:
+    stub = "[archived B17@3fa9c1: tool_result of Read, 900 tokens; arguments src/git/store.py; recover B17]"
+    asks = [_user(stub), _user("now change src/git/store.py again")]
+
+    assert manage(asks, frozenset()) == (ToolCall("recover", "B17"),)
+    assert manage(asks, frozenset({"B17"})) == ()
+    assert manage([_user(stub), _user("what a tool_result of arguments archived")], frozenset()) == ()
