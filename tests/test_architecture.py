@@ -101,6 +101,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "anthropic": frozenset({"agent"}),
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
+    "pyarrow": frozenset({"replay"}),
     "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
     "urllib": frozenset(),
     "http": frozenset(),
@@ -138,7 +139,9 @@ SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 #: A child of ours gets this environment, less what could send git elsewhere.
 MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
-HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"})
+HEAVY = frozenset(
+    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth", "pyarrow"}
+)
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
 #: line that stands in a prompt where an output was truncated.

@@ -8,37 +8,51 @@ import msgspec
 
 from ctxvc.replay.totals import Totals
 
-#: The share of the non-trivial uses that should be met in sight: visible, or led to by something visible.
-ENOUGH = 0.9
+#: The share of all uses that should be visible.
+ENOUGH = 0.95
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A choice. `enough` says whether it keeps enough in sight; where none does, it is the one that keeps most."""
+    """A choice, and the candidate that keeps most visible.
+
+    `enough` says whether the choice keeps enough; where none does, it is the one that keeps most.
+    """
 
     choice: Totals
+    fullest: Totals
     enough: bool
 
 
 def advice(candidates: Iterable[Totals]) -> Advice | None:
-    """The cheapest of the candidates that keep enough in sight, recoveries of the rest included in the price.
+    """The cheapest of the candidates that keep enough visible, recoveries of the rest included in the price.
 
     One that sends a prompt over its budget, or cannot make one, is taken only where all do. None if nothing was used
     again, so that there is nothing to judge by.
     """
-    counted = [candidate for candidate in candidates if candidate.retention.nt.total]
-    sound = [candidate for candidate in counted if not (candidate.over or candidate.failed or candidate.invalid)]
-    ranked = sorted(sound or counted, key=rank)
-    return Advice(ranked[0], in_sight(ranked[0]) >= ENOUGH) if ranked else None
+    counted = sorted((candidate for candidate in candidates if candidate.retention.all.total), key=rank)
+    if not counted:
+        return None
+    fullest = max(counted, key=lambda candidate: (not _unsent(candidate), visible(candidate)))
+    return Advice(counted[0], fullest, visible(counted[0]) >= ENOUGH)
 
 
-def rank(candidate: Totals) -> tuple[bool, float, int, str]:
-    """The best first: enough in sight before too little, then the cheaper, or of those with too little the fuller."""
-    share = in_sight(candidate)
-    price = candidate.cost.relative_with_demand
-    return share < ENOUGH, price if share >= ENOUGH else -share, candidate.budget, candidate.policy
+def rank(candidate: Totals) -> tuple[bool, bool, float, int, str]:
+    """Sorts the best first: what sends each call, then what keeps enough; then the cheaper, or the fuller."""
+    share, price = visible(candidate), candidate.cost.relative_with_demand
+    return (
+        _unsent(candidate) > 0,
+        share < ENOUGH,
+        price if share >= ENOUGH else -share,
+        candidate.budget,
+        candidate.policy,
+    )
 
 
-def in_sight(candidate: Totals) -> float:
-    """The share of the non-trivial uses that are visible or routed; 1 if there are none."""
-    share = candidate.share("nt", "visible", "routed")
+def visible(candidate: Totals) -> float:
+    """The share of all uses that are visible; 1 if there are none."""
+    share = candidate.share("all", "visible")
     return 1.0 if share is None else share
+
+
+def _unsent(candidate: Totals) -> int:
+    return candidate.over + candidate.failed + candidate.invalid

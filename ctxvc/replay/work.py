@@ -70,6 +70,8 @@ class Outcome(msgspec.Struct, frozen=True):
     error: CtxvcError | None = None
 
 
+#: How many times larger a gzipped recording is when unpacked; a guess.
+_PACKED = 6
 #: Units that each process has to do at least, as far as there are setups.
 _PARTS = 3
 
@@ -84,7 +86,8 @@ def of_file(path: Path, format: str = "auto") -> Source:
     except OSError as error:
         raise CtxvcError(f"cannot read {path}: {error.strerror or error}") from error
     form = importers.detect(Recording(path)) if format == "auto" else format
-    return Source(path, path.name, hashlib.sha256(data).hexdigest(), len(data), form)
+    size = len(data) * (_PACKED if path.suffix == ".gz" else 1)
+    return Source(path, path.name, hashlib.sha256(data).hexdigest(), size, form)
 
 
 def of_session(store: Store, session: str) -> Source:
