@@ -7,13 +7,15 @@ dashboard allow, not what a good agent would do with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 #: Named in each result that a stand-in took part in.
 MANAGER = "manager/1"
+FOLDER = "folder/1"
 
 #: The shares of the budget at which it makes room, and down to which.
 HIGH, LOW = 85, 60
@@ -27,14 +29,20 @@ _ROW = re.compile(r"^((?:B|G)\d+(?:[–-]B\d+)?) ([\d→]+) (\d+)r (\S+) \S+ \S+
 _STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
+#: Characters of a block of knowledge: of the names in it, and of the newest words of the model.
+KNOWN, SAID = 600, 400
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that the stand-in makes."""
+    """A call that the stand-in makes. A `note` has its text as `index`, and folds what it covers."""
 
-    tool: Literal["archive", "recover"]
+    tool: Literal["archive", "recover", "note"]
     blocks: str
     index: str = ""
+
+
+#: A stand-in: the messages of a prompt, and what it named in earlier calls → the calls that it makes now.
+Agent = Callable[[Sequence[Mapping[str, Any]], frozenset[str]], tuple[ToolCall, ...]]
 
 
 def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> tuple[ToolCall, ...]:
@@ -54,6 +62,28 @@ def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> 
             if block not in recovered and any(name in newest for name in _names(stub.partition("; ")[2])):
                 return (ToolCall("recover", block),)
     return ()
+
+
+def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple[ToolCall, ...]:
+    """Active compression: above `HIGH` percent it writes down what it knows, and folds what led to it.
+
+    What it knows are the names that the prompt repeats most, and the model's newest words. It tries once in a while:
+    not again until something other than its own note's result has come.
+    """
+    texts = [text for message in messages for text in texts_of(message)]
+    header = next((match for text in reversed(texts) if (match := _BOARD.match(text))), None)
+    if header is None or int(header[1]) < HIGH or any(text.startswith(NOTED) for text in texts_of(messages[-1])):
+        return ()
+    counts = Counter(name for text in texts if not text.startswith("[") for name in _names(text))
+    known = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
+    said = next(
+        (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message)), ""
+    )
+    return (ToolCall("note", "", f"known so far: {known}; newest: {said[:SAID]}"),)
+
+
+#: How the result of a stand-in's note begins.
+NOTED = "noted, "
 
 
 def _room(board: str) -> ToolCall | None:

@@ -101,7 +101,7 @@ def run(
 def removals(conversation: Conversation, policy: str, budget: int, meter: Meter) -> Iterator[Mapping[Layer, int]]:
     """At each call the tokens of the blocks that left the prompt for it, by the layer that took them.
 
-    A block that is taken again, such as an offloaded result that a summary stands for later, counts where it first left.
+    A block that is taken again, as an offloaded result that a summary stands for later, counts where it first left.
     """
     replayed = new_session(conversation, policies.parse(policy), budget, meter=meter)
     gone: set[str] = set()

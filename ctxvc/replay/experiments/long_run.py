@@ -48,8 +48,8 @@ class Run(msgspec.Struct, frozen=True):
     Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
     most `floor` tokens could not leave. `cost` is that of the prompts, `summariser` that of writing summaries, `breaks`
     how often a prompt did not begin with the one before. `first` and `last` are milliseconds of the engine a call,
-    the medians of the first and the last tenth. `across` are the uses of what only earlier conversations have, `within` the
-    non-trivial others.
+    the medians of the first and the last tenth. `across` are the uses of what only earlier conversations have, `within`
+    the non-trivial others.
     """
 
     policy: str
@@ -148,7 +148,7 @@ def _run(whole: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) 
         gauge.add(driven.prompt)
         cache.send(prompts.keys, prompts.sizes, _time(conversation.calls[number].reply.time))
         if written := summaries.new(replayed.view()):
-            cache.ask("summariser", read=totals[-2] if len(totals) > 1 else tokens, output=written)
+            cache.ask("summariser", cached=totals[-2] if len(totals) > 1 else tokens, output=written)
         if tokens > ceiling:
             over += 1
             excess = max(excess, tokens - ceiling)

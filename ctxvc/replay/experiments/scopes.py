@@ -1,4 +1,4 @@
-"""Explicit scopes: tasks one after the other, each in a scope of its own or all in one line, and tasks by themselves."""
+"""Explicit scopes: tasks one after the other, each in its own scope or all in one line, and tasks by themselves."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
     for number, call in enumerate(conversation.calls):
         if scoped and number in starts and number:
             totals.append(replayed.used())  # the call of `goto`
-            cache.ask("recovery", read=totals[-1])
+            cache.ask("recovery", cached=totals[-1])
             replayed.goto("main", _last_words(conversation.calls[number - 1]))
         for message in call.before:
             prompts.append(message)
         if scoped and number in starts:
             totals.append(replayed.used())  # the call of `scope`
-            cache.ask("recovery", read=totals[-1])
+            cache.ask("recovery", cached=totals[-1])
             replayed.open_scope(f"task-{number}", _asked(call))
         invalid += any(faults(replayed.request().messages))
         prompt = prompts.prompt(number, replayed.view())
