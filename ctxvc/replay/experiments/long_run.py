@@ -221,7 +221,7 @@ def _uncapped(whole: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Pric
     for call, new in zip(conversation.calls, added, strict=True):
         time = _time(call.reply.time)
         cold = time is not None and last is not None and time - last > prices.seconds
-        cost += (tokens + new) * prices.write if cold else tokens * prices.read + new * prices.write
+        cost += (tokens + new) * prices.written if cold else tokens * prices.cached + new * prices.written
         last = last if time is None else time
         tokens += new
         total += tokens

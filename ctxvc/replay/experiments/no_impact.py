@@ -110,7 +110,7 @@ class NoImpact(msgspec.Struct, frozen=True):
     @property
     def tables(self) -> tuple[Table, ...]:
         """A table for the hard set and one for all, a line a method; then the A/B comparison."""
-        tables = []
+        tables: list[Table] = []
         for name, first in (("hard set", 0), ("all", 2)):
             columns = (
                 *("budget", "cut at", "method", "cuts", "plans ≥ 30 %", "prune", "paper: prune"),
@@ -120,19 +120,19 @@ class NoImpact(msgspec.Struct, frozen=True):
             rows = [_row(score, first) for score in self.scores if score.set == name]
             paper = "Table 3, hard set of 33" if first == 0 else "Table 4, production suite of 332"
             tables.append(Table(f"Self-GC: prune against no-impact, {name} ({paper})", columns, tuple(rows), APART))
-        columns = ("set", "budget", "cut at", "cuts", "disagreements", "planned better", "ties", "oldest_turn better")
-        rows = [
+        heads = ("set", "budget", "cut at", "cuts", "disagreements", "planned better", "ties", "oldest_turn better")
+        lines = [
             (
                 *(one.set, f"{one.budget:,}", percent(one.share, 0), str(one.cuts), str(one.disagreements)),
                 *(str(one.first_better), str(one.ties), str(one.second_better)),
             )
             for one in self.calibrations
         ]
-        rows.append(("paper", "", "", "332", "20", "11", "7", "2"))
+        lines.append(("paper", "", "", "332", "20", "11", "7", "2"))
         apart = (
             "The paper has a second judge; here the better plan is the one after which more of the future is visible."
         )
-        return (*tables, Table("Self-GC: A/B on disagreements", columns, tuple(rows), apart))
+        return (*tables, Table("Self-GC: A/B on disagreements", heads, tuple(lines), apart))
 
 
 def _row(score: Score, first: int) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ctxvc import policies
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.policy import Policy
 from ctxvc.errors import CtxvcError, OverBudget
+from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, model_calls
@@ -38,6 +39,8 @@ APART = (
 
 #: Bits of the most that one token can say.
 TOKEN_BITS = log2(200_000)
+#: Every policy that ships; episodes are derived where no model marks them.
+NAMES = tuple(f"{kind.name}:derive=on" if kind is Episodes else kind.name for kind in policies.POLICIES)
 #: Model calls that a question may take.
 CALLS = 24
 
@@ -97,7 +100,7 @@ class Proposition(msgspec.Struct, frozen=True):
 def run(
     conversations: Iterable[Conversation] = (),  # noqa: ARG001 - random blocks are all that it needs
     *,
-    names: Sequence[str] = tuple(policy.name for policy in policies.POLICIES),
+    names: Sequence[str] = NAMES,
     sizes: Sequence[int] = (40, 160),
     bits: int = 1024,
     budget: int = 8_000,

@@ -146,7 +146,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         charge = cache.send(prompts.keys, prompts.sizes)
         if number in starts:
             first.append(prompt.tokens)
-            lost.append(max(0, previous - charge.read))
+            lost.append(max(0, previous - charge.cached))
             latest = 0
         previous, latest = prompt.tokens, max(latest, prompt.tokens)
         totals.append(prompt.tokens)

@@ -33,7 +33,7 @@ def spliced(conversations: Sequence[Conversation]) -> Spliced:
     starts: list[int] = []
     for number, conversation in enumerate(conversations):
         starts.append(len(calls))
-        calls += (_renamed(call, f"s{number}-") for call in answered(conversation.calls))
+        calls += (renamed(call, f"s{number}-") for call in answered(conversation.calls))
     digest = hashlib.sha256("\n".join(one.sha256 for one in conversations).encode()).hexdigest()
     files = " + ".join(dict.fromkeys(one.file for one in conversations))
     whole = Conversation(id=f"{len(conversations)} conversations", file=files, sha256=digest, calls=tuple(calls))
@@ -49,7 +49,8 @@ def answered(calls: Sequence[Call]) -> Iterator[Call]:
         yield Call(last.before, msgspec.structs.replace(last.reply, parts=said))
 
 
-def _renamed(call: Call, prefix: str) -> Call:
+def renamed(call: Call, prefix: str) -> Call:
+    """The call with this before all ids of tool calls and replies in it."""
     return Call(tuple(_message(one, prefix) for one in call.before), _message(call.reply, prefix))
 
 
