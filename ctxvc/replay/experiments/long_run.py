@@ -122,7 +122,9 @@ def run(
     whole = spliced(ordered)
     lookup = Lookup(whole.conversation, uses(whole.conversation))
     setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
-    setups += [(f"summary:trigger={ceiling / WINDOW:g}", ceiling) for ceiling in summaries]
+    for ceiling in summaries:  # its usual shares, of the ceiling
+        share = ceiling / WINDOW
+        setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
     runs = tuple(_run(whole, lookup, spec, ceiling, meter) for spec, ceiling in setups)
     sizes = [meter.count(block.text) for block in whole.conversation.blocks]

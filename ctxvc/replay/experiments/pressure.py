@@ -83,10 +83,11 @@ def run(
     most: int = 8,
     calls: tuple[int, int] = (12, 60),
 ) -> Sweep:
-    """Each variant at each size, on so many conversations with this many calls, evenly over their dates."""
+    """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `most` 0 for
+    all."""
     ordered = in_date_order(conversations)
     able = [one for one in ordered if calls[0] <= len(one.calls) <= calls[1]]
-    chosen = [able[number * len(able) // most] for number in range(most)] if len(able) > most else able
+    chosen = [able[number * len(able) // most] for number in range(most)] if 0 < most < len(able) else able
     meter = Meter(None)
     sums = {
         (variant.name, size): Pressure(variant.name, size, 0, 0, 0, Counts(), 0, 0)
