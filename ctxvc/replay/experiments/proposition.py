@@ -47,7 +47,7 @@ CALLS = 24
 _ADDRESS = re.compile(r"\[(?:archived|blocked|masked|pruned) ([BG]\d+)\b")
 _LISTED = re.compile(r"(B\d+)@\w+ +tool_result\b")
 _GROUP = re.compile(r"; recover (G\d+)\]?$")
-_NEXT = re.compile(r"\[recovered G\d+: [^\n]*; next: recover (G\d+) --lines (\d+:)")
+_NEXT = re.compile(r"\[recovered G\d+: [^\n]*; next: recover (G\d+) \S+ (\d+:)")
 _NAME = re.compile(r"block-(\d{5})")
 
 
