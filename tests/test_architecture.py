@@ -139,7 +139,9 @@ SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 #: A child of ours gets this environment, less what could send git elsewhere.
 MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
-HEAVY = frozenset({"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth", "pyarrow"})
+HEAVY = frozenset(
+    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth", "pyarrow"}
+)
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
 #: line that stands in a prompt where an output was truncated.

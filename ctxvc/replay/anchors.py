@@ -79,57 +79,57 @@ _OLD = frozenset({"old_string", "old_str", "old_text", "oldString", "oldText", "
 
 def anchors(text: str) -> dict[str, AnchorKind]:
     """The anchors of a text and their kinds, but for edited lines, which a text alone does not show."""
-    held: dict[str, AnchorKind] = {}
+    kinds: dict[str, AnchorKind] = {}
 
     def url(match: re.Match[str]) -> str:
         address = match[0].rstrip(".,;:!?*~&/#=")
         if "://" in address and len(address) <= LONGEST:
-            held.setdefault(address, "url")
+            kinds.setdefault(address, "url")
         return " "
 
-    rest = _URL.sub(url, text) if "://" in text else text
-    for match in _RUN.finditer(rest):
+    without_urls = _URL.sub(url, text) if "://" in text else text
+    for match in _RUN.finditer(without_urls):
         for anchor, kind in _of_run(match[0]) if match.end() - match.start() <= LONGEST else ():
-            held.setdefault(anchor, kind)
-    for match in _THOUSANDS.finditer(rest):
-        held.setdefault(match[0], "number")
-    for match in _CALLED.finditer(rest):
-        held.setdefault(match[0], "identifier")
+            kinds.setdefault(anchor, kind)
+    for match in _THOUSANDS.finditer(without_urls):
+        kinds.setdefault(match[0], "number")
+    for match in _CALLED.finditer(without_urls):
+        kinds.setdefault(match[0], "identifier")
     for match in _QUOTED.finditer(text):
         quoted = (match[1] or match[2] or match[3] or "").strip()
         if 8 <= len(quoted) <= 80 and _WORD.search(quoted):
-            held.setdefault(quoted, "quoted")
-    return held
+            kinds.setdefault(quoted, "quoted")
+    return kinds
 
 
 def reply_anchors(reply: Message) -> dict[str, AnchorKind]:
     """The anchors of what a reply says and of its calls' arguments, edited lines among them; not of its thinking."""
-    held: dict[str, AnchorKind] = {}
+    kinds: dict[str, AnchorKind] = {}
     for part in reply.parts:
         if part.kind not in ("assistant", "tool_use"):
             continue
         for anchor, kind in anchors(text_of(part)).items():
-            held.setdefault(anchor, kind)
+            kinds.setdefault(anchor, kind)
         if part.kind == "tool_use":
             value = wire.parsed(part.body, object) if part.ext == "json" else None
             for line in edited_lines(text_of(part) if value is None else value):
-                held.setdefault(line, "line")
-    return held
+                kinds.setdefault(line, "line")
+    return kinds
 
 
 def edited_lines(arguments: Any) -> Iterator[str]:
     """The lines that an edit's arguments quote of the text before it, without the white space around them."""
-    waiting: list[tuple[str, Any]] = [("", arguments)]
-    while waiting:
-        match waiting.pop():
+    stack: list[tuple[str, Any]] = [("", arguments)]
+    while stack:
+        match stack.pop():
             case name, str(text):
                 for line in text.split("\n") if name in _OLD else _before_patch(text):
                     if len(line := line.strip()[:LONGEST].strip()) >= 25 and _WORD.search(line):
                         yield line
             case _, dict() as fields:
-                waiting.extend(reversed([(str(name), value) for name, value in fields.items()]))
+                stack.extend(reversed([(str(name), value) for name, value in fields.items()]))
             case name, list() as items:
-                waiting.extend((name, item) for item in reversed(items))
+                stack.extend((name, item) for item in reversed(items))
 
 
 def _before_patch(text: str) -> Iterator[str]:
@@ -240,19 +240,21 @@ class AnchorIndex:
     def __init__(self, texts: list[str], frequency: Mapping[str, int]) -> None:
         self.texts = texts
         self._words: dict[str, int] = {}  # an anchor that is one word → its place
-        self._phrases: dict[str, list[tuple[int, str]]] = {}  # a word → the anchors whose rarest it is
+        self._phrases: dict[str, list[tuple[int, str, frozenset[str]]]] = {}  # a word → the anchors whose rarest it is
         for place, text in enumerate(texts):
-            words = _WORD.findall(text)
-            if len(words) == 1 and words[0] == text:
+            parts = _WORD.findall(text)
+            if parts == [text]:
                 self._words[text] = place
             else:
-                rarest = min(words, key=lambda word: (frequency.get(word, 0), -len(word)))
-                self._phrases.setdefault(rarest, []).append((place, text))
+                rarest = min(parts, key=lambda word: (frequency.get(word, 0), -len(word)))
+                self._phrases.setdefault(rarest, []).append((place, text, frozenset(parts)))
 
-    def places(self, text: str, words: frozenset[str] | None = None) -> list[int]:
-        """The places of the anchors that stand in a text, in no order. `words` are the text's, where they are known."""
-        words = words_of(text) if words is None else words
-        found = [self._words[word] for word in self._words.keys() & words]
-        for word in self._phrases.keys() & words:
-            found += [place for place, anchor in self._phrases[word] if stands_in(anchor, text)]
-        return found
+    def places(self, text: str, vocabulary: frozenset[str] | None = None) -> list[int]:
+        """The places of the anchors that stand in a text, in no order. `vocabulary` are its words, if known."""
+        own = words_of(text) if vocabulary is None else vocabulary
+        places = [self._words[word] for word in self._words.keys() & own]
+        for word in self._phrases.keys() & own:
+            for place, anchor, parts in self._phrases[word]:
+                if parts <= own and stands_in(anchor, text):
+                    places.append(place)
+        return places

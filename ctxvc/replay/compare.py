@@ -22,12 +22,12 @@ class Transitions(msgspec.Struct, frozen=True):
     only_b: int = 0
     neither: int = 0
 
-    def __add__(self, other: Transitions) -> Transitions:
+    def __add__(self, addend: Transitions) -> Transitions:
         return Transitions(
-            self.both + other.both,
-            self.only_a + other.only_a,
-            self.only_b + other.only_b,
-            self.neither + other.neither,
+            self.both + addend.both,
+            self.only_a + addend.only_a,
+            self.only_b + addend.only_b,
+            self.neither + addend.neither,
         )
 
 
@@ -71,11 +71,11 @@ def differences(
     for place, kept_by_a, kept_by_b in _pairs(a, b, places, outcome):
         if kept_by_a != kept_by_b:
             by_block.setdefault(uses[place].blocks[-1], ([], []))[kept_by_b].append(uses[place])
-    found = []
+    differing = []
     for number, (only_a, only_b) in by_block.items():
         block = conversation.blocks[number]
         larger = max(only_a, only_b, key=len)
-        found.append(
+        differing.append(
             Difference(
                 conversation=conversation.id,
                 block=number,
@@ -86,7 +86,7 @@ def differences(
                 calls=tuple(dict.fromkeys(use.call for use in larger))[:LISTED],
             )
         )
-    return tuple(sorted(found, key=lambda one: (-abs(one.only_a - one.only_b), one.block)))
+    return tuple(sorted(differing, key=lambda one: (-abs(one.only_a - one.only_b), one.block)))
 
 
 def _pairs(a: bytes, b: bytes, places: Sequence[int] | None, outcome: Outcome) -> Iterator[tuple[int, bool, bool]]:

@@ -21,8 +21,8 @@ Extra = Literal["planner", "summariser", "recovery"]
 class Prices(msgspec.Struct, frozen=True):
     """Of a token, relative to one of fresh input. `seconds` is how long a cached beginning lives after its last use."""
 
-    read: float = 0.1
-    write: float = 1.25
+    cached: float = 0.1
+    written: float = 1.25
     fresh: float = 1.0
     output: float = 5.0
     seconds: float = 300.0
@@ -38,17 +38,17 @@ class Charge(msgspec.Struct, frozen=True):
     `broke`: it does not begin with the whole of the prompt before. `expired`: the cache was too old to be read.
     """
 
-    read: int
+    cached: int
     written: int
     broke: bool = False
     expired: bool = False
 
     @property
     def tokens(self) -> int:
-        return self.read + self.written
+        return self.cached + self.written
 
     def cost(self, prices: Prices) -> float:
-        return self.read * prices.read + self.written * prices.write
+        return self.cached * prices.cached + self.written * prices.written
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -67,9 +67,9 @@ class Cost(msgspec.Struct, frozen=True):
     def total(self) -> float:
         return self.prompts + self.planner + self.summariser + self.recovery
 
-    def relative_to(self, other: Cost) -> float | None:
+    def relative_to(self, baseline: Cost) -> float | None:
         """This total as a share of another run's, as of `keep`; None where that is 0."""
-        return self.total / other.total if other.total else None
+        return self.total / baseline.total if baseline.total else None
 
 
 class CacheSimulation:
@@ -92,8 +92,8 @@ class CacheSimulation:
         broke = shared < len(self._keys)
         expired = time is not None and self._time is not None and time - self._time > self.prices.seconds
         total = sum(sizes)
-        read = 0 if expired else sum(sizes[:shared])
-        charge = Charge(read, total - read, broke, expired)
+        cached = 0 if expired else sum(sizes[:shared])
+        charge = Charge(cached, total - cached, broke, expired)
         self._keys = keys
         self._time = self._time if time is None else time
         self._calls += 1
@@ -103,10 +103,10 @@ class CacheSimulation:
         self._prompts += charge.cost(self.prices)
         return charge
 
-    def ask(self, extra: Extra, *, read: int = 0, fresh: int = 0, written: int = 0, output: int = 0) -> float:
+    def ask(self, extra: Extra, *, cached: int = 0, fresh: int = 0, written: int = 0, output: int = 0) -> float:
         """The cost of a model call besides the agent's own, in tokens of each price; it is added to the run's."""
         prices = self.prices
-        cost = read * prices.read + fresh * prices.fresh + written * prices.write + output * prices.output
+        cost = cached * prices.cached + fresh * prices.fresh + written * prices.written + output * prices.output
         self._extra[extra] += cost
         return cost
 
@@ -191,7 +191,7 @@ class DemandRecovery:
             self._recovered[block] = prompt.call
             self._calls += 1
             self._tokens += size
-            self._cost += size * self._prices.write + prompt.tokens * self._prices.read
+            self._cost += size * self._prices.written + prompt.tokens * self._prices.cached
             recovered.append(block)
         return tuple(recovered)
 

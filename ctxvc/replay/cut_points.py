@@ -84,13 +84,13 @@ def cut_point(
 
 def cut_points(points: Iterable[CutPoint], saving: float = SAVING) -> CutPoints | None:
     """The figures over the plans that save at least this share; None where there are none."""
-    counted = [point for point in points if point.prune >= saving]
-    if not counted:
+    enough = [point for point in points if point.prune >= saving]
+    if not enough:
         return None
-    harmless = sum(point.no_impact for point in counted)
-    low, high = wilson(harmless, len(counted))
-    prune = sum(point.prune for point in counted) / len(counted)
-    return CutPoints(len(counted), prune, harmless / len(counted), low, high)
+    harmless = sum(point.no_impact for point in enough)
+    low, high = wilson(harmless, len(enough))
+    prune = sum(point.prune for point in enough) / len(enough)
+    return CutPoints(len(enough), prune, harmless / len(enough), low, high)
 
 
 def grown(conversation: Conversation, prompt: Prompt, call: int, sizes: Sequence[int] = ()) -> Prompt:

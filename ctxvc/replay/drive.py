@@ -188,8 +188,8 @@ def drive(
 ) -> Iterator[Driven]:
     """Each call of the conversation, as the session sends it, in order.
 
-    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own before
-    a recorded reply, each time at the price of one more call.
+    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own
+    before a recorded reply, each time at the price of one more call.
     """
     named: set[str] = set()
     for number, call in enumerate(conversation.calls):

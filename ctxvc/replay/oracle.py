@@ -36,9 +36,9 @@ def oracle(
     `low`: blocks of every kind leave for good, first those of which the fewest uses to come are lost, per token, that
     no other block meets. Non-trivial uses count, the others decide between equals.
 
-    Text of humans and system messages stay, and of the newest step all that fits into the budget. Where what stays is
-    more than `low`, the others leave until `high`, and where it is more than that until the budget: an empty prompt
-    would be no bound.
+    Text of humans and system messages stay, and of the newest step all that fits into the budget: old blocks leave for
+    it before it does. Where what stays is more than `low`, they leave until `high`, and where it is more than that
+    until the budget: an empty prompt would be no bound.
 
     It is above what an engine can reach: nothing stands in the place of what left, a call may leave without its result,
     and thinking of earlier turns, which an engine takes out itself, costs nothing unless it holds what is used later.
@@ -100,7 +100,7 @@ class _Future:
 
     Uses of one call that the same blocks meet are one, with the sum of their weights. `of` are the uses that a block
     meets, in order, `at` those of a call, `came` how many tokens have come in by a call, `opens` whether a human speaks
-    in it.
+    in it. `free` are the blocks that may leave at all, `chosen` those that may while others could.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class _Future:
             if block.seen < len(self.arrivals):  # the last reply is in no prompt
                 self.arrivals[block.seen].append(block.number)
         self.came = list(accumulate(sum(tokens[number] for number in numbers) for numbers in self.arrivals))
-        self.results_only = results_only
         self.free = [_may_leave(block) for block in self.blocks]
+        self.chosen = [not results_only or block.kind == "tool_result" for block in self.blocks]
         self.opens = [any(_opens(self.blocks[number]) for number in numbers) for numbers in self.arrivals]
 
         together: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
@@ -212,31 +212,37 @@ class _Run:
         return len(own) - start
 
     def _make_room(self, call: int) -> None:
-        """Old blocks leave until a mark; where the budget is passed without them, what else may leave."""
+        """Old blocks leave until a mark; of the newest step what is over the budget even without them."""
         future, room = self.future, self.room
         free = [future.blocks[number] for number in self._visible if future.free[number]]
-        old = [block for block in free if block.seen < call]
-        chosen = [block.number for block in old if block.kind == "tool_result" or not future.results_only]
-        newest = [block for block in free if block.seen == call]
-        results = [block.number for block in newest if block.kind == "tool_result"]
-        others = [block.number for block in newest if block.kind != "tool_result"]
-        floor = self._tokens - sum(future.size[number] for number in chosen)
-        mark = next((mark for mark in (room.low, room.high) if floor <= mark), room.budget)
-        self._shrink(chosen, mark)
-        for number in sorted(block.number for block in old):
+        old = [block.number for block in free if block.seen < call]
+        results = [block.number for block in free if block.seen == call and block.kind == "tool_result"]
+        others = [block.number for block in free if block.seen == call and block.kind != "tool_result"]
+
+        chosen = [number for number in old if future.chosen[number]]
+        least = self._tokens - self._size(chosen)
+        self._shrink(chosen, next((mark for mark in (room.low, room.high) if least <= mark), room.budget))
+        for number in sorted(old):
             if self._tokens > room.budget and number in self._visible:
                 self._remove(number)
-        for numbers in (results, others):
-            if self._tokens > room.budget:
-                self._shrink(numbers, room.budget)
+        for newest in (results, others):
+            self._shrink(newest, room.budget)
+
+    def _size(self, numbers: Iterable[int]) -> int:
+        return sum(self.future.size[number] for number in numbers)
 
     def _shrink(self, numbers: Iterable[int], mark: int) -> None:
-        """Takes out the least valuable per token until `mark`, or all; then puts back what still fits."""
-        size = self.future.size
+        """Takes out the least valuable per token until `mark`, or all; then puts back what still fits.
+
+        What nothing uses any more is put back only if it is of the newest step.
+        """
+        size, blocks = self.future.size, self.future.blocks
+        if self._tokens <= mark:
+            return
         heap = [(self._value(number), -size[number], number) for number in numbers if size[number]]
         heapify(heap)
         gone: list[int] = []
-        while self._tokens > mark and heap:
+        while heap and self._tokens > mark:
             value, _, number = heappop(heap)
             # The value rises where the others that met a use have left.
             risen = self._value(number)
@@ -248,7 +254,7 @@ class _Run:
         for number in reversed(gone):
             if self._tokens + size[number] <= mark:
                 self._add(number, new=False)
-                if not self._value(number):
+                if blocks[number].seen < self._now and not self._value(number):
                     self._remove(number)
 
     def _value(self, number: int) -> float:

@@ -36,8 +36,8 @@ SHORTEST = 4
 QUERIES = 8
 #: The beginning of a long command by which it can be known.
 COMMAND = 40
-#: What a text holds is worked out once, if it is no longer than this; what is longer is mostly new in each prompt.
-CACHED = 2_000
+#: What a text of up to so many characters holds is kept for other runs, which mostly have the same stubs.
+CACHED = 1_000
 
 
 class Lookup:
@@ -56,7 +56,9 @@ class Lookup:
         places = {anchor: place for place, anchor in enumerate(dict.fromkeys(use.anchor for use in self.uses))}
         #: Of each use its anchor's place among the anchors.
         self.anchors = [places[use.anchor] for use in self.uses]
-        self._index = AnchorIndex(list(places), {})
+        #: The anchors, by place.
+        self.texts = list(places)
+        self._index = AnchorIndex(self.texts, Counter(word for anchor in self.texts for word in words_of(anchor)))
         self._held: dict[str, frozenset[int]] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._names = [_names(block) for block in self.blocks]
@@ -68,35 +70,35 @@ class Lookup:
         """How many blocks the prompt of a call can have: those with a smaller number."""
         return bisect_left(self._seen, call + 1)
 
-    def held(self, text: str) -> frozenset[int]:
+    def anchors_in(self, text: str) -> frozenset[int]:
         """The places of the anchors that stand in a text."""
-        held = self._held.get(text)
-        if held is None:
-            held = frozenset(self._index.places(text))
+        anchors = self._held.get(text)
+        if anchors is None:
+            anchors = frozenset(self._index.places(text))
             if len(text) <= CACHED:
-                self._held[text] = held
-        return held
+                self._held[text] = anchors
+        return anchors
 
-    def words(self, text: str) -> frozenset[str]:
+    def vocabulary(self, text: str) -> frozenset[str]:
         """The words of a text."""
-        words = self._words.get(text)
-        if words is None:
-            words = words_of(text)
+        vocabulary = self._words.get(text)
+        if vocabulary is None:
+            vocabulary = words_of(text)
             if len(text) <= CACHED:
-                self._words[text] = words
-        return words
+                self._words[text] = vocabulary
+        return vocabulary
 
     def names(self, number: int, text: str) -> bool:
         """Whether a text holds the path or command of a block."""
         own = self._names[number]
         if not own:
             return False
-        named = self._named.get((number, text))
-        if named is None:
-            named = any(stands_in(name, text) for name in own)
+        is_named = self._named.get((number, text))
+        if is_named is None:
+            is_named = any(stands_in(name, text) for name in own)
             if len(text) <= CACHED:
-                self._named[number, text] = named
-        return named
+                self._named[number, text] = is_named
+        return is_named
 
     def queries(self, place: int) -> tuple[tuple[str, int], ...]:
         """Words of a use's own reply with each of which one search would show its anchor, and the block it shows."""
@@ -108,19 +110,19 @@ class Lookup:
     @cached_property
     def postings(self) -> dict[str, tuple[int, ...]]:
         """A word that one could search for → the first blocks that have it, one more than a search may meet."""
-        wanted: set[str] = set()
+        candidates: set[str] = set()
         for call in range(len(self.spans)):
-            wanted |= self._reply_words(call)
-        postings: dict[str, list[int]] = {word: [] for word in wanted}
+            candidates |= self._reply_words(call)
+        postings: dict[str, list[int]] = {word: [] for word in candidates}
         for block in self.blocks:
-            for word in words_of(block.text) & wanted:
+            for word in words_of(block.text) & candidates:
                 if len(own := postings[word]) <= BLOCKS:
                     own.append(block.number)
         return {word: tuple(own) for word, own in postings.items()}
 
     def _reply_words(self, call: int) -> frozenset[str]:
-        reply = range(self.seen_by(call), self.seen_by(call + 1))
-        texts = (self.blocks[number].text for number in reply if self.blocks[number].role == "assistant")
+        after = self.blocks[self.seen_by(call) : self.seen_by(call + 1)]
+        texts = (block.text for block in after if block.kind in ("assistant", "tool_use"))
         return frozenset(word for text in texts for word in words_of(text) if len(word) >= SHORTEST)
 
     def _rare_words(self, call: int) -> dict[int, list[str]]:
@@ -144,9 +146,9 @@ class Lookup:
                 continue
             text = self.blocks[number].text
             for start, end in islice(_lines_with(use.anchor, text), LINES_OF_BLOCK):
-                words = words_of(text[start:end])
+                on_line = words_of(text[start:end])
                 for word in rare[number]:
-                    if word in words and word != use.anchor and text.count(word, 0, start) < LINES_OF_BLOCK:
+                    if word in on_line and word != use.anchor and text.count(word, 0, start) < LINES_OF_BLOCK:
                         yield word, number
 
 
@@ -176,28 +178,40 @@ def _names(block: Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in (name, name.replace("[", "(").replace("]", ")"))))
 
 
-class _Shown:
-    """What the texts of the prompt at hand hold, worked out anew only for the texts that change."""
+class _HeldAnchors:
+    """What the texts of the prompt at hand hold.
+
+    A text is searched for all anchors when it comes, if it is short, else when it stands in a second prompt: a long one
+    is mostly a dashboard, which is another in the next. Until then it is searched for the anchors that are asked for.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self.texts: dict[str, frozenset[int]] = {}
+        self._indexed: dict[str, frozenset[int]] = {}
+        self._fresh: Set[str] = frozenset()
         self._counts: dict[int, int] = {}
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (*self._indexed, *self._fresh)
+
     def change(self, texts: Set[str]) -> None:
-        if texts == self.texts.keys():
-            return
         counts = self._counts
-        for text in self.texts.keys() - texts:
-            for place in self.texts.pop(text):
+        for text in self._indexed.keys() - texts:
+            for place in self._indexed.pop(text):
                 counts[place] -= 1
-        for text in texts - self.texts.keys():
-            self.texts[text] = self._lookup.held(text)
-            for place in self.texts[text]:
+        fresh = {text for text in texts - self._indexed.keys() if len(text) > CACHED} - self._fresh
+        for text in texts - self._indexed.keys() - fresh:
+            self._indexed[text] = self._lookup.anchors_in(text)
+            for place in self._indexed[text]:
                 counts[place] = counts.get(place, 0) + 1
+        self._fresh = fresh
 
     def __contains__(self, place: int) -> bool:
-        return bool(self._counts.get(place))
+        if self._counts.get(place):
+            return True
+        anchor = self._lookup.texts[place]
+        return any(stands_in(anchor, text) for text in self._fresh)
 
 
 class Gauge:
@@ -210,8 +224,8 @@ class Gauge:
         self._lookup = lookup
         self._archive = archive
         self._search = archive and search
-        self._parts = _Shown(lookup)
-        self._texts = _Shown(lookup)
+        self._parts = _HeldAnchors(lookup)
+        self._texts = _HeldAnchors(lookup)
         self._words: frozenset[str] | None = None  # of the texts at hand, where they were asked for
         self._outcomes = bytearray([UNMEASURED]) * len(lookup.uses)
 
@@ -231,14 +245,14 @@ class Gauge:
         """The outcomes of these uses, by their places, as if they were made at this prompt."""
         if not numbers:
             return b""
-        lookup, whole = self._lookup, prompt.whole
+        lookup, present = self._lookup, prompt.whole
         self._parts.change(set(prompt.parts.values()))
         self._texts.change(set(prompt.texts))
         self._words = None
         outcomes = bytearray()
         for number in numbers:
             holders, anchor = lookup.newest_first[number], lookup.anchors[number]
-            if not whole.isdisjoint(holders) or anchor in self._parts:
+            if not present.isdisjoint(holders) or anchor in self._parts:
                 outcomes.append(VISIBLE)
             elif anchor in self._texts:
                 outcomes.append(ROUTED)
@@ -278,8 +292,8 @@ class Gauge:
         if not prompt.whole.isdisjoint(self._lookup.postings[word]):
             return True
         if self._words is None:
-            words = self._lookup.words
-            self._words = frozenset().union(*map(words, self._parts.texts), *map(words, self._texts.texts))
+            texts = (*self._parts.texts, *self._texts.texts)
+            self._words = frozenset().union(*map(self._lookup.vocabulary, texts))
         return word in self._words
 
 
@@ -307,8 +321,8 @@ class Counts(msgspec.Struct, frozen=True):
         """The share of the uses that are of this outcome or a better one; None where there are no uses."""
         return self.up_to(outcome) / self.total if self.total else None
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in OUTCOMES))
+    def __add__(self, addend: Counts) -> Counts:
+        return Counts(*(getattr(self, name) + getattr(addend, name) for name in OUTCOMES))
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -318,8 +332,8 @@ class Split(msgspec.Struct, frozen=True):
     nt: Counts = Counts()
     at_risk: Counts = Counts()
 
-    def __add__(self, other: Split) -> Split:
-        return Split(self.all + other.all, self.nt + other.nt, self.at_risk + other.at_risk)
+    def __add__(self, addend: Split) -> Split:
+        return Split(self.all + addend.all, self.nt + addend.nt, self.at_risk + addend.at_risk)
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -332,11 +346,11 @@ class Retention(msgspec.Struct, frozen=True):
     kinds: Mapping[AnchorKind, Split]
     categories: Mapping[Category, Split]
 
-    def __add__(self, other: Retention) -> Retention:
+    def __add__(self, addend: Retention) -> Retention:
         return Retention(
-            self.uses + other.uses,
-            {kind: self.kinds[kind] + other.kinds[kind] for kind in KINDS},
-            {name: self.categories[name] + other.categories[name] for name in CATEGORIES},
+            self.uses + addend.uses,
+            {kind: self.kinds[kind] + addend.kinds[kind] for kind in KINDS},
+            {name: self.categories[name] + addend.categories[name] for name in CATEGORIES},
         )
 
 
@@ -380,23 +394,23 @@ class Average(msgspec.Struct, frozen=True):
 
 def average(counts: Iterable[Counts], outcome: Outcome = "visible") -> Average:
     """The average share of uses of this outcome or a better one, each count being a conversation's."""
-    counted = [own for own in counts if own.total]
-    if not counted:
+    nonempty = [own for own in counts if own.total]
+    if not nonempty:
         return Average(0, 0, None, None, None, None)
-    kept, total = sum(own.up_to(outcome) for own in counted), sum(own.total for own in counted)
-    low, high = wilson(kept, total)
-    macro = sum(own.up_to(outcome) / own.total for own in counted) / len(counted)
-    return Average(len(counted), total, kept / total, low, high, macro)
+    hits, total = sum(own.up_to(outcome) for own in nonempty), sum(own.total for own in nonempty)
+    low, high = wilson(hits, total)
+    macro = sum(own.up_to(outcome) / own.total for own in nonempty) / len(nonempty)
+    return Average(len(nonempty), total, hits / total, low, high, macro)
 
 
-def wilson(kept: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
     """The Wilson interval of a share, by default at 95 %.
 
     It takes uses to be independent, which those of a conversation are not: compare policies by the same uses.
     """
     if not total:
         return 0.0, 1.0
-    share, spread = kept / total, z * z / total
+    share, spread = hits / total, z * z / total
     middle = (share + spread / 2) / (1 + spread)
     half = z * sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
     return max(0.0, middle - half), min(1.0, middle + half)

@@ -133,7 +133,7 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
         dropped.update(driven.dropped)
         milliseconds.append(driven.seconds * 1000)
         if driven.extra:
-            cache.ask("recovery", read=driven.extra)
+            cache.ask("recovery", cached=driven.extra)
         if driven.prompt is None:
             failed += 1
             continue

@@ -44,15 +44,15 @@ def uses(conversation: Conversation, common: CommonAnchors | None = None) -> tup
     common = common_anchors() if common is None else common
     replies = [reply_anchors(call.reply) for call in conversation.calls]
     blocks = conversation.blocks
-    words = [words_of(block.text) for block in blocks]
+    vocabularies = [words_of(block.text) for block in blocks]
     frequency: Counter[str] = Counter()
-    for own in words:
+    for own in vocabularies:
         frequency.update(own)
     distinct = [anchor for anchor in dict.fromkeys(a for reply in replies for a in reply) if anchor not in common]
     index = AnchorIndex(distinct, frequency)
     always = {place for text in _texts([conversation.system, conversation.tools]) for place in index.places(text)}
     holders: list[list[int]] = [[] for _ in distinct]
-    for block, own in zip(blocks, words, strict=True):
+    for block, own in zip(blocks, vocabularies, strict=True):
         for place in index.places(block.text, own):
             holders[place].append(block.number)
     places = {anchor: place for place, anchor in enumerate(distinct) if place not in always}
@@ -94,13 +94,13 @@ def _recent(numbers: Sequence[int], seen: Sequence[int], call: int) -> Iterator[
 
 def _texts(value: Any) -> Iterator[str]:
     """The strings in a value, keys among them."""
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
+    stack = [value]
+    while stack:
+        match stack.pop():
             case str() as text:
                 yield text
             case dict() as fields:
-                waiting.extend(fields.values())
-                waiting.extend(map(str, fields))
+                stack.extend(fields.values())
+                stack.extend(map(str, fields))
             case list() | tuple() as items:
-                waiting.extend(items)
+                stack.extend(items)

@@ -48,6 +48,8 @@ TEXTS = st.lists(
         ("store.saveAll", {"saveAll": "identifier"}),
         ("it said 'no such host' to it", {"no such host": "quoted"}),
         ("don't you say it's so", {}),
+        ("'1 2 3 4' and '1 2 3 5x'", {"1 2 3 5x": "quoted"}),  # 7 and 8 characters
+        (f"'{'a ' * 40}b' or '{'a ' * 39}bc'", {f"{'a ' * 39}bc": "quoted"}),  # 81 and 80
         ('"main.go and more"', {"main.go and more": "quoted", "main.go": "path"}),
         ('"config.yaml"', {"config.yaml": "path"}),
     ],

@@ -54,7 +54,7 @@ def test_other_calls_stand_apart_and_in_the_total() -> None:
     cache = CacheSimulation(Prices(output=4))
     cache.send(("a",), (80,))
 
-    assert cache.ask("planner", read=1_000, fresh=20, output=10) == pytest.approx(100 + 20 + 40)
+    assert cache.ask("planner", cached=1_000, fresh=20, output=10) == pytest.approx(100 + 20 + 40)
     cache.ask("summariser", fresh=30)
     cache.ask("recovery", written=8)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ctxvc.replay.anchors import stands_in
 from ctxvc.replay.common import NONE
 from ctxvc.replay.prompt import Prompt
 from ctxvc.replay.retention import (
@@ -22,7 +25,7 @@ from ctxvc.replay.retention import (
     wilson,
 )
 from ctxvc.replay.uses import uses
-from tests.replay.login import LINE, PATH, STUB, conversation, everything, human, login, nothing, reply, result
+from tests.replay.login import LINE, PATH, SOURCE, STUB, conversation, everything, human, login, nothing, reply, result
 
 LOGIN = login()
 USES = uses(LOGIN, NONE)
@@ -117,14 +120,19 @@ def test_a_search_shows_the_beginning_of_a_line() -> None:
     assert tuple(Gauge(Lookup(own, uses(own, NONE))).add(nothing(1, "limit"))) == (RECOVERABLE,)
 
 
-def test_texts_that_leave_the_prompt_count_no_more() -> None:
-    """One gauge sees the prompts of a run in order: it keeps what did not change, and forgets what left."""
-    own = conversation(*[([human("saveAll" if n == 0 else "on")], reply("call saveAll")) for n in range(4)])
+@pytest.mark.parametrize("padding", [0, 2_000])
+def test_texts_that_leave_the_prompt_count_no_more(padding: int) -> None:
+    """One gauge sees the prompts of a run in order: it keeps what did not change, and forgets what left. Long texts are
+    looked into when they are asked for, and as a whole from the second prompt on.
+    """
+    own = conversation(*[([human("saveAll" if n == 0 else "on")], reply("call saveAll")) for n in range(6)])
     gauge = Gauge(Lookup(own, uses(own, NONE)))
+    has, new, none = (text + " " * padding for text in ("saveAll", "saveAll again", "saveAlls"))
+    prompts = [[has], [has, none], [has], [new], [none], []]
 
-    outcomes = [gauge.add(nothing(n, *texts)) for n, texts in enumerate([["saveAll"], ["saveAll", "x"], ["x"], []])]
+    outcomes = [gauge.add(nothing(n, *texts)) for n, texts in enumerate(prompts)]
 
-    assert outcomes == [bytes([ROUTED]), bytes([ROUTED]), bytes([RECOVERABLE]), bytes([RECOVERABLE])]
+    assert b"".join(outcomes) == bytes([ROUTED] * 4 + [RECOVERABLE] * 2)
 
 
 def test_a_run_that_shows_everything_and_one_that_shows_nothing() -> None:
@@ -157,6 +165,33 @@ def test_uses_are_counted_by_kind_and_category() -> None:
     assert kept.categories["contract"].all == Counts(visible=1, recoverable=1)
     assert kept.categories["verbatim"].at_risk == Counts(searchable=1)
     assert (kept + kept).kinds["path"].all == Counts(visible=2, recoverable=2)
+
+
+#: Prompts of the conversation's calls: which blocks stand whole, the text of one in part, and texts of ours.
+PROMPTS = st.lists(
+    st.tuples(
+        st.frozensets(st.integers(0, 13)),
+        st.dictionaries(st.just(3), st.sampled_from([SOURCE, LINE, "48213"])),
+        st.lists(st.sampled_from(["48213", LINE, PATH, "x" * 2_000 + f" {PATH}", "y" * 2_000]), max_size=3),
+    ),
+    min_size=7,
+    max_size=7,
+)
+
+
+@given(PROMPTS)
+def test_outcomes_are_those_that_a_plain_search_finds(
+    prompts: list[tuple[frozenset[int], dict[int, str], list[str]]],
+) -> None:
+    """Whatever the prompts before were: a gauge carries over only what is still there."""
+    gauge = Gauge(LOOKUP, archive=False)
+    for whole, parts, texts in prompts:
+        prompt = nothing(6, *texts, whole=whole, parts=parts)
+        for use, outcome in zip(USES[1:], gauge.add(prompt), strict=True):
+            if whole & set(use.blocks) or any(stands_in(use.anchor, text) for text in parts.values()):
+                assert outcome == VISIBLE
+            else:
+                assert outcome == (ROUTED if any(stands_in(use.anchor, text) for text in texts) else LOST)
 
 
 def test_averages_by_use_and_by_conversation() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.replay.anchors import reply_anchors, stands_in
 from ctxvc.replay.common import NONE, CommonAnchors
 from ctxvc.replay.conversation import Conversation, read
 from ctxvc.replay.uses import Use, uses
@@ -122,6 +125,37 @@ def test_text_that_is_no_json_or_no_text_is_no_obstacle() -> None:
     made = conversation(([human(SOURCE), image], odd), ([result("c0", "\ud800")], reply("\ud800 48213")))
 
     assert [use.anchor for use in uses(made, NONE)] == ["compare_digest", "user.token", "48213"]
+
+
+WORDS = st.lists(
+    st.sampled_from(["saveAll", "saveAlls", "loadAll", "a/b/c.go", "/a/b/c.go", "12345", "(", ".", " "]), max_size=5
+)
+STEPS = st.lists(st.tuples(*[WORDS.map(" ".join)] * 3), min_size=1, max_size=9)
+
+
+@given(STEPS)
+def test_uses_are_those_that_a_plain_search_finds(steps: list[tuple[str, str, str]]) -> None:
+    made = conversation(
+        *(
+            (
+                [result(f"c{n - 1}", told) if n else human(told)],
+                reply(text or "-", f"{thought}.", **{f"c{n}": ("sh", {})}),
+            )
+            for n, (told, text, thought) in enumerate(steps)
+        )
+    )
+
+    expected = set()
+    for number, call in enumerate(made.calls):
+        for anchor in reply_anchors(call.reply):
+            blocks = [block for block in made.blocks if block.seen <= number and stands_in(anchor, block.text)]
+            said = [block for block in blocks if block.kind != "thinking"]
+            if said:
+                nt = all(block.call < number - 5 for block in blocks)
+                at_risk = nt and {block.kind for block in said} == {"tool_result"}
+                expected.add((number, anchor, tuple(block.number for block in blocks), nt, at_risk))
+
+    assert {(use.call, use.anchor, use.blocks, use.nt, use.at_risk) for use in uses(made, NONE)} == expected
 
 
 def test_recorded_conversations_have_uses_of_every_kind(recordings: Path) -> None:
