@@ -74,7 +74,7 @@ def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple
     header = next((match for text in reversed(texts) if (match := _BOARD.match(text))), None)
     if header is None or int(header[1]) < HIGH or any(text.startswith(NOTED) for text in texts_of(messages[-1])):
         return ()
-    counts = Counter(name for text in texts if not text.startswith("[") for name in _names(text))
+    counts = Counter(name.rstrip(".-/") for text in texts if not text.startswith("[") for name in _names(text))
     known = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
     said = next(
         (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message)), ""
