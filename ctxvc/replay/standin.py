@@ -30,7 +30,9 @@ _STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
 #: Characters of a block of knowledge: of the names in it, and of the newest words of the model.
-KNOWN, SAID = 600, 400
+KNOWN, SAID = 240, 160
+#: Messages between two notes.
+APART = 16
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -67,19 +69,19 @@ def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> 
 def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple[ToolCall, ...]:
     """Active compression: above `HIGH` percent it writes down what it knows, and folds what led to it.
 
-    What it knows are the names that the prompt repeats most, and the model's newest words. It tries once in a while:
-    not again until something other than its own note's result has come.
+    What it knows are the names that the prompt repeats most, and the model's newest words. It does so once in `APART`
+    messages, since a note folds only what came since the last one, and stays itself.
     """
     texts = [text for message in messages for text in texts_of(message)]
     header = next((match for text in reversed(texts) if (match := _BOARD.match(text))), None)
-    if header is None or int(header[1]) < HIGH or any(text.startswith(NOTED) for text in texts_of(messages[-1])):
+    if header is None or int(header[1]) < HIGH:
+        return ()
+    if any(text.startswith(NOTED) for message in messages[-APART:] for text in texts_of(message)):
         return ()
     counts = Counter(name.rstrip(".-/") for text in texts if not text.startswith("[") for name in _names(text))
     known = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
-    said = next(
-        (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message)), ""
-    )
-    return (ToolCall("note", "", f"known so far: {known}; newest: {said[:SAID]}"),)
+    replies = (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message))
+    return (ToolCall("note", "", f"known so far: {known}; newest: {next(replies, '')[:SAID]}"),)
 
 
 #: How the result of a stand-in's note begins.

@@ -56,9 +56,11 @@ def test_a_full_prompt_is_folded_behind_what_it_names_most() -> None:
     assert fold([work, said, _user(BOARD.replace("90 %", "84 %"))], frozenset()) == ()
 
 
-def test_it_does_not_fold_twice_with_nothing_in_between() -> None:
+def test_it_does_not_fold_again_at_once() -> None:
     noted = {
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": "x", "content": "noted, 3 blocks folded"}],
     }
-    assert fold([_user("src/git/store.py"), _user(BOARD), noted], frozenset()) == ()
+    work = [_user("src/git/store.py"), _user(BOARD)]
+    assert fold([*work, noted], frozenset()) == ()
+    assert fold([noted, *work * 8], frozenset()) != ()

@@ -91,7 +91,9 @@ class Scopes(msgspec.Struct, frozen=True):
             _row("model calls", alone.calls, alone_scoped.calls, "11", "30", "+173 %"),
             _row("peak prompt", alone.peak, alone_scoped.peak, "", "", ""),
             _row("all prompts", alone.total, alone_scoped.total, "", "", ""),
-            _row("cost with a prefix cache", alone.cost, alone_scoped.cost, "18.6 s", "50.3 s", "+170 %"),
+            _row(
+                "cost with a prefix cache (paper: seconds)", alone.cost, alone_scoped.cost, "18.6 s", "50.3 s", "+170 %"
+            ),
         )
         tasks = self.sequence[0].tasks
         return (
