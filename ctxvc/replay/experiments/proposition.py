@@ -101,7 +101,7 @@ def run(
     conversations: Iterable[Conversation] = (),  # noqa: ARG001 - random blocks are all that it needs
     *,
     names: Sequence[str] = NAMES,
-    sizes: Sequence[int] = (40, 160),
+    sizes: Sequence[int] = (80, 160),
     bits: int = 1024,
     budget: int = 8_000,
     asked: int = 32,
