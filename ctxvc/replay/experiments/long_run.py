@@ -114,7 +114,8 @@ def run(
     most: int = 12,
 ) -> LongRun:
     """The runs at these ceilings, and those of `summary` that begins at these. `most` is the number of conversations
-    that are taken, evenly over their dates; 0 for all: a minute a million tokens and ceiling.
+    that are taken, evenly over their dates; 0 for all, which
+    may take hours: a call takes the longer, the more blocks there are that may not leave.
     """
     ordered = in_date_order(conversations)
     if 0 < most < len(ordered):

@@ -17,7 +17,7 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.policy import Policy
-from ctxvc.errors import CtxvcError, OverBudget
+from ctxvc.errors import CtxvcError, OverBudget, Refused
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
@@ -229,8 +229,11 @@ class _Agent:
         try:
             result = self._session.recover(address, lines=lines).text
             self._listed.add((address, lines))
-        except CtxvcError as error:
+        except Refused as error:
             result = str(error)  # what does not fit now may fit once the policy made room
+        except CtxvcError as error:
+            result = str(error)
+            self._listed.add((address, lines))
         call = {"type": "tool_use", "id": use, "name": "recover", "input": given}
         self._session.append({"role": "assistant", "content": [call]})
         self._session.append(
