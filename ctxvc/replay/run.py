@@ -114,11 +114,11 @@ def _prepared_once(conversation: Conversation) -> Prepared:
     return prepared
 
 
-def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = None) -> Result:
-    """One replay under `named`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
+def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = None) -> Result:
+    """One replay under `inner`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
     conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
-    policy: Policy = Bare(inner=named) if options.bare else named
-    managed = _is_managed(named) and not options.bare
+    policy: Policy = Bare(inner=inner) if options.bare else inner
+    managed = _is_managed(inner) and not options.bare
     session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
     prompts = Prompts(session)
     terms = policy.terms()
@@ -146,7 +146,7 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
     kept = retention(lookup.uses, gauge.outcomes)
-    between = marks(named, setup.budget)
+    between = marks(inner, setup.budget)
     return Result(
         version="",
         anchors=common_anchors().version,

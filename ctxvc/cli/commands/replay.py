@@ -123,7 +123,7 @@ def policy_specs(values: Iterable[str]) -> list[str]:
 
 def _two(app: App, pair: str) -> tuple[str, str]:
     """The policies of `--compare`, as results name them. Raises: BadInput, click.BadParameter."""
-    specs = _named(app, [pair])
+    specs = _specs(app, [pair])
     if len(specs) != 2:
         raise click.BadParameter(f"{pair[:80]!r} is not two policies, as in default,window", param_hint="--compare")
     return specs[0], specs[1]
@@ -133,10 +133,10 @@ def _setups(app: App, values: Iterable[str], budgets: Sequence[int], options: Op
     """Raises: BadInput for an unknown policy."""
     from ctxvc.replay.work import Setup
 
-    return [Setup(spec, budget, options) for spec in _named(app, values) for budget in budgets]
+    return [Setup(spec, budget, options) for spec in _specs(app, values) for budget in budgets]
 
 
-def _named(app: App, values: Iterable[str]) -> list[str]:
+def _specs(app: App, values: Iterable[str]) -> list[str]:
     """The policies of `--policy`, each once, as results name them. Raises: BadInput for an unknown one."""
     from ctxvc.policies import POLICIES, spec
 
@@ -223,11 +223,11 @@ def _mine(app: App) -> list[Source]:
     """
     from ctxvc.replay.work import of_file
 
-    found = {
+    recordings = {
         path: form for project in app.projects() for form, path in importers.find(project, Path.home(), app.env)[0]
     }
-    dated = [(path.stat().st_mtime, of_file(path, form)) for path, form in found.items()]
-    dated += _stored(app, [path.name for path in found])
+    dated = [(path.stat().st_mtime, of_file(path, form)) for path, form in recordings.items()]
+    dated += _stored(app, [path.name for path in recordings])
     if not dated:
         raise NotFound(
             f"no recorded session of {app.folder} was found",
@@ -275,10 +275,11 @@ def _replayed(
 ) -> tuple[list[Result], list[Outcome]]:
     """The results in the order of sources and setups, and the outcomes without any."""
     from ctxvc.replay.run import replay as of_conversation
-    from ctxvc.replay.work import in_order, left, outcomes, units
+    from ctxvc.replay.work import in_order, outcomes, remaining, units
 
-    work = units(left(sources, setups, file), jobs)
-    results, failures = list(file.results) if file else [], []
+    work = units(remaining(sources, setups, file), jobs)
+    results = list(file.results) if file else []
+    failures: list[Outcome] = []
     total = sum(unit.size for unit in work)
     function = partial(of_conversation, parse=partial(parsed, folder=app.folder))
     try:
