@@ -102,6 +102,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
+    "distributed": frozenset({"replay"}),
     "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
     "urllib": frozenset(),
     "http": frozenset(),
@@ -140,7 +141,8 @@ SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
 HEAVY = frozenset(
-    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth", "pyarrow"}
+    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
+    | {"pyarrow", "distributed"}
 )
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
