@@ -77,7 +77,7 @@ class Prompts:
         recovered: list[str] = []
         for at, call in enumerate(calls):
             use = f"stand-in-{name}-{at}"
-            arguments = {"blocks": call.blocks, "index": call.index} if call.index else {"blocks": call.blocks}
+            arguments = {name: text for name, text in (("blocks", call.blocks), ("index", call.index)) if text}
             blocks.append({"type": "tool_use", "id": use, "name": call.tool, "input": arguments})
             text = self._carried_out(call)
             results.append({"type": "tool_result", "tool_use_id": use, "content": text})
@@ -92,6 +92,9 @@ class Prompts:
         try:
             if call.tool == "recover":
                 return self._session.recover(call.blocks).text
+            if call.tool == "note":
+                noted = self._session.note(call.index, fold=True)
+                return f"{standin.NOTED}{len(noted.archived)} blocks folded, {noted.freed:,} tokens freed"
             rehearsal = self._session.archive(call.blocks, call.index)
         except CtxvcError as error:
             return str(error)
@@ -184,12 +187,17 @@ def new_session(
 
 
 def drive(
-    conversation: Conversation, replayed: Session, prompts: Prompts, *, managed: bool = False
+    conversation: Conversation,
+    replayed: Session,
+    prompts: Prompts,
+    *,
+    managed: bool = False,
+    agent: standin.Agent = standin.manage,
 ) -> Iterator[Driven]:
     """Each call of the conversation, as the session sends it, in order.
 
-    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own
-    before a recorded reply, each time at the price of one more call.
+    `prompts` is of the same session, both new. With `managed`, `agent` stands in for the recorded one: it may call
+    tools of its own before a recorded reply, each time at the price of one more call.
     """
     named: set[str] = set()
     for number, call in enumerate(conversation.calls):
@@ -198,7 +206,7 @@ def drive(
             prompts.append(message)
         request, failure = _request(replayed)
         extra = 0
-        while managed and request and (calls := standin.manage(request.messages, frozenset(named))):
+        while managed and request and (calls := agent(request.messages, frozenset(named))):
             named.update(own.blocks for own in calls)
             extra += replayed.used()
             prompts.act(calls, f"{number}-{extra}")
