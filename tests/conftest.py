@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,15 @@ from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # n
 # How long an example takes to make depends on what else the machine does, and fails no test.
 settings.register_profile("same", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+#: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
+_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
