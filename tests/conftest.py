@@ -36,7 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _no_home_of_a_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fixtures that are made once for several tests come before any test's own home: they have this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home-of-all")))
+        home = tmp_path_factory.mktemp("home-of-all")
+        patch.setenv("HOME", str(home))
+        patch.setenv("SSL_CERT_DIR", str(home))  # a client loads no certificates: providers here are on this machine
         for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield
