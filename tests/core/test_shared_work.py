@@ -27,7 +27,7 @@ from ctxvc.core.view import view
 from ctxvc.core.view.dashboard import dashboard, totals
 from ctxvc.policies.candidates import removable
 from tests.core.ledger.test_ledger import META, row
-from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
+from tests.making.generated import Sizes, arranged, bodies_of, conversations, numbered, prices
 
 Held = Mapping[tuple[str, str], bytes]
 

@@ -11,7 +11,7 @@ from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.plan.guard import ACTOR, guard
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import measure
-from tests.core.strategies import worked_on
+from tests.making.generated import worked_on
 
 
 class Letters:

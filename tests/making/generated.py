@@ -42,7 +42,7 @@ FORGED = (
 )
 
 characters = st.one_of(
-    st.sampled_from('a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff"'),
+    st.sampled_from('a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff"{}'),
     st.characters(exclude_categories=[]),
 )
 texts = st.one_of(st.text(characters, max_size=20), st.sampled_from(FORGED), st.just(""), st.just(" \n\t"))
