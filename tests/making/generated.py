@@ -58,7 +58,7 @@ json_objects = st.dictionaries(texts, json_values, max_size=3)
 
 
 class Choices:
-    """Choices among up to 256 things, one for each byte; behind the last byte the first thing is chosen.
+    """Choices, one for each byte, or for two where there are more than 256; behind the last it is the first thing.
 
     A hundred choices are one draw of Hypothesis, which would take most of a test's time if it drew each; it still
     makes an example that fails smaller, byte by byte.
@@ -68,7 +68,9 @@ class Choices:
         self._data = iter(data)
 
     def number(self, least: int, most: int) -> int:
-        return least + next(self._data, 0) % (most - least + 1)
+        width = most - least + 1
+        drawn = next(self._data, 0)
+        return least + (drawn if width <= 256 else drawn << 8 | next(self._data, 0)) % width
 
     def of(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
