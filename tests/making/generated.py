@@ -489,6 +489,19 @@ class Sizes:
         return len(words) // 4 + 1
 
 
+class Letters:
+    """A token a character; a body costs its bytes."""
+
+    def body(self, row: Row) -> int:
+        return row.bytes
+
+    def mask(self, row: Row) -> int:
+        return min(row.bytes, 850)
+
+    def text(self, words: str) -> int:
+        return len(words)
+
+
 prices = choices(8).map(lambda choose: Sizes(choose.some([1, 30, 200, 900, 900], 1, 7)))
 VERBS: tuple[Verb, ...] = (
     "archive",
