@@ -24,7 +24,7 @@ from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.marks import Marks, marks, worked
 from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
-from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
+from ctxvc.replay.retention import UNMEASURED, VISIBLE, Gauge, Lookup, Split, retention
 from ctxvc.replay.uses import Use, uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
@@ -178,8 +178,8 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
         retention=_retention(kept.uses),
         kinds={kind: _retention(split) for kind, split in kept.kinds.items()},
         failures={name: _retention(split) for name, split in kept.categories.items()},
-        oracle=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=False)),
-        belady=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=True)),
+        oracle=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=False)),
+        belady=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=True)),
         uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
         store_bytes=sizes(store).packed if store else 0,
         timing=Timing(
@@ -240,8 +240,11 @@ def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
     return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].at_risk))
 
 
-def _visible(uses: Sequence[Use], outcomes: bytes) -> Visible:
-    visible = [use for use, outcome in zip(uses, outcomes, strict=True) if outcome == VISIBLE]
+def _visible(uses: Sequence[Use], outcomes: bytes, bound: bytes) -> Visible:
+    """What a bound sees of the uses of a run that were measured: of a call that failed there is nothing to compare."""
+    visible = [
+        use for use, own, other in zip(uses, outcomes, bound, strict=True) if other == VISIBLE and own != UNMEASURED
+    ]
     return Visible(len(visible), sum(use.nt for use in visible), sum(use.at_risk for use in visible))
 
 
