@@ -11,10 +11,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt.outline import Slot, outline, pieces
+from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import View, cost_of
-from ctxvc.errors import BadInput, CtxvcError, OverBudget
+from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
 from ctxvc.replay import standin
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.prompt import Prompt
@@ -163,7 +163,7 @@ class Prompts:
     def _body(self, slot: Slot) -> str:
         key = f"{slot.row.id} {slot.show}"
         if key not in self._texts:
-            bodies = self._session.bodies()
+            bodies = Bodies(self._session.stored.body, self._session.stored.file)
             self._texts[key] = "\n".join(display.decode(piece.body) for piece in pieces([slot], bodies))
         return self._texts[key]
 
@@ -198,6 +198,7 @@ def drive(
 
     `prompts` is of the same session, both new. With `managed`, `agent` stands in for the recorded one: it may call
     tools of its own before a recorded reply, each time at the price of one more call.
+    Raises: BadPolicy.
     """
     named: set[str] = set()
     for number, call in enumerate(conversation.calls):
@@ -225,7 +226,10 @@ def drive(
 
 
 def _request(replayed: Session) -> tuple[Request | None, str]:
+    """The next request, or why there is none. Raises: BadPolicy."""
     try:
         return replayed.request(), ""
+    except BadPolicy:
+        raise
     except (OverBudget, BadInput) as error:
         return None, str(error)
