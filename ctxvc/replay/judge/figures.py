@@ -78,7 +78,7 @@ class Preferred(msgspec.Struct, frozen=True):
     """Two policies at the cuts at which both were judged, and how a comparison settled those where they differ.
 
     `raw` are the shares without impact by the single judgements, of the first and the second policy; `calibrated` those
-    after each comparison took the place of the two judgements: the better plan has no impact, the opposite has; a tie is
+    after each comparison took the place of the two judgements: the better plan has no impact, the other has; a tie is
     half a plan without impact for both. A difference that was not settled keeps its judgements.
     """
 

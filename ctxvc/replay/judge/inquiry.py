@@ -26,7 +26,7 @@ class TooLong(Exception):
 
 
 class Inquiry:
-    """Asks `model`, up to `limit` questions; those that `file` has the records of count too, and are not asked again."""
+    """Asks `model` up to `limit` questions; those that `file` has records of count too, and are not asked again."""
 
     def __init__(self, ask: Ask, model: str, file: RecordFile, limit: int) -> None:
         self._ask = ask
