@@ -67,6 +67,7 @@ class Recommended(Item, frozen=True, kw_only=True):
 
     sessions: Annotated[int, described("sessions that were replayed, the newest")]
     recorded: Annotated[int, described("sessions that there are")]
+    uses: Annotated[int, described("non-trivial uses that it rests on")] = 0
     policy: str = ""
     budget: TokenCount = 0
     enough: Annotated[bool, described("whether at least 95 % of all uses are visible under it")] = False
@@ -178,6 +179,7 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
     return Recommended(
         sessions=sources,
         recorded=recorded,
+        uses=best.choice.retention.nt.total,
         policy=best.choice.policy,
         budget=best.choice.budget,
         enough=best.enough,

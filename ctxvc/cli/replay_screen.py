@@ -70,8 +70,8 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
         return
     yield output.style(f"take {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
     yield (
-        f"{_percent(best.visible)} of what your agent used again still stood in the prompt, {_percent(best.routed)} was "
-        f"a stub away; the price is {best.cost:.2f} of keeping everything, with all that has to be got back"
+        f"{_percent(best.visible)} of what your agent used again still stood in the prompt, {_percent(best.routed)} "
+        f"was a stub away; the price is {best.cost:.2f} of keeping everything, with all that has to be got back"
     )
     if not best.enough:
         yield f"none of these keeps {_percent(ENOUGH)} in the prompt: try larger budgets, or other policies"
@@ -81,6 +81,8 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
         yield f"it is no cheaper than keeping everything: what it gives you is a prompt below {_tokens(best.budget)}"
     else:
         yield f"it is the cheapest of those that keep {_percent(ENOUGH)} and more there"
+    if best.uses < _FEW:
+        yield f"it rests on {counted(best.uses, 'use')} of what was older than 5 steps: that is little"
     if (full := best.fullest) and (full.policy, full.budget) != (best.policy, best.budget):
         yield (
             f"most stays there under {safe(full.policy)} at {_tokens(full.budget)}: {_percent(full.visible)}, "
@@ -88,6 +90,8 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
         )
 
 
+#: Fewer uses from older blocks than this say little.
+_FEW = 50
 #: A smaller share of the input that is spared is as good as nothing.
 _HARDLY = 0.02
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +21,11 @@ from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
+
+
+#: A prompt that is smaller than the one before by more than this share of the budget is one after a batch.
+_BATCH = 0.05
+_STEP = 0.05
 
 
 class Marks(NamedTuple):
@@ -40,6 +48,23 @@ def marks(policy: Policy, budget: int = 0) -> Marks:
     high, low = max(pairs, key=lambda pair: -pair[0])
     high = min(high, ladder.guard)
     return Marks(high, min(low, high))
+
+
+def worked(declared: Marks, totals: Sequence[int], budget: int) -> Marks:
+    """The marks between which a run really worked, never below the declared ones, in steps of 5 %.
+
+    `totals` are the tokens of its prompts. A policy that may take away results only often stays above its low mark: an
+    oracle that went down to it all the same would have less to show than the policy.
+    """
+    levels = [tokens / budget for tokens in totals]
+    lows = [after for before, after in pairwise(levels) if after < before - _BATCH]
+    low = max(declared.low, _up(sum(lows) / len(lows))) if lows else declared.low
+    high = min(max(declared.high, _up(max(levels, default=0.0))), Ladder().guard)
+    return Marks(high, min(low, high))
+
+
+def _up(share: float) -> float:
+    return round(ceil(share / _STEP - 1e-9) * _STEP, 2)
 
 
 def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from ctxvc.replay.common import common_anchors
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.marks import Marks, marks
+from ctxvc.replay.marks import Marks, marks, worked
 from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
 from ctxvc.replay.uses import Use, uses
@@ -146,7 +146,7 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
     kept = retention(lookup.uses, gauge.outcomes)
-    between = marks(named, setup.budget)
+    between = worked(marks(named, setup.budget), totals, setup.budget)
     return Result(
         version="",
         anchors=common_anchors().version,

@@ -74,6 +74,7 @@ ASKED = {
     "ctxvc.install_hooks/1": ["install", "git-hooks"],
     "ctxvc.why/1": ["why", LINKED],
     "ctxvc.doctor/1": ["doctor"],
+    "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }
 
 

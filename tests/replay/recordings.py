@@ -13,18 +13,20 @@ from ctxvc.replay.result import Outcomes, Result, Retention, Timing, Tokens
 from ctxvc.replay.work import Setup
 
 
-def recording(path: Path, *, steps: int = 2, task: str = "Find the port.") -> Path:
+def recording(path: Path, *, steps: int = 2, lines: int = 40, task: str = "Find the port.") -> Path:
     """A recording of one conversation: a task, then calls that read files, then an answer."""
-    lines: list[object] = [{"format": "ctxvc-trajectory/1", "id": path.stem, "task": task}]
-    lines.append({"role": "user", "content": [{"type": "text", "text": task}]})
+    messages: list[object] = [{"format": "ctxvc-trajectory/1", "id": path.stem, "task": task}]
+    messages.append({"role": "user", "content": [{"type": "text", "text": task}]})
     for step in range(steps):
         call = {"type": "tool_use", "id": f"toolu_{step}", "name": "Read", "input": {"file": f"src/part{step}.py"}}
-        lines.append({"role": "assistant", "content": [{"type": "text", "text": f"Look {step}."}, call]})
-        text = {"type": "text", "text": f"PORT_{step} = {8000 + step}\n" * 40}
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": f"Look {step}."}, call]})
+        text = {"type": "text", "text": f"PORT_{step} = {8000 + step}\n" * lines}
         result = {"type": "tool_result", "tool_use_id": f"toolu_{step}", "content": [text]}
-        lines.append({"role": "user", "content": [result]})
-    lines.append({"role": "assistant", "content": [{"type": "text", "text": "It is PORT_0 = 8000."}]})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        messages.append({"role": "user", "content": [result]})
+    messages.append(
+        {"role": "assistant", "content": [{"type": "text", "text": "It is PORT_0 = 8000, see src/part0.py."}]}
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in messages))
     return path
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ctxvc.core.policy import Policy
 from ctxvc.policies import POLICIES, parse
-from ctxvc.replay.marks import marks
+from ctxvc.replay.marks import Marks, marks, worked
 
 SHIPPED = {
     "default": (0.6, 0.4),
@@ -86,3 +86,13 @@ def test_a_policy_of_ones_own_has_the_marks_of_its_knobs() -> None:
 
     assert marks(Own()) == (0.7, 0.5)
     assert marks(Other()) == (0.98, 0.98)
+
+
+def test_a_run_that_stays_above_its_low_mark_is_compared_there() -> None:
+    # Of 10,000: up to 78 %, down to 52 and 62 %, so 57 % in the mean; both rounded up to steps of 5 %.
+    totals = [4_000, 7_800, 5_200, 7_000, 6_200, 6_000]
+    assert worked(Marks(0.6, 0.4), totals, 10_000) == Marks(0.8, 0.6)
+    assert worked(Marks(0.9, 0.7), totals, 10_000) == Marks(0.9, 0.7)  # never below what it declares
+    assert worked(Marks(0.6, 0.4), [1_000, 2_000], 10_000) == Marks(0.6, 0.4)
+    assert worked(Marks(0.98, 0.98), [9_990, 9_999], 10_000) == Marks(0.98, 0.98)
+    assert worked(Marks(0.6, 0.4), [], 10_000) == Marks(0.6, 0.4)

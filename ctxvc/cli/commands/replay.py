@@ -14,13 +14,14 @@ import click
 import msgspec
 
 from ctxvc import importers
+from ctxvc.cli import phrases
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import counted
 from ctxvc.cli.policy_option import parsed
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
 from ctxvc.cli.replay_screen import show
-from ctxvc.errors import BadInput, NotFound
+from ctxvc.errors import BadInput, Damaged, NotFound
 
 if TYPE_CHECKING:
     from ctxvc.replay.result import Options, Result
@@ -141,6 +142,8 @@ def _named(app: App, values: Iterable[str]) -> list[str]:
 
     specs: list[str] = []
     for value in policy_specs(values):
+        if not value:
+            raise BadInput("a policy is missing beside a comma", hint="as in --policy default,window")
         if value == "all":
             specs += [policy.name for policy in POLICIES]
         else:
@@ -249,12 +252,16 @@ def _stored(app: App, files: Sequence[str]) -> list[tuple[float, Source]]:
     try:
         with app.store() as store:
             for name in store.sessions():
-                with StoredSession.open(store, name) as stored:
-                    origin = stored.ledger().meta.source
-                    if origin and any(origin.id.partition("/")[0] in file for file in files):
-                        continue
-                    updated = revision.entry(store, stored.tip()).time
-                dated.append((float(updated), of_session(store, name)))
+                try:
+                    with StoredSession.open(store, name) as stored:
+                        origin = stored.ledger().meta.source
+                        recording = origin.id.partition("/")[0] if origin else ""
+                        if recording and any(recording in file for file in files):
+                            continue
+                        updated = revision.entry(store, stored.tip()).time
+                    dated.append((float(updated), of_session(store, name)))
+                except Damaged as error:
+                    app.output.note(f"session {name} is left out: {phrases.message(error)}")
     except NotFound:
         pass  # no store yet
     return dated
@@ -278,7 +285,7 @@ def _replayed(
         with Progress("replaying", total, _percent(total), speed=False) as progress:
             for outcome in outcomes(work, function, version, jobs, lambda: progress.add(0)):
                 progress.add(outcome.unit.size)
-                if outcome.error:
+                if outcome.error and outcome.unit.source not in (failure.unit.source for failure in failures):
                     failures.append(outcome)
                 results += outcome.results
                 if file:
@@ -291,7 +298,13 @@ def _replayed(
         raise
     if file:
         file.sort()
-    return in_order(results, sources, setups), failures
+    ordered = in_order(results, sources, setups)
+    if not ordered and not failures:
+        raise NotFound(
+            f"no reply of a model in {', '.join(source.name for source in sources[:3])[:200]}",
+            hint="is it the right file, and the right --format?",
+        )
+    return ordered, failures
 
 
 def _percent(total: int) -> Callable[[int], str]:

@@ -1,0 +1,309 @@
+"""`replay`: what it takes, what it refuses, and that its results do not depend on how they were come by."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ctxvc.cli.commands.replay import policy_specs
+from ctxvc.policies import POLICIES
+from ctxvc.replay.result import Result, decode
+from tests.cli.conftest import COLOUR, Run
+from tests.cli.test_import import transcript
+from tests.replay.recordings import recording
+
+ROOT = Path(__file__).parents[2]
+FEW = ["--policy", "window,clear:keep=1,trigger=0.5", "--budget", "6k", "--jobs", "1"]
+COLUMNS = ["policy", "budget", "NT seen", "AR seen", "of oracle", "routed", "cost", "breaks", "unsent"]
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    """A recording that does not fit into 6,000 tokens."""
+    return recording(tmp_path / "talk.jsonl", steps=12, lines=100)
+
+
+def rows(output: str) -> list[list[str]]:
+    return [line.split("\t") for line in output.splitlines()]
+
+
+def results(path: Path) -> list[Result]:
+    return [decode(line).comparable for line in path.read_bytes().splitlines()]
+
+
+def test_the_table_has_a_row_for_each_policy_and_budget(run: Run, talk: Path) -> None:
+    done = run(
+        "replay", talk, "--no-store", "--policy", "window", "--policy", "clear", "--budget", "80k,6k", "--jobs", "1"
+    )
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    header, *body = rows(done.stdout)
+    assert header == COLUMNS
+    assert [row[:2] for row in body] == [["window", "6k"], ["window", "80k"], ["clear", "6k"], ["clear", "80k"]]
+    roomy = body[1]
+    assert roomy[2].startswith("100.0 (")
+    assert roomy[4] == "1.00 1.00"
+    assert roomy[5:] == ["0.0", roomy[6], "0.0", "0"]
+    assert body[0][2] != roomy[2]
+
+
+def test_every_policy_can_be_replayed(run: Run, talk: Path) -> None:
+    done = run("replay", talk, "--no-store", "--policy", "all", "--budget", "8k", "--jobs", "1", "--json")
+
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert [item["policy"] for item in answer["items"]] == [policy.name for policy in POLICIES]
+    assert {item["stand_in"] for item in answer["items"] if item["policy"] == "self_managed"} != {""}
+    for item in answer["items"]:
+        for uses in (item["all"], item["nt"], item["ar"]):
+            places = ("visible", "routed", "searchable", "recoverable", "lost")
+            assert sum(uses[place] for place in places) == uses["uses"]
+            assert uses["lost"] == 0
+        assert item["invalid"] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["default"], ["default"]),
+        (["default,window"], ["default", "window"]),
+        (["default", "window , clear"], ["default", "window", "clear"]),
+        (["layered:keep=8,low_water=0.5,window"], ["layered:keep=8,low_water=0.5", "window"]),
+        (["layered:keep=8+scoped,mask"], ["layered:keep=8+scoped", "mask"]),
+        (["layered:exclude=Read|Grep, keep=8"], ["layered:exclude=Read|Grep, keep=8"]),
+        (["my/own.py:Mine:least=7,share=0.5,default"], ["my/own.py:Mine:least=7,share=0.5", "default"]),
+        (["all"], ["all"]),
+    ],
+)
+def test_a_comma_parts_policies_unless_a_knob_follows(values: list[str], expected: list[str]) -> None:
+    assert policy_specs(values) == expected
+
+
+def test_a_policy_named_twice_or_in_other_words_is_replayed_once(run: Run, talk: Path) -> None:
+    done = run("replay", talk, "--no-store", "--policy", "window,window:,window", "--budget", "6k,6000", "--jobs", "1")
+
+    assert done.exit_code == 0, done.stderr
+    assert len(rows(done.stdout)) == 2
+
+
+def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk: Path, tmp_path: Path) -> None:
+    own = f"{ROOT}/docs/examples/stale_reads.py:StaleReads:least=500"
+    for jobs in ("1", "2"):
+        done = run("replay", talk, "--no-store", "--policy", f"{own},window", "--budget", "6k,8k", "--jobs", jobs)
+        assert done.exit_code == 0, done.stderr
+        assert [row[0] for row in rows(done.stdout)[1:]] == [own, own, "window", "window"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nowhere.jsonl"], 1, "there is no file, folder or session 'nowhere.jsonl'"),
+        (["notes.jsonl"], 1, "no transcript of a known format"),
+        (["blank.jsonl"], 1, "the file is empty"),
+        (["empty"], 1, "no recording of a known format in"),
+        (["talk.jsonl", "--policy", "nosuch"], 1, "no policy 'nosuch'"),
+        (["talk.jsonl", "--policy", "window:nosuch=1"], 1, "window has no knob 'nosuch'"),
+        (["talk.jsonl", "--policy", "window,,clear"], 1, "a policy is missing"),
+        (["talk.jsonl", "--policy", "nowhere.py:Mine"], 1, "there is no such Python file"),
+        (["talk.jsonl", "--budget", "0"], 2, "'0' is no budget"),
+        (["talk.jsonl", "--budget", "12k,x"], 2, "'x' is no budget"),
+        (["talk.jsonl", "--budget", "-5"], 2, "'-5' is no budget"),
+        (["talk.jsonl", "--budget", "1e9"], 2, "'1e9' is no budget"),
+        (["talk.jsonl", "--budget", "999"], 2, "'999' is no budget"),
+        (["talk.jsonl", "--jobs", "0"], 2, "--jobs"),
+        (["talk.jsonl", "--compare", "window"], 2, "'window' is not two policies"),
+        (["talk.jsonl", "--compare", "window,nosuch"], 1, "no policy 'nosuch'"),
+        (["talk.jsonl", "--format", "codex", "--policy", "window", "--jobs", "1"], 1, "no reply of a model in"),
+        (["talk.jsonl", "--out", "notes.jsonl"], 1, "no result of a replay"),
+        (["talk.jsonl", "--out", "nowhere/results.jsonl"], 1, "No such file"),
+        ([], 2, "or give --mine"),
+        (["talk.jsonl", "--mine"], 2, "or give --mine"),
+        (["--mine"], 1, "no recorded session of"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_with_a_word(
+    run: Run, talk: Path, words: list[str], code: int, message: str
+) -> None:
+    folder = talk.parent
+    (folder / "notes.jsonl").write_text("my notes\n")
+    (folder / "blank.jsonl").touch()
+    (folder / "empty").mkdir()
+
+    done = run("replay", *words, folder=folder)
+
+    assert done.exit_code == code, done.output
+    assert message in done.stderr
+    assert "bug" not in done.stderr
+    assert (folder / "notes.jsonl").read_text() == "my notes\n"
+
+
+def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_other(run: Run, talk: Path) -> None:
+    (talk.parent / "notes.jsonl").write_text("my notes\n")
+    whole = gzip.compress(talk.read_bytes() * 50)
+    (talk.parent / "torn.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+
+    done = run("replay", talk.parent, "--no-store", *FEW, "--json")
+
+    assert done.exit_code == 1
+    answer = json.loads(done.stdout)
+    assert [item["conversations"] for item in answer["items"]] == [1, 1]
+    assert {failure["source"] for failure in answer["failures"]} == {"torn.jsonl.gz"}
+    assert "failed: torn.jsonl.gz" in run("replay", talk.parent, "--no-store", *FEW).stderr
+
+
+def test_results_are_the_same_with_a_store_with_other_processes_and_after_a_second_run(run: Run, talk: Path) -> None:
+    recording(talk.parent / "other.jsonl", steps=5, lines=300)
+    ways = {"engine": ["--no-store"], "again": ["--no-store"], "store": [], "jobs": ["--no-store", "--jobs", "2"]}
+    for name, words in ways.items():
+        done = run("replay", talk, talk.parent / "other.jsonl", *FEW, *words, "--out", talk.parent / f"{name}.results")
+        assert done.exit_code == 0, done.stderr
+
+    made = {name: results(talk.parent / f"{name}.results") for name in ways}
+    assert len(made["engine"]) == 4
+    assert made["engine"] == made["again"] == made["store"] == made["jobs"]
+    assert all(decode(line).store_bytes for line in (talk.parent / "store.results").read_bytes().splitlines())
+
+
+def test_what_the_results_file_has_is_not_done_again(run: Run, talk: Path) -> None:
+    out = talk.parent / "results.jsonl.out"
+    first = run("replay", talk, "--no-store", *FEW, "--out", out)
+    before = out.read_bytes()
+
+    again = run("replay", talk, "--no-store", *FEW, "--out", out)
+    assert again.stdout == first.stdout
+    assert out.read_bytes() == before  # with the times of the first run in it
+
+    more = run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out)
+    assert [row[0] for row in rows(more.stdout)[1:]] == ["window", "clear:trigger=0.5,keep=1", "mask"]
+    lines = out.read_bytes().splitlines()
+    assert set(before.splitlines()) < set(lines)
+    assert len(lines) == 3
+
+
+def test_a_session_of_the_store_is_replayed_as_the_file_that_it_was_imported_from(
+    run: Run, talk: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    run("init", folder=project)
+    run("import", talk, "--name", "talk", folder=project)
+    for name, word in (("file", str(talk)), ("session", "talk")):
+        done = run("replay", word, "--no-store", *FEW, "--out", tmp_path / name, folder=project)
+        assert done.exit_code == 0, done.stderr
+
+    of_file, of_session = (
+        [(own.policy, own.calls, own.tokens, own.cost, own.retention, own.oracle) for own in results(tmp_path / name)]
+        for name in ("file", "session")
+    )
+    assert of_file == of_session
+
+
+def test_two_policies_are_compared_at_the_same_uses(run: Run, talk: Path) -> None:
+    done = run(
+        "replay", talk, "--no-store", "--compare", "window,clear:keep=1", "--budget", "6k", "--jobs", "1", "--json"
+    )
+
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    window, clear = answer["items"]
+    assert (window["policy"], clear["policy"]) == ("window", "clear:keep=1")
+    by_class = {counts["uses"]: counts for counts in answer["compared"]["transitions"]}
+    for name in ("all", "nt", "ar"):
+        counts = by_class[name]
+        assert counts["both"] + counts["only_a"] == window[name]["visible"]
+        assert counts["both"] + counts["only_b"] == clear[name]["visible"]
+        assert sum(counts[key] for key in ("both", "only_a", "only_b", "neither")) == window[name]["uses"]
+
+
+def test_the_set_aside_third_stands_apart(run: Run, tmp_path: Path) -> None:
+    files = [recording(tmp_path / f"talk{number}.jsonl") for number in range(6)]
+
+    done = run("replay", *files, "--no-store", *FEW, "--aside", "--json")
+
+    answer = json.loads(done.stdout)
+    counts = {item["part"]: item["conversations"] for item in answer["items"]}
+    assert counts["aside"] + counts["rest"] == counts["all"] == 6
+    assert min(counts.values()) > 0
+    text = run("replay", *files, "--no-store", *FEW, "--aside").stdout
+    assert f"set aside: {counts['aside']} conversation" in text
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_on_a_terminal_the_table_fits_and_its_columns_are_explained(
+    run: Run, talk: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("CTXVC_PAGER", "cat")
+
+    done = run("replay", talk, "--no-store", *FEW, "--color", "never")
+
+    table = COLOUR.sub("", done.stdout).splitlines()
+    assert max(map(len, table)) <= columns
+    assert table[0].split()[:2] == ["policy", "budget"]
+    assert "of oracle: NT and AR seen" in done.stderr
+
+
+def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run, project: Path, talk: Path) -> None:
+    run("import", talk, folder=project)
+
+    done = run("replay", "--mine", "--jobs", "1", "--budget", "6k,8k,16k", folder=project)
+
+    assert done.exit_code == 0, done.stderr
+    about, _, header, *rest = done.stdout.splitlines()
+    assert about == "4 sessions of yours: 23 calls"
+    table = rest[: rest.index("")]
+    assert header.split("\t") == COLUMNS
+    assert 0 < len(table) <= 8
+    taken = next(line for line in rest if line.startswith("take "))
+    assert taken == f"take {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
+    assert any("of keeping everything" in line for line in rest)
+
+
+def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path: Path) -> None:
+    project = tmp_path / "work"
+    project.mkdir()
+    folder = Path.home() / ".claude" / "projects" / str(project.resolve()).replace("/", "-").replace("_", "-")
+    transcript(folder, "11111111-aaaa", cwd=str(project))
+    run("init", folder=project)
+    assert run("import", "--final", folder=project).exit_code == 0
+
+    done = run("replay", "--mine", "--jobs", "1", folder=project)
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("1 session of yours: 1 call")
+    assert "nothing to judge by" in done.stdout
+
+
+def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(tmp_path: Path) -> None:
+    for number in range(4):
+        recording(tmp_path / f"talk{number}.jsonl", steps=20, lines=150)
+    out = tmp_path / "results.out"
+    words = ["replay", tmp_path, "--no-store", "--policy", "window,mask", "--budget", "6k,8k"]
+    command = [sys.executable, "-m", "ctxvc", *words, "--jobs", "2", "--out", out]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(begun.pid, signal.SIGINT)
+    _, errors = begun.communicate(timeout=30)
+
+    assert begun.returncode == 130
+    assert "interrupted: " in errors
+    assert "Traceback" not in errors
+    kept = results(out)
+    assert 4 <= len(kept) < 16
+    assert subprocess.run(command, env=env, capture_output=True, check=True).returncode == 0
+    done = results(out)
+    assert len(done) == 16
+    assert all(own in done for own in kept)
