@@ -121,7 +121,7 @@ def model_answers(
     from ctxvc.replay.judge import figures, inquiry
     from ctxvc.replay.judge.record import RecordFile
 
-    file = RecordFile(out.with_name(f"{out.stem}.asked.jsonl"))
+    file = RecordFile(app.path(out.with_name(f"{out.stem}.asked.jsonl")))
     names = list(dict.fromkeys(setup.policy for setup in setups))
     budgets = sorted({setup.budget for setup in setups})
     tasks: list[Inquiry] = []

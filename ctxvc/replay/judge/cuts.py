@@ -64,8 +64,8 @@ class Sample(msgspec.Struct, frozen=True):
     """A policy's plan at a cut, as lines of data.
 
     `retained` is the prompt after the plan, `removed` what stands in it otherwise than before, `future` the calls that
-    were recorded then. `blocks` are the ids that `removed` names. `prune` is the share of the tokens that the plan frees;
-    `dependencies` and `misses` count the exact strings that the future uses, and those that are out of sight.
+    were recorded then. `blocks` are the ids that `removed` names. `prune` is the share of the tokens that the plan
+    frees; `dependencies` and `misses` count the exact strings that the future uses, and those that are out of sight.
     """
 
     conversation: str

@@ -134,11 +134,11 @@ def _ratio(first: Line, second: Line) -> float:
 
 def _passage(slots: Sequence[Slot], texts: Sequence[str], order: Callable[[int], bytes]) -> tuple[str, int] | None:
     """A line that stands in the prompt once, and how many replies come after its block."""
-    whole = "\n".join(texts)
+    conversation = "\n".join(texts)
     for at in sorted(range(len(slots)), key=order):
         candidates = (text.strip()[:_QUOTED] for text in texts[at].splitlines())
         longest = max(candidates, key=len, default="")
-        if slots[at].kind in ("thinking", "tool_use") or len(longest) < _SHORTEST or whole.count(longest) != 1:
+        if slots[at].kind in ("thinking", "tool_use") or len(longest) < _SHORTEST or conversation.count(longest) != 1:
             continue
         roles = [slot.role for slot in slots[at:]]
         return longest, sum(b == "assistant" != a for a, b in pairwise(roles))

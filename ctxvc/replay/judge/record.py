@@ -94,19 +94,19 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         data = path.read_bytes() if path.exists() else b""
-        whole = data.rfind(b"\n") + 1
-        tail = data[whole:]
+        end = data.rfind(b"\n") + 1
+        tail = data[end:]
         hint = "name another file, or remove this one"
         if not (tail.startswith(_BEGINNING) or _BEGINNING.startswith(tail)):
             raise BadInput(f"{path}: its last line is no record of a question", hint=hint)
         self.records: list[Record] = []
-        for number, text in enumerate(data[:whole].splitlines(), 1):
+        for number, text in enumerate(data[:end].splitlines(), 1):
             try:
                 self.records.append(decode(text))
             except msgspec.MsgspecError as error:
                 raise BadInput(f"{path}, line {number}: no record of a question: {error}", hint=hint) from error
         with path.open("ab") as file:
-            file.truncate(whole)  # a kill left a part of a line
+            file.truncate(end)  # a kill left a part of a line
         self._by_key = {_key(record): record for record in self.records}
 
     def answered(self, record: Record) -> Record | None:
