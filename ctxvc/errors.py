@@ -6,6 +6,7 @@ CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── NotFound (1)        an address, session, scope or file that is not there
 ├── BadName (2)         a name that cannot be used
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
+│   └── BadPolicy (1)   a person's own policy fails, or asks for what no policy may do
 ├── Damaged (3)         the store does not hold what it says it holds
 └── Conflict (4)        another writer was there first
 
@@ -79,6 +80,10 @@ class BadName(CtxvcError):
 
 class BadInput(CtxvcError):
     code = "bad_input"
+
+
+class BadPolicy(BadInput):
+    """Its code is that of `BadInput`, as it always was."""
 
 
 class Damaged(CtxvcError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,15 @@ settings.register_profile("same", derandomize=True, suppress_health_check=[Healt
 settings.load_profile("same")
 
 
+#: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
+_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
@@ -26,7 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _no_home_of_a_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fixtures that are made once for several tests come before any test's own home: they have this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home-of-all")))
+        home = tmp_path_factory.mktemp("home-of-all")
+        patch.setenv("HOME", str(home))
+        patch.setenv("SSL_CERT_DIR", str(home))  # a client loads no certificates: providers here are on this machine
         for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield

@@ -102,6 +102,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
+    "distributed": frozenset({"replay"}),
     "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
     "urllib": frozenset(),
     "http": frozenset(),
@@ -140,7 +141,8 @@ SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
 
 HEAVY = frozenset(
-    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth", "pyarrow"}
+    {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
+    | {"pyarrow", "distributed"}
 )
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
@@ -181,6 +183,12 @@ def imported(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[s
                         yield name + "*"
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a source, to be looked at by many."""
+    return ast.parse(source)
+
+
 def part_of(name: str) -> str:
     """The part of the package that a full name lies in; empty for a name from elsewhere."""
     words = name.split(".")
@@ -191,7 +199,7 @@ def part_of(name: str) -> str:
 
 def wrong_imports(module: str, source: str, *, package: bool = False) -> Iterator[str]:
     part = part_of(module)
-    for name in imported(ast.parse(source), module, package=package):
+    for name in imported(parsed(source), module, package=package):
         if target := part_of(name):
             if target not in (part, *LAYERS[part]):
                 yield f"{module} imports {name}: {part} may import {', '.join(sorted(LAYERS[part])) or 'nothing'}"
@@ -209,7 +217,7 @@ def speaking(module: str, source: str) -> Iterator[str]:
     """Where a module reads the environment, prints or exits, if it is not of the command line."""
     if part_of(module) == "cli":
         return
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if f"{owner}.{name}" in WORLD:
                 if not (name == "environ" and module in MAY_READ_THE_ENVIRONMENT):
@@ -256,13 +264,13 @@ def speaking_as_command_line(module: str, source: str) -> Iterator[str]:
     """Texts outside of the command line, such as hints and messages of errors, that only fit there."""
     if part_of(module) == "cli" or module in HAS_ONE_READER:
         return
-    for line, text in sentences(ast.parse(source)):
+    for line, text in sentences(parsed(source)):
         if named := of_command_line().search(OF_ANOTHER_PROGRAM.sub("", text)):
             yield f"{module}:{line} names {named[0]}, which a phrase is for"
 
 
 def undocumented(module: str, source: str) -> Iterator[str]:
-    if source.strip() and not ast.get_docstring(ast.parse(source)):
+    if source.strip() and not ast.get_docstring(parsed(source)):
         yield f"{module} has no docstring"
 
 
@@ -298,7 +306,7 @@ def wrong_core_imports(module: str, source: str) -> Iterator[str]:
     names = module.split(".")
     if names[:2] != ["ctxvc", "core"] or len(names) < 3:
         return
-    for name in imported(ast.parse(source), module):
+    for name in imported(parsed(source), module):
         parts = name.split(".")
         if parts[:2] == ["ctxvc", "core"] and CORE.index(parts[2]) > CORE.index(names[2]):
             yield f"{module} imports {name}"
@@ -356,7 +364,7 @@ def test_each_command_has_a_file_of_its_name() -> None:
 def command_imports(module: str, source: str) -> Iterator[str]:
     """Imports of a command by another: what two of them need is a module of `cli`."""
     if module.startswith("ctxvc.cli.commands."):
-        for name in imported(ast.parse(source), module):
+        for name in imported(parsed(source), module):
             if name.startswith("ctxvc.cli.commands"):
                 yield f"{module} imports {name}"
 
@@ -366,7 +374,7 @@ def names_of_claude(module: str, source: str) -> Iterator[str]:
     local = module.removeprefix("ctxvc.")
     if any(local == room or local.startswith(room + ".") for room in CLAUDE_CODE_ROOMS):
         return
-    for node in ast.walk(tree := ast.parse(source)):
+    for node in ast.walk(tree := parsed(source)):
         match node:
             case ast.Constant(value=str(text)) if text not in _docstrings(tree):
                 words = [text]

@@ -26,6 +26,8 @@ from ctxvc.core.recording.events import Compacted, Event, Opened, Said
 from ctxvc.importers import anthropic_messages, openai_chat
 from ctxvc.importers import ctxvc_trajectory as trajectory
 from ctxvc.importers.file import Recording
+from tests.making.conversation import as_stored
+from tests.making.generated import json_objects, json_values, texts
 
 DATA = Path(__file__).parent / "data"
 
@@ -40,21 +42,7 @@ def prompt(events: Iterable[Event]) -> Prompt:
             facts.update({name: value for name in ("model", "system", "tools") if (value := getattr(event, name))})
         said = (event.message,) if isinstance(event, Said) else event.summary if isinstance(event, Compacted) else ()
         for message, number in zip(said, numbers, strict=False):
-            pieces += [
-                Piece(
-                    message=number,
-                    role=part.role,
-                    kind=part.kind,
-                    body=part.body,
-                    ext=part.ext,
-                    call=part.call,
-                    tool=part.tool,
-                    error=part.error,
-                    extra=part.extra,
-                    files=dict(part.files),
-                )
-                for part in message.parts
-            ]
+            pieces += [Piece(message=number, role=part.role, **as_stored(part)) for part in message.parts]
     return Prompt(pieces=pieces, **facts)
 
 
@@ -72,14 +60,6 @@ def read(path: Path) -> Any:
 
 # Generated conversations.
 
-characters = st.one_of(st.sampled_from('a \t\r\n\0é€𝄞\ud800\udfff"\\{}'), st.characters(exclude_categories=[]))
-texts = st.text(characters, max_size=12)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
-)
-objects = st.dictionaries(texts, values, max_size=3)
 ids = st.sampled_from(["toolu_1", "toolu_2", "call~2", "call"])
 pixels = st.binary(max_size=6).map(lambda raw: base64.b64encode(raw).decode())
 
@@ -97,9 +77,9 @@ sources = st.one_of(
     st.fixed_dictionaries({"type": st.just("file"), "file_id": texts}),
 )
 text_blocks = block("text", {"citations": st.none() | st.just([])}, text=texts)
-images = block("image", {"transformations": objects}, source=sources)
+images = block("image", {"transformations": json_objects}, source=sources)
 documents = block("document", {"title": texts}, source=sources)
-unknown = block("fancy", {"x": values}, id=texts)
+unknown = block("fancy", {"x": json_values}, id=texts)
 results = block(
     "tool_result",
     {
@@ -113,9 +93,9 @@ spoken = st.one_of(
     text_blocks,
     block("thinking", thinking=texts, signature=texts),
     block("redacted_thinking", data=texts),
-    block("tool_use", {"caller": objects}, id=ids, name=texts, input=objects),
-    block("server_tool_use", id=ids, name=texts, input=objects),
-    block("web_search_tool_result", tool_use_id=ids, content=values),
+    block("tool_use", {"caller": json_objects}, id=ids, name=texts, input=json_objects),
+    block("server_tool_use", id=ids, name=texts, input=json_objects),
+    block("web_search_tool_result", tool_use_id=ids, content=json_values),
     unknown,
 )
 
@@ -154,7 +134,7 @@ def test_the_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
 
 
 def part(type: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
-    marks = {"cache_control": st.just({"type": "ephemeral"}), "vendor": values}
+    marks = {"cache_control": st.just({"type": "ephemeral"}), "vendor": json_values}
     return st.fixed_dictionaries({"type": st.just(type), **fields}, optional=marks)
 
 
@@ -162,14 +142,14 @@ urls = texts | st.tuples(st.sampled_from(["image/png", "image/x"]), pixels | tex
     lambda pair: f"data:{pair[0]};base64,{pair[1]}"
 )
 pictures = part("image_url", image_url=st.fixed_dictionaries({"url": urls}, optional={"detail": texts}))
-openai_parts = part("text", text=texts) | pictures | part("input_audio", input_audio=objects) | texts | values
-arguments = st.one_of(texts, objects.map(json.dumps), objects.map(lambda value: json.dumps(value, indent=1)))
+openai_parts = part("text", text=texts) | pictures | part("input_audio", input_audio=json_objects) | texts | json_values
+arguments = st.one_of(texts, json_objects.map(json.dumps), json_objects.map(lambda value: json.dumps(value, indent=1)))
 openai_calls = st.one_of(
     st.fixed_dictionaries(
         {
             "type": st.just("function"),
             "function": st.fixed_dictionaries(
-                {"name": texts}, optional={"arguments": arguments | objects, "x": values}
+                {"name": texts}, optional={"arguments": arguments | json_objects, "x": json_values}
             ),
         },
         optional={"id": ids | st.none(), "index": st.integers(0, 3)},
@@ -177,7 +157,7 @@ openai_calls = st.one_of(
     st.fixed_dictionaries(
         {"type": st.just("custom"), "id": ids, "custom": st.fixed_dictionaries({"name": texts, "input": texts})}
     ),
-    objects,
+    json_objects,
 )
 contents = st.none() | texts | st.lists(openai_parts, max_size=3)
 other_fields = {"name": texts, "cache_control": st.just({"type": "ephemeral"})}
@@ -198,12 +178,12 @@ single_messages = st.one_of(
             "reasoning_content": st.none() | texts,
             "refusal": st.none() | texts,
             "tool_calls": st.none() | st.lists(openai_calls, max_size=3),
-            "audio": st.none() | objects,
+            "audio": st.none() | json_objects,
             **other_fields,
         },
     ),
     st.fixed_dictionaries(
-        {"role": st.just("tool"), "tool_call_id": ids}, optional={"content": contents | objects, **other_fields}
+        {"role": st.just("tool"), "tool_call_id": ids}, optional={"content": contents | json_objects, **other_fields}
     ),
 )
 openai_messages_lists = st.lists(single_messages.map(lambda one: [one]) | function_pairs, max_size=6).map(

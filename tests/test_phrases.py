@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -15,7 +16,7 @@ from ctxvc.agent.tools.phrases import MODEL, NEEDS, READER, hint
 from ctxvc.cli import phrases
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.errors import PYTHON, CtxvcError, Phrase, render
-from tests.test_architecture import of_command_line
+from tests.test_architecture import of_command_line, parsed
 
 TABLES = {"the command line": COMMAND_LINE, "a model": MODEL, "a model that asks": READER, "Python": PYTHON}
 
@@ -23,10 +24,15 @@ TABLES = {"the command line": COMMAND_LINE, "a model": MODEL, "a model that asks
 PARTS = ("next-", "file-")
 
 
-def used() -> Iterator[tuple[str, frozenset[str]]]:
+@cache
+def used() -> frozenset[tuple[str, frozenset[str]]]:
     """The keys of the phrases in the source, each with the names of its arguments."""
+    return frozenset(_used())
+
+
+def _used() -> Iterator[tuple[str, frozenset[str]]]:
     for path in Path(ctxvc.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id="Phrase"), args=[ast.Constant(value=str(key))], keywords=keywords):
                     yield key, frozenset(keyword.arg or "" for keyword in keywords)

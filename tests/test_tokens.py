@@ -29,6 +29,7 @@ from ctxvc.tokens.calibration import Calibration, fit, initial
 from ctxvc.tokens.count import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
 from ctxvc.tokens.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
 from ctxvc.tokens.models import MODELS, limits, window
+from tests.making.generated import choices
 
 # What tiktoken asks of the file, and the name under which it looks for the file in its own cache.
 PINNED = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -146,7 +147,7 @@ CHARACTERS = [*"aZ7éʰǅ漢\u0301';{/😀\ufeff", "//", "'s", "'LL", "it's", " 
 BLANKS = [" ", "  ", "\t", "\n", "\r\n", "\n\n", "\x1c", "\x85", "\u3000"]
 
 
-@given(st.lists(st.sampled_from(CHARACTERS + BLANKS), max_size=60).map("".join), st.integers(1, 30))
+@given(choices(61).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS, 0, 60))), st.integers(1, 30))
 @settings(max_examples=1000, deadline=None)
 def test_an_exact_cut_never_changes_the_tokens(reference: tiktoken.Encoding, text: str, size: int) -> None:
     cut = tokens._LAST_CUT.match(text, 0, size)
@@ -186,10 +187,10 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int
         assert count(text) > 0
         return time.process_time() - start
 
-    seconds(small)  # loads the vocabulary
-    times = [(seconds(small), seconds(large)) for _ in range(3)]
+    count("a")  # loads the vocabulary
+    few = min(seconds(small) for _ in range(3))
     # Four times the text: 4 x in proportion, 16 x in its square.
-    assert min(many for _, many in times) < 12 * min(few for few, _ in times) + 0.02
+    assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
 
 
 @pytest.mark.parametrize("blank", [" ", "\t", "\u3000"])

@@ -206,11 +206,11 @@ def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence
         Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))
         for one in compared(results, a, b)
     ]
-    found = [
+    largest = [
         DifferenceItem(file=one.file, budget=one.budget, **msgspec.structs.asdict(one.difference))
         for one in examples(results, a, b, sources, _MOST_EXAMPLES)
     ]
-    return msgspec.structs.replace(answer, compared=Comparison(a=a, b=b, transitions=counts, differences=found))
+    return msgspec.structs.replace(answer, compared=Comparison(a=a, b=b, transitions=counts, differences=largest))
 
 
 def _failure(outcome: Outcome) -> FailedSource:

@@ -189,8 +189,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _percent_of(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}" if whole else "–"
+def _percent_of(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}" if total else "–"
 
 
 def _ratio(share: float | None) -> str:

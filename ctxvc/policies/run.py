@@ -14,7 +14,7 @@ from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.errors import BadPolicy, CtxvcError
 
 _T = TypeVar("_T")
 
@@ -22,12 +22,12 @@ _T = TypeVar("_T")
 def ask_plan(policy: Policy, view: View) -> Plan:
     """The policy's plan for `view`, with the policy as its actor, whatever the plan says of itself.
 
-    It cannot touch human text, and the agent can get back all that leaves by it. Raises: BadInput if it is not a plan,
+    It cannot touch human text, and the agent can get back all that leaves by it. Raises: BadPolicy if it is not a plan,
     if it deletes, or if a person's own policy fails.
     """
     plan = guard_errors(type(policy), lambda: _plan(policy.propose(view)))
     if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
-        raise BadInput(
+        raise BadPolicy(
             f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people do",
             hint="what a policy takes can be got back: archive it, or prune it",
         )
@@ -35,7 +35,7 @@ def ask_plan(policy: Policy, view: View) -> Plan:
 
 
 def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
-    """Whether the policy would commit now. Raises: BadInput if a person's own policy fails."""
+    """Whether the policy would commit now. Raises: BadPolicy if a person's own policy fails."""
     return guard_errors(type(policy), lambda: _moment(policy.moment(view, rehearsal)))
 
 
@@ -48,7 +48,7 @@ def actor_name(policy: Policy) -> str:
 def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
     """The result of `call`; an error in a person's own policy is reported with file and line.
 
-    Raises: BadInput.
+    Raises: BadPolicy.
     """
     try:
         return call()
@@ -58,7 +58,7 @@ def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
         if kind.__module__.startswith("ctxvc."):
             raise
         failed = f"policy {kind.name or kind.__name__} fails: {type(error).__name__}: {error}"
-        raise BadInput(failed, hint=f"the mistake is in {_place(kind, error)}") from error
+        raise BadPolicy(failed, hint=f"the mistake is in {_place(kind, error)}") from error
 
 
 def _plan(proposal: object) -> Plan:

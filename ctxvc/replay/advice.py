@@ -29,11 +29,11 @@ def advice(candidates: Iterable[Totals]) -> Advice | None:
     One that sends a prompt over its budget, or cannot make one, is taken only where all do. None if nothing was used
     again, so that there is nothing to judge by.
     """
-    counted = sorted((candidate for candidate in candidates if candidate.retention.all.total), key=rank)
-    if not counted:
+    judged = sorted((candidate for candidate in candidates if candidate.retention.all.total), key=rank)
+    if not judged:
         return None
-    fullest = max(counted, key=lambda candidate: (not _unsent(candidate), visible(candidate)))
-    return Advice(counted[0], fullest, visible(counted[0]) >= ENOUGH)
+    fullest = max(judged, key=lambda candidate: (not _unsent(candidate), visible(candidate)))
+    return Advice(judged[0], fullest, visible(judged[0]) >= ENOUGH)
 
 
 def rank(candidate: Totals) -> tuple[bool, bool, float, int, str]:

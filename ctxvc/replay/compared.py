@@ -35,41 +35,41 @@ class Example(msgspec.Struct, frozen=True):
 def compared(results: Iterable[Result], a: str, b: str) -> list[Compared]:
     """The transitions at each budget, by class, over all conversations that both policies have a result of."""
     sums: dict[tuple[int, Class], Transitions] = {}
-    for one, other in _pairs(results, a, b):
-        for name, counts in _by_class(one, other).items():
-            sums[one.budget, name] = sums.get((one.budget, name), Transitions()) + counts
+    for first, second in _pairs(results, a, b):
+        for name, counts in _by_class(first, second).items():
+            sums[first.budget, name] = sums.get((first.budget, name), Transitions()) + counts
     return [Compared(budget, name, counts) for (budget, name), counts in sums.items()]
 
 
-def examples(results: Iterable[Result], a: str, b: str, sources: Sequence[Source], most: int) -> list[Example]:
+def examples(results: Iterable[Result], a: str, b: str, sources: Sequence[Source], limit: int) -> list[Example]:
     """The largest differences at non-trivial uses, from the conversations that have the most of them."""
-    pairs = [(one, other, _by_class(one, other)["nt"]) for one, other in _pairs(results, a, b)]
+    pairs = [(first, second, _by_class(first, second)["nt"]) for first, second in _pairs(results, a, b)]
     differing = sorted(pairs, key=lambda pair: -(pair[2].only_a + pair[2].only_b))[:_LOOKED_AT]
     by_name = {(source.name, source.sha256): source for source in sources}
-    found: list[Example] = []
-    for one, other, _ in differing:
-        source = by_name[one.file, one.sha256]
-        conversation = next(own for own in source.conversations() if own.id == one.conversation)
-        mine, theirs = decode_uses(one.uses), decode_uses(other.uses)
+    collected: list[Example] = []
+    for first, second, _ in differing:
+        source = by_name[first.file, first.sha256]
+        conversation = next(own for own in source.conversations() if own.id == first.conversation)
+        mine, theirs = decode_uses(first.uses), decode_uses(second.uses)
         blocks = differences(conversation, uses(conversation), mine.outcomes, theirs.outcomes, mine.nt)
-        found += [Example(one.file, one.budget, difference) for difference in blocks[:most]]
-    return sorted(found, key=lambda own: -abs(own.difference.only_a - own.difference.only_b))[:most]
+        collected += [Example(first.file, first.budget, difference) for difference in blocks[:limit]]
+    return sorted(collected, key=lambda own: -abs(own.difference.only_a - own.difference.only_b))[:limit]
 
 
 def _pairs(results: Iterable[Result], a: str, b: str) -> Iterator[tuple[Result, Result]]:
-    waiting: dict[tuple[str, str, str, int], Result] = {}
+    unpaired: dict[tuple[str, str, str, int], Result] = {}
     for result in results:
         if result.policy not in (a, b):
             continue
         key = (result.file, result.sha256, result.conversation, result.budget)
-        other = waiting.pop(key, None)
-        if other is None:
-            waiting[key] = result
+        second = unpaired.pop(key, None)
+        if second is None:
+            unpaired[key] = result
         else:
-            yield (other, result) if other.policy == a else (result, other)
+            yield (second, result) if second.policy == a else (result, second)
 
 
-def _by_class(one: Result, other: Result) -> dict[Class, Transitions]:
-    mine, theirs = decode_uses(one.uses), decode_uses(other.uses)
+def _by_class(first: Result, second: Result) -> dict[Class, Transitions]:
+    mine, theirs = decode_uses(first.uses), decode_uses(second.uses)
     places: dict[Class, Sequence[int] | None] = {"all": None, "nt": mine.nt, "ar": mine.ar}
     return {name: transitions(mine.outcomes, theirs.outcomes, places[name]) for name in CLASSES}

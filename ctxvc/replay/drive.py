@@ -11,10 +11,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt.outline import Slot, outline, pieces
+from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import View, cost_of
-from ctxvc.errors import BadInput, CtxvcError, OverBudget
+from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
 from ctxvc.replay import standin
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.prompt import Prompt
@@ -77,7 +77,7 @@ class Prompts:
         recovered: list[str] = []
         for at, call in enumerate(calls):
             use = f"stand-in-{name}-{at}"
-            arguments = {"blocks": call.blocks, "index": call.index} if call.index else {"blocks": call.blocks}
+            arguments = {name: text for name, text in (("blocks", call.blocks), ("index", call.index)) if text}
             blocks.append({"type": "tool_use", "id": use, "name": call.tool, "input": arguments})
             text = self._carried_out(call)
             results.append({"type": "tool_result", "tool_use_id": use, "content": text})
@@ -92,6 +92,9 @@ class Prompts:
         try:
             if call.tool == "recover":
                 return self._session.recover(call.blocks).text
+            if call.tool == "note":
+                noted = self._session.note(call.index, fold=True)
+                return f"{standin.NOTED}{len(noted.archived)} blocks folded, {noted.freed:,} tokens freed"
             rehearsal = self._session.archive(call.blocks, call.index)
         except CtxvcError as error:
             return str(error)
@@ -161,7 +164,7 @@ class Prompts:
         """The text of a piece of the prompt, in the form in which it stands there."""
         key = f"{slot.row.id} {slot.show}"
         if key not in self._texts:
-            bodies = self._session.bodies()
+            bodies = Bodies(self._session.stored.body, self._session.stored.file)
             self._texts[key] = "\n".join(display.decode(piece.body) for piece in pieces([slot], bodies))
         return self._texts[key]
 
@@ -185,12 +188,18 @@ def new_session(
 
 
 def drive(
-    conversation: Conversation, replayed: Session, prompts: Prompts, *, managed: bool = False
+    conversation: Conversation,
+    replayed: Session,
+    prompts: Prompts,
+    *,
+    managed: bool = False,
+    agent: standin.Agent = standin.manage,
 ) -> Iterator[Driven]:
     """Each call of the conversation, as the session sends it, in order.
 
-    `prompts` is of the same session, both new. With `managed`, a stand-in for the agent may call tools of its own
-    before a recorded reply, each time at the price of one more call.
+    `prompts` is of the same session, both new. With `managed`, `agent` stands in for the recorded one: it may call
+    tools of its own before a recorded reply, each time at the price of one more call.
+    Raises: BadPolicy.
     """
     named: set[str] = set()
     for number, call in enumerate(conversation.calls):
@@ -199,7 +208,7 @@ def drive(
             prompts.append(message)
         request, failure = _request(replayed)
         extra = 0
-        while managed and request and (calls := standin.manage(request.messages, frozenset(named))):
+        while managed and request and (calls := agent(request.messages, frozenset(named))):
             named.update(own.blocks for own in calls)
             extra += replayed.used()
             prompts.act(calls, f"{number}-{extra}")
@@ -218,7 +227,10 @@ def drive(
 
 
 def _request(replayed: Session) -> tuple[Request | None, str]:
+    """The next request, or why there is none. Raises: BadPolicy."""
     try:
         return replayed.request(), ""
+    except BadPolicy:
+        raise
     except (OverBudget, BadInput) as error:
         return None, str(error)

@@ -22,7 +22,6 @@ from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 
-
 #: A prompt that is smaller than the one before by more than this share of the budget is one after a batch.
 _BATCH = 0.05
 _STEP = 0.05

@@ -33,8 +33,8 @@ class Outcomes(msgspec.Struct, frozen=True, gc=False):
     def total(self) -> int:
         return self.visible + self.routed + self.searchable + self.recoverable + self.lost
 
-    def __add__(self, other: Outcomes) -> Outcomes:
-        return Outcomes(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+    def __add__(self, more: Outcomes) -> Outcomes:
+        return Outcomes(*(a + b for a, b in zip(_values(self), _values(more), strict=True)))
 
 
 class Retention(msgspec.Struct, frozen=True, gc=False):
@@ -45,8 +45,8 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     nt: Outcomes = Outcomes()
     ar: Outcomes = Outcomes()
 
-    def __add__(self, other: Retention) -> Retention:
-        return Retention(self.all + other.all, self.nt + other.nt, self.ar + other.ar)
+    def __add__(self, more: Retention) -> Retention:
+        return Retention(self.all + more.all, self.nt + more.nt, self.ar + more.ar)
 
 
 class Visible(msgspec.Struct, frozen=True, gc=False):
@@ -56,8 +56,8 @@ class Visible(msgspec.Struct, frozen=True, gc=False):
     nt: _Amount = 0
     ar: _Amount = 0
 
-    def __add__(self, other: Visible) -> Visible:
-        return Visible(self.all + other.all, self.nt + other.nt, self.ar + other.ar)
+    def __add__(self, more: Visible) -> Visible:
+        return Visible(self.all + more.all, self.nt + more.nt, self.ar + more.ar)
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):

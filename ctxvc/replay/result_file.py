@@ -60,19 +60,19 @@ class ResultFile:
     def __init__(self, path: Path, version: str) -> None:
         self.path = path
         data = path.read_bytes() if path.exists() else b""
-        whole = data.rfind(b"\n") + 1
-        lines = enumerate(data[:whole].splitlines(), 1)
+        complete = data.rfind(b"\n") + 1
+        lines = enumerate(data[:complete].splitlines(), 1)
         self.results = [_result(path, number, line, version) for number, line in lines]
-        if not (data[whole:].startswith(_BEGINNING) or _BEGINNING.startswith(data[whole:])):
+        if not (data[complete:].startswith(_BEGINNING) or _BEGINNING.startswith(data[complete:])):
             raise BadInput(f"{path}: its last line is no result of a replay", hint=_ELSEWHERE)
         with path.open("ab") as file:
-            file.truncate(whole)  # a kill left a part of a line
+            file.truncate(complete)  # a kill left a part of a line
         self._counts = Counter(map(key, self.results))
         self._expected = {key(result): result.conversations for result in self.results}
 
-    def has(self, wanted: Key) -> bool:
+    def has(self, identity: Key) -> bool:
         """Whether all conversations of the file have a result of this key."""
-        return wanted in self._counts and self._counts[wanted] >= self._expected[wanted]
+        return identity in self._counts and self._counts[identity] >= self._expected[identity]
 
     def add(self, results: Iterable[Result]) -> None:
         """Adds results, on the disk when this returns."""

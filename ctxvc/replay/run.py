@@ -24,7 +24,7 @@ from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.marks import Marks, marks, worked
 from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
-from ctxvc.replay.retention import VISIBLE, Gauge, Lookup, Split, retention
+from ctxvc.replay.retention import UNMEASURED, VISIBLE, Gauge, Lookup, Split, retention
 from ctxvc.replay.uses import Use, uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
@@ -114,11 +114,11 @@ def _prepared_once(conversation: Conversation) -> Prepared:
     return prepared
 
 
-def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = None) -> Result:
-    """One replay under `named`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
+def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = None) -> Result:
+    """One replay under `inner`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
     conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
-    policy: Policy = Bare(inner=named) if options.bare else named
-    managed = _is_managed(named) and not options.bare
+    policy: Policy = Bare(inner=inner) if options.bare else inner
+    managed = _is_managed(inner) and not options.bare
     session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
     prompts = Prompts(session)
     terms = policy.terms()
@@ -146,7 +146,7 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
     kept = retention(lookup.uses, gauge.outcomes)
-    between = worked(marks(named, setup.budget), totals, setup.budget)
+    between = worked(marks(inner, setup.budget), totals, setup.budget)
     return Result(
         version="",
         anchors=common_anchors().version,
@@ -178,8 +178,8 @@ def run(prepared: Prepared, setup: Setup, named: Policy, store: Store | None = N
         retention=_retention(kept.uses),
         kinds={kind: _retention(split) for kind, split in kept.kinds.items()},
         failures={name: _retention(split) for name, split in kept.categories.items()},
-        oracle=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=False)),
-        belady=_visible(lookup.uses, bound(prepared, setup.budget, between, results_only=True)),
+        oracle=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=False)),
+        belady=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=True)),
         uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
         store_bytes=sizes(store).packed if store else 0,
         timing=Timing(
@@ -240,8 +240,11 @@ def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
     return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].at_risk))
 
 
-def _visible(uses: Sequence[Use], outcomes: bytes) -> Visible:
-    visible = [use for use, outcome in zip(uses, outcomes, strict=True) if outcome == VISIBLE]
+def _visible(uses: Sequence[Use], outcomes: bytes, bound: bytes) -> Visible:
+    """What a bound sees of the uses of a run that were measured: of a call that failed there is nothing to compare."""
+    visible = [
+        use for use, own, other in zip(uses, outcomes, bound, strict=True) if other == VISIBLE and own != UNMEASURED
+    ]
     return Visible(len(visible), sum(use.nt for use in visible), sum(use.at_risk for use in visible))
 
 

@@ -7,13 +7,15 @@ dashboard allow, not what a good agent would do with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 #: Named in each result that a stand-in took part in.
 MANAGER = "manager/1"
+FOLDER = "folder/1"
 
 #: The shares of the budget at which it makes room, and down to which.
 HIGH, LOW = 85, 60
@@ -27,14 +29,22 @@ _ROW = re.compile(r"^((?:B|G)\d+(?:[–-]B\d+)?) ([\d→]+) (\d+)r (\S+) \S+ \S+
 _STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
+#: Characters of a block of knowledge: of the names in it, and of the newest words of the model.
+KNOWN, SAID = 240, 160
+#: Messages between two notes.
+APART = 16
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that the stand-in makes."""
+    """A call that the stand-in makes. A `note` has its text as `index`, and folds what it covers."""
 
-    tool: Literal["archive", "recover"]
+    tool: Literal["archive", "recover", "note"]
     blocks: str
     index: str = ""
+
+
+#: A stand-in: the messages of a prompt, and what it named in earlier calls → the calls that it makes now.
+Agent = Callable[[Sequence[Mapping[str, Any]], frozenset[str]], tuple[ToolCall, ...]]
 
 
 def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> tuple[ToolCall, ...]:
@@ -43,17 +53,39 @@ def manage(messages: Sequence[Mapping[str, Any]], recovered: frozenset[str]) -> 
     Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`. Of the stubs, it recovers
     one whose words the newest message repeats, unless that block was `recovered` before.
     """
-    texts = [text for message in messages for text in _texts(message)]
+    texts = [text for message in messages for text in texts_of(message)]
     board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
     if room := _room(board):
         return (room,)
-    newest = set(_names("\n".join(_texts(messages[-1])))) if messages else set()
+    newest = set(_names("\n".join(texts_of(messages[-1])))) if messages else set()
     for text in reversed(texts):
         for match in _STUB.finditer(text):
             block, stub = match[1], match[0]
             if block not in recovered and any(name in newest for name in _names(stub.partition("; ")[2])):
                 return (ToolCall("recover", block),)
     return ()
+
+
+def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple[ToolCall, ...]:
+    """Active compression: above `HIGH` percent it writes down what it knows, and folds what led to it.
+
+    What it knows are the names that the prompt repeats most, and the model's newest words. It does so once in `APART`
+    messages, since a note folds only what came since the last one, and stays itself.
+    """
+    texts = [text for message in messages for text in texts_of(message)]
+    header = next((match for text in reversed(texts) if (match := _BOARD.match(text))), None)
+    if header is None or int(header[1]) < HIGH:
+        return ()
+    if any(text.startswith(NOTED) for message in messages[-APART:] for text in texts_of(message)):
+        return ()
+    counts = Counter(name.rstrip(".-/") for text in texts if not text.startswith("[") for name in _names(text))
+    known = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
+    replies = (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message))
+    return (ToolCall("note", "", f"known so far: {known}; newest: {next(replies, '')[:SAID]}"),)
+
+
+#: How the result of a stand-in's note begins.
+NOTED = "noted, "
 
 
 def _room(board: str) -> ToolCall | None:
@@ -75,7 +107,7 @@ def _room(board: str) -> ToolCall | None:
     return ToolCall("archive", ",".join(names), "; ".join(labels)[:160]) if names else None
 
 
-def _texts(message: Mapping[str, Any]) -> Iterator[str]:
+def texts_of(message: Mapping[str, Any]) -> Iterator[str]:
     content = message["content"]
     if isinstance(content, str):
         yield content

@@ -100,16 +100,16 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
 
 def _macro(uses: Class, results: Sequence[Result]) -> dict[str, float]:
     """The averages over conversations of the shares of these uses; empty where no conversation has any."""
-    counted = [(result, outcomes) for result in results if (outcomes := of_class(result.retention, uses)).total]
-    if not counted:
+    with_uses = [(result, outcomes) for result in results if (outcomes := of_class(result.retention, uses)).total]
+    if not with_uses:
         return {}
 
     def mean(shares: Iterable[float]) -> float:
-        return math.fsum(shares) / len(counted)
+        return math.fsum(shares) / len(with_uses)
 
     return {
-        "visible": mean(outcomes.visible / outcomes.total for _, outcomes in counted),
-        "routed": mean(outcomes.routed / outcomes.total for _, outcomes in counted),
-        "oracle": mean(getattr(result.oracle, uses) / outcomes.total for result, outcomes in counted),
-        "belady": mean(getattr(result.belady, uses) / outcomes.total for result, outcomes in counted),
+        "visible": mean(outcomes.visible / outcomes.total for _, outcomes in with_uses),
+        "routed": mean(outcomes.routed / outcomes.total for _, outcomes in with_uses),
+        "oracle": mean(getattr(result.oracle, uses) / outcomes.total for result, outcomes in with_uses),
+        "belady": mean(getattr(result.belady, uses) / outcomes.total for result, outcomes in with_uses),
     }

@@ -96,15 +96,15 @@ def of_session(store: Store, session: str) -> Source:
     return Source(store.path, session, sha256, size)
 
 
-def left(
+def remaining(
     sources: Iterable[Source], setups: Sequence[Setup], file: ResultFile | None
 ) -> list[tuple[Source, tuple[Setup, ...]]]:
     """The sources with those setups under which they have no results in `file` yet; without a file all."""
     work = []
     for source in sources:
         own = (setup for setup in setups if file is None or not file.has(_key(source, setup)))
-        if waiting := tuple(own):
-            work.append((source, waiting))
+        if to_do := tuple(own):
+            work.append((source, to_do))
     return work
 
 
@@ -144,10 +144,10 @@ def outcomes(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process) as executor:
         try:
-            waiting = {executor.submit(work, unit) for unit in largest_first}
-            while waiting:
-                done, waiting = futures.wait(waiting, 1.0, futures.FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+            running = {executor.submit(work, unit) for unit in largest_first}
+            while running:
+                finished, running = futures.wait(running, 1.0, futures.FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
                 wait()
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)

@@ -23,7 +23,6 @@ from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
-from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
@@ -267,10 +266,6 @@ class Session:
         if row is None:
             raise NotFound(f"no block {block} in {self.name}/{self.scope}", hint=Phrase("list-blocks"))
         return self.stored.body(row)
-
-    def bodies(self) -> Bodies:
-        """Readers of the bodies of the current scope, cached up to a bound."""
-        return self._context.bodies()
 
     # --- messages and requests
 

@@ -380,8 +380,8 @@ def create(path: Path) -> Store:
         program.run(
             None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
         )
-        for name, value in _SETTINGS.items():
-            program.run(path, "config", name, value)
+        with open(path / "config", "a") as config:
+            config.writelines(_settings_lines())
         for folder in ("ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "info"):
             (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         (path / ".gitignore").write_text("*\n")
@@ -394,6 +394,13 @@ def create(path: Path) -> Store:
     except (OSError, CtxvcError):
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def _settings_lines() -> Iterator[str]:
+    """The lines for a configuration file of git. A process of git for each setting would take longer than the rest."""
+    for name, value in _SETTINGS.items():
+        section, _, key = name.partition(".")
+        yield f"[{section}]\n\t{key} = {value}\n"
 
 
 def _exclude(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A session for each test, on a git that need not survive a power cut."""
+"""A session for each test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from ctxvc.session.session import Session
-from ctxvc.store.git import program
 
 from .building import opened
-
-
-@pytest.fixture(autouse=True)
-def _quick_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
 from tests.cli.conftest import Run
 from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, catalogue, script, serve
@@ -164,37 +166,53 @@ def test_a_provider_that_fails_on_the_way_is_told_of_with_the_way_on(
         assert "ask again; what was read so far stands in session ask-1" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which a run has ended well, to be copied."""
+    folder = tmp_path_factory.mktemp("first")
+    (folder / "said.json").write_text('[{"content": "Well."}]')
+    words = ["-C", str(folder), "run", "first", "--name", "first", "--yes", "--script", str(folder / "said.json")]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    return folder
+
+
 @pytest.mark.parametrize("words", [["run", "mend it"], ["ask", "first", "Why?"]], ids=" ".join)
 @pytest.mark.parametrize(
     "said",
     [
+        "5",
+        "[5]",
+        "[null]",
         '[{"content": 5}]',
         '[{"content": ["x"]}]',
         '[{"content": null}]',
         '[{"role": 7, "content": "x"}]',
         '[{"content": "k", "usage": 5}]',
         '[{"content": "k", "stop_reason": []}]',
+        '[{"content": "k", "stop_reason": {}}]',
         '[{"content": "\\ud800"}]',
         '["x"]',
         "{}",
         "",
         '[{"content": [{}]}]',
         '[{"content": [{"type": 5}]}]',
+        '[{"content": [{"type": ["x"]}]}]',
         '[{"content": [{"type": "text", "text": 5}]}]',
         '[{"content": [{"type": "text"}]}]',
         '[{"content": [{"type": "tool_use", "name": 5}]}]',
+        '[{"content": [{"type": "tool_use", "id": 5, "name": []}]}]',
         '[{"content": [{"type": "tool_use", "name": "bash", "input": "x", "id": 7}]}]',
         '[{"content": [{"type": "tool_use", "name": ["bash"], "input": []}]}]',
         '[{"content": "k", "usage": {"input_tokens": "x", "output_tokens": [1]}}]',
         '[{"content": "k", "usage": {"input_tokens": -5}}]',
     ],
 )
-def test_a_script_that_is_none_is_an_error_and_no_bug(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
-    script = tmp_path / "said.json"
-    script.write_text('[{"content": "Well."}]')
-    ran(run, tmp_path, "first", "--name", "first", "--script", str(script))
+def test_a_script_that_is_none_is_an_error_and_no_bug(
+    words: list[str], said: str, first: Path, run: Run, tmp_path: Path
+) -> None:
+    project, script = shutil.copytree(first, tmp_path / "project", symlinks=True), tmp_path / "said.json"
     script.write_text(said)
-    done = run(*words, "--script", str(script), "--max-steps", "2", folder=tmp_path)
+    done = run(*words, "--script", str(script), "--max-steps", "2", folder=project)
     assert "bug" not in done.stderr, done.stderr
     assert done.exit_code in (0, 1)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core import display
-from tests.core.strategies import texts
+from tests.making.generated import texts
 
 #: Every code point that a terminal could take for a command, or that could reorder what stands around it.
 COMMANDS = {

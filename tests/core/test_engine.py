@@ -25,7 +25,7 @@ from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
 from tests.core.checker import problems
 from tests.core.prompt.test_prompt import content, request, with_a_question
-from tests.core.strategies import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
+from tests.making.generated import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
 
 Held = Mapping[tuple[str, str], bytes]
 

@@ -19,8 +19,8 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change
 from tests.core.checker import problems
-from tests.core.strategies import arranged, bodies_of, conversations, numbered
 from tests.making.conversation import human, reply
+from tests.making.generated import arranged, bodies_of, conversations, numbered
 
 EMPTY = Ledger(Meta(format=1, session="s", scope="main"))
 

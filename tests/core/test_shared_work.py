@@ -27,7 +27,7 @@ from ctxvc.core.view import view
 from ctxvc.core.view.dashboard import dashboard, totals
 from ctxvc.policies.candidates import removable
 from tests.core.ledger.test_ledger import META, row
-from tests.core.strategies import Sizes, arranged, bodies_of, conversations, numbered, prices
+from tests.making.generated import Sizes, arranged, bodies_of, choices, conversations, numbered, prices
 
 Held = Mapping[tuple[str, str], bytes]
 
@@ -42,17 +42,17 @@ def _short_segments() -> Iterator[None]:
 def histories(draw: st.DrawFn) -> tuple[list[Ledger], Held]:
     """Ledgers of one scope, each made from the one before: what is said goes on, states and groups and cuts change."""
     ledger, held = numbered(draw(conversations()))
-    made: list[Ledger] = []
-    for _ in range(draw(st.integers(1, 3))):
-        ledger = draw(st.just(ledger) | arranged(ledger))
-        cuts = draw(st.lists(st.integers(0, ledger.meta.counters.block), max_size=1))
+    choose, made = draw(choices(160)), list[Ledger]()
+    for _ in range(choose.number(1, 3)):
+        ledger = draw(arranged(ledger)) if choose.coin() else ledger
+        cuts = choose.some(range(ledger.meta.counters.block + 1), 0, 1)
         ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=tuple(cuts)))
         made.append(ledger)
         more, bodies = numbered(draw(conversations()), ledger)
         # Also as it grows, a row at a time, of which some are never looked at.
         for new in list(more.rows())[len(ledger) :]:
             ledger = ledger.with_rows([new])
-            if draw(st.booleans()):
+            if choose.coin():
                 made.append(ledger)
         ledger, held = ledger.with_meta(more.meta), {**held, **bodies}
     return made, held

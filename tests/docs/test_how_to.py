@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from ctxvc import Session, errors
 from ctxvc.core.plan import Problem, Rehearsal
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request
-from tests.docs.test_tutorial import matches
+from tests.docs.console import play
 from tests.messages_api import problems
 
 ROOT = Path(__file__).parents[2]
@@ -27,33 +24,9 @@ REFERENCE = (ROOT / "docs" / "python.md").read_text()
 BLOCK = re.compile(r"<!-- (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
 
-def steps(page: Path) -> Iterator[tuple[str, str]]:
-    """(command, what it prints) of every console block, in order."""
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            yield command, output
-
-
 @pytest.mark.parametrize("name", ["rewind-and-branch", "recover-after-compaction", "choose-a-policy"])
 def test_every_command_does_what_the_page_says(name: str, tmp_path: Path) -> None:
-    folder = tmp_path
-    found = list(steps(HOW_TO / f"{name}.md"))
-    assert len(found) >= 4
-    for command, output in found:
-        words = shlex.split(command)
-        if words[0] == "cd":
-            folder = folder / words[1]
-            continue
-        if words[0] == "ctxvc":
-            words[:1] = [sys.executable, "-m", "ctxvc"]
-        done = subprocess.run(
-            words, cwd=folder, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
-        text = "".join(line.rstrip() + "\n" for line in done.stdout.decode().splitlines())
-        assert done.returncode == 0, (command, done.stderr.decode())
-        wanted = "".join(line.rstrip() + "\n" for line in output.splitlines())
-        assert matches(wanted, text), f"$ {command}\n{text}\n--- the page says:\n{output}"
+    assert play(HOW_TO / f"{name}.md", tmp_path) >= 4
 
 
 # --- the loop

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from ctxvc.core.ledger import names, wire
-from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
 from ctxvc.importers.origins import is_by_client
+from tests.making.conversation import block_of
+from tests.making.events import messages, parts
 
 REAL = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 SESSION = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -90,14 +91,6 @@ def told(tmp_path: Path) -> Any:
 
 def of(kind: type[Any], events: list[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
-
-
-def messages(events: list[Event]) -> list[Message]:
-    return [event.message for event in of(Said, events)]
-
-
-def parts(events: list[Event]) -> list[Part]:
-    return [part for message in messages(events) for part in message.parts]
 
 
 def forks(events: list[Event]) -> list[tuple[str, str]]:
@@ -1058,16 +1051,7 @@ def told_by_us(path: Path) -> dict[str, list[Any]]:
     for event in read.events(Recording(path)):
         told = event.summary if isinstance(event, Compacted) else [event.message] if isinstance(event, Said) else []
         for part in (part for message in told if not message.key.startswith("line:") for part in message.parts):
-            block = wire.block(
-                kind=part.kind,
-                body=part.body,
-                ext=part.ext,
-                call=part.call,
-                tool=part.tool,
-                error=part.error,
-                extra=part.extra,
-                files=dict(part.files),
-            )
+            block = block_of(part)
             match part.kind:
                 case "user" | "assistant" if part.role == "user" or part.origin == "model":
                     found["text"].append((part.role, block["text"]))

@@ -12,11 +12,12 @@ import pytest
 
 from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.block import Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.steps import Gatherer, Step
 from ctxvc.importers.codex import read
 from ctxvc.importers.file import Recording
+from tests.making.events import messages, only, parts
 
 DATA = Path(__file__).parent.parent / "data" / "codex"
 CURRENT = DATA / "current.jsonl"
@@ -79,20 +80,6 @@ def tell(tmp_path: Path):
         return list(read.events(Recording(path)))
 
     return events
-
-
-def said(events: list[Event]) -> list[Message]:
-    return [event.message for event in events if isinstance(event, Said)]
-
-
-def parts(events: list[Event]) -> list[Part]:
-    return [part for message in said(events) for part in message.parts]
-
-
-def only(kind: type, events: list[Event]) -> Any:
-    found = [event for event in events if isinstance(event, kind)]
-    assert len(found) == 1
-    return found[0]
 
 
 # What the file is
@@ -182,8 +169,8 @@ def test_the_oldest_rollouts_have_bare_lines():
 
 
 def test_items_become_messages_in_file_order():
-    messages = said(list(read.events(Recording(CURRENT))))
-    told = [(message.key, message.role, [part.kind for part in message.parts]) for message in messages]
+    found = messages(list(read.events(Recording(CURRENT))))
+    told = [(message.key, message.role, [part.kind for part in message.parts]) for message in found]
     assert told == [
         ("line:3", "system", ["system", "system"]),
         ("line:4", "user", ["user", "user"]),
@@ -200,8 +187,8 @@ def test_items_become_messages_in_file_order():
         ("line:17", "assistant", []),
         ("line:18", "assistant", ["assistant"]),
     ]
-    assert messages[3].time == "2026-03-02T09:00:05.000Z"
-    assert {message.model for message in messages if message.role == "assistant"} == {"gpt-5.4"}
+    assert found[3].time == "2026-03-02T09:00:05.000Z"
+    assert {message.model for message in found if message.role == "assistant"} == {"gpt-5.4"}
 
 
 def test_a_developer_s_message_is_a_system_message_of_the_client(tell):
@@ -275,7 +262,7 @@ def test_an_image_is_decoded(tell):
 
 
 def replies(events: list[Event]) -> list[str]:
-    return [message.reply for message in said(events) if message.role == "assistant"]
+    return [message.reply for message in messages(events) if message.role == "assistant"]
 
 
 def test_what_the_model_says_without_a_break_is_one_reply():
@@ -283,7 +270,7 @@ def test_what_the_model_says_without_a_break_is_one_reply():
 
 
 def test_the_usage_that_comes_behind_the_results_belongs_to_their_reply():
-    counts = [message for message in said(list(read.events(Recording(CURRENT)))) if message.usage]
+    counts = [message for message in messages(list(read.events(Recording(CURRENT)))) if message.usage]
     assert [(message.reply, message.parts, message.time) for message in counts] == [
         ("reply:8", (), "2026-03-02T09:00:06.200Z"),
         ("reply:15", (), "2026-03-02T09:00:09.000Z"),
@@ -294,18 +281,20 @@ def test_the_usage_that_comes_behind_the_results_belongs_to_their_reply():
 @pytest.mark.parametrize("between", [user("Wait."), event("task_complete"), compacted("s")])
 def test_a_count_that_cannot_be_placed_is_left_out(tell, between: dict[str, Any]):
     events = tell(META, user("one"), assistant("a"), output("x"), between, used(9))
-    assert not [message.usage for message in said(events) if message.usage]
+    assert not [message.usage for message in messages(events) if message.usage]
 
 
 @pytest.mark.parametrize("last", [None, {}, {"input_tokens": None, "output_tokens": 1}, {"input_tokens": 5}])
 def test_a_count_without_numbers_is_no_message(tell, last: Any):
     told = event("token_count", info={"total_token_usage": {"total_tokens": 5}, "last_token_usage": last})
-    assert [message.key for message in said(tell(META, assistant("a"), told))] == ["line:2"]
+    assert [message.key for message in messages(tell(META, assistant("a"), told))] == ["line:2"]
 
 
 def test_a_reply_is_counted_once(tell):
     counts = [
-        message.usage["input_tokens"] for message in said(tell(META, assistant("a"), used(7), used(9))) if message.usage
+        message.usage["input_tokens"]
+        for message in messages(tell(META, assistant("a"), used(7), used(9)))
+        if message.usage
     ]
     assert counts == [7]
 
@@ -641,7 +630,7 @@ def test_every_reply_becomes_a_step_with_its_usage(rollout: Path):
     units = [unit for event in told for unit in gatherer.feed(event)] + list(gatherer.finish())
     steps = [unit for unit in units if isinstance(unit, Step)]
     replied = [message for step in steps for message in step.messages if message.role == "assistant"]
-    assert len(replied) == len({message.reply for message in said(told) if message.reply})
+    assert len(replied) == len({message.reply for message in messages(told) if message.reply})
     assert all(message.parts for message in replied)
     assert all(message.usage for message in replied[:-1])
 

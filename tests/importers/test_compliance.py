@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ctxvc import importers
-from ctxvc.core.ledger import names, wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger import names
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import FORMATS
@@ -30,6 +29,8 @@ from tests.importers.test_claude_code import WHOLE_LINES
 from tests.importers.test_codex import compacted, event, item, output, user
 from tests.importers.test_limits import FORMATS as BUILT
 from tests.importers.test_pi import entry
+from tests.making.conversation import block_of
+from tests.making.events import messages, parts
 
 DATA = Path(__file__).parents[1] / "data"
 SHARED = os.environ.get("CTXVC_TEST_DATA", "")
@@ -97,14 +98,6 @@ def written(path: Path, values: Iterable[Any]) -> Path:
     lines = (value if isinstance(value, bytes) else json.dumps(value).encode() for value in values)
     path.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
     return path
-
-
-def messages(events: Iterable[Event]) -> list[Message]:
-    return [event.message for event in events if isinstance(event, Said)]
-
-
-def parts(events: Iterable[Event]) -> list[Part]:
-    return [part for message in messages(events) for part in message.parts]
 
 
 def warned(events: Iterable[Event]) -> list[int]:
@@ -304,16 +297,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     assert all(not event.scope or not names.problem(event.scope) for event in events if isinstance(event, Said))
     summaries = [message for event in events if isinstance(event, Compacted) for message in event.summary]
     for part in [*parts(events), *(part for message in summaries for part in message.parts)]:
-        wire.block(
-            kind=part.kind,
-            body=part.body,
-            ext=part.ext,
-            call=part.call,
-            tool=part.tool,
-            error=part.error,
-            extra=part.extra,
-            files=dict(part.files),
-        )
+        block_of(part)
     return True
 
 

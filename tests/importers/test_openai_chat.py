@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.ledger.block import Message, Part
-from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Event, Forked, Opened, Warned
 from ctxvc.importers import openai_chat
 from ctxvc.importers.file import Recording
+from tests.making.events import messages, parts
 
 DATA = Path(__file__).parents[1] / "data" / "openai-chat"
 
@@ -25,14 +25,6 @@ def told_of(tmp_path: Path, *values: Any) -> list[Event]:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(value) + "\n" for value in values))
     return told(path)
-
-
-def messages(events: list[Event]) -> list[Message]:
-    return [event.message for event in events if isinstance(event, Said)]
-
-
-def parts(events: list[Event]) -> list[Part]:
-    return [part for message in messages(events) for part in message.parts]
 
 
 def warnings(events: list[Event]) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers import pi
 from ctxvc.importers.file import Recording
+from tests.making.events import messages, only, parts
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
 V1 = DATA / "v1.jsonl"
@@ -60,20 +60,6 @@ def tell(tmp_path: Path) -> Tell:
         return list(pi.events(Recording(path)))
 
     return events
-
-
-def said(events: list[Event]) -> list[Message]:
-    return [event.message for event in events if isinstance(event, Said)]
-
-
-def parts(events: list[Event]) -> list[Part]:
-    return [part for message in said(events) for part in message.parts]
-
-
-def only(kind: type, events: list[Event]) -> Any:
-    found = [event for event in events if isinstance(event, kind)]
-    assert len(found) == 1
-    return found[0]
 
 
 # What the file is
@@ -129,8 +115,8 @@ def test_a_model_and_a_name_are_told_when_they_come():
 
 
 def test_version_1_is_told_line_by_line():
-    messages = said(list(pi.events(Recording(V1))))
-    assert [(m.key, m.role, [part.kind for part in m.parts]) for m in messages] == [
+    found = messages(list(pi.events(Recording(V1))))
+    assert [(m.key, m.role, [part.kind for part in m.parts]) for m in found] == [
         ("line:2", "user", ["user"]),
         ("line:3", "assistant", ["thinking", "assistant", "tool_use"]),
         ("line:4", "user", ["tool_result"]),
@@ -138,11 +124,11 @@ def test_version_1_is_told_line_by_line():
         ("line:7", "user", ["user"]),
         ("line:9", "assistant", ["assistant"]),
     ]
-    assert len({m.reply for m in messages if m.role == "assistant"}) == 3
+    assert len({m.reply for m in found if m.role == "assistant"}) == 3
 
 
 def test_usage_has_the_names_of_the_messages_api():
-    reply = said(list(pi.events(Recording(V1))))[1]
+    reply = messages(list(pi.events(Recording(V1))))[1]
     assert reply.model == "claude-sonnet-4-5"
     assert reply.usage == {
         "input_tokens": 10,
@@ -153,7 +139,7 @@ def test_usage_has_the_names_of_the_messages_api():
 
 
 def test_a_call_that_nobody_counted_has_no_usage(tell: Tell):
-    [reply] = said(tell(assistant("a", None, said_text("x"), usage={"input": 0, "output": 0})))
+    [reply] = messages(tell(assistant("a", None, said_text("x"), usage={"input": 0, "output": 0})))
     assert reply.usage == {}
 
 
@@ -224,7 +210,7 @@ def test_an_aborted_reply_is_kept_with_what_is_known_of_its_end(tell: Tell):
 
 def test_a_reply_without_a_word_is_no_message_and_ends_the_turn(tell: Tell):
     events = tell(user("a", None, "go"), assistant("b", "a", stop="aborted"), user("c", "b", "again"))
-    assert [m.key for m in said(events)] == ["a", "c"]
+    assert [m.key for m in messages(events)] == ["a", "c"]
     assert isinstance(events[2], Closed)
 
 
@@ -300,7 +286,7 @@ def test_going_back_is_a_fork_and_what_is_no_message_is_no_place():
     assert only(Forked, events).after == "aaaa0003"
     kinds = [type(event).__name__ for event in events]
     assert kinds[kinds.index("Forked") + 1] == "Said"
-    assert [m.key for m in said(events)][-2:] == ["aaaa0007", "aaaa0009"]
+    assert [m.key for m in messages(events)][-2:] == ["aaaa0007", "aaaa0009"]
 
 
 def test_a_line_of_messages_has_no_fork(tell: Tell):
@@ -318,12 +304,12 @@ def test_a_second_first_message_is_a_fork_from_before_everything(tell: Tell):
 def test_a_missing_parent_is_told_and_the_conversation_goes_on(tell: Tell):
     events = tell(user("a", None, "1"), user("b", "gone", "2"))
     assert only(Warned, events).line == 3
-    assert [m.key for m in said(events)] == ["a", "b"]
+    assert [m.key for m in messages(events)] == ["a", "b"]
     assert not [event for event in events if isinstance(event, Forked)]
 
 
 def test_an_id_used_twice_makes_two_messages(tell: Tell):
-    keys = [m.key for m in said(tell(user("line:4", None, "1"), user("a", "line:4", "2"), user("a", "a", "3")))]
+    keys = [m.key for m in messages(tell(user("line:4", None, "1"), user("a", "line:4", "2"), user("a", "a", "3")))]
     assert len(set(keys)) == 3
 
 
@@ -398,7 +384,7 @@ def test_going_back_behind_a_compaction_goes_on_from_before_it(tell: Tell):
 def test_a_damaged_line_is_named_and_the_rest_is_told(tell: Tell):
     events = tell(b"{", b"\xff", b"[]", entry("message", "m", None), user("a", "m", "1"))
     assert [event.line for event in events if isinstance(event, Warned)] == [2, 3, 4, 5]
-    assert [m.key for m in said(events)] == ["a"]
+    assert [m.key for m in messages(events)] == ["a"]
 
 
 def test_unknown_kinds_and_roles_are_named_once(tell: Tell):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
@@ -61,3 +62,14 @@ def step(number: int, *outputs: str, tool: str = "sh", error: bool = False, word
 
 def steps(count: int, output: str = LONG, first: int = 1) -> list[Message]:
     return [message for number in range(first, first + count) for message in step(number, output)]
+
+
+def as_stored(part: Part) -> dict[str, Any]:
+    """What a store keeps of a part, by the names that `wire.block` and a `Piece` have for it."""
+    names = ("kind", "body", "ext", "call", "tool", "error", "extra")
+    return {**{name: getattr(part, name) for name in names}, "files": dict(part.files)}
+
+
+def block_of(part: Part) -> dict[str, Any]:
+    """The content block that a part was made of."""
+    return wire.block(**as_stored(part))

@@ -26,7 +26,7 @@ from ctxvc.core.prompt.request import request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import cost_of, measure
 from ctxvc.policies.composed import after
-from tests.core.strategies import conversations, plans
+from tests.making.generated import conversations, plans
 from tests.messages_api.rules import canonical_problems
 from tests.policies.recorded import Run, moved, running
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,15 @@ def messages(file: Path) -> tuple[Message, ...]:
     return tuple(event.message for event in events(recording) if isinstance(event, Said))
 
 
+@cache
+def _whole(file: Path, most: int | None) -> Run:
+    return running(*messages(file)[:most])
+
+
 def run(file: Path, most: int | None = None) -> Run:
-    """A recorded trajectory, or its first `most` messages, as a run."""
-    made = Run()
-    made.append(*messages(file)[:most])
-    return made
+    """A recorded trajectory, or its first `most` messages, as a run of the caller's own."""
+    whole = _whole(file, most)
+    return replace(whole, bodies=dict(whole.bodies), files=dict(whole.files))
 
 
 def running(*messages: Message) -> Run:

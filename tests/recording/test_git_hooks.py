@@ -25,8 +25,7 @@ from ctxvc.store.git import program as git
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.docs.test_how_to import steps
-from tests.docs.test_tutorial import matches
+from tests.docs.console import matches, steps
 
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "hooks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from ctxvc.claude_code import event, requests, settings, statusline, truncate
 from ctxvc.claude_code import hook as answering
 from ctxvc.claude_code.recorder import record
 from ctxvc.claude_code.requests import Request
+from ctxvc.cli import hook_entry
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError
 from ctxvc.recording import log, places
@@ -34,17 +36,33 @@ def run(folder: Path, words: list[str], data: bytes, **env: str) -> subprocess.C
     )
 
 
+WORDS = (["Stop"], ["statusline"], [], ["--nonsense", "-x"], ["record"], ["record", "/none"])
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"nonsense", b"[]", b'{"transcript_path": 7}', b"[" * 100_000, b'{"transcript_path":"\\u0000"}', b"\xff"],
 )
-@pytest.mark.parametrize("words", [["Stop"], ["statusline"], [], ["--nonsense", "-x"], ["record"], ["record", "/none"]])
-def test_whatever_comes_in_a_hook_ends_well(tmp_path: Path, words: list[str], data: bytes) -> None:
-    done = run(tmp_path, words, data)
+@pytest.mark.parametrize("words", WORDS)
+def test_whatever_comes_in_a_hook_ends_well(
+    tmp_path: Path, words: list[str], data: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    assert hook_entry.hook(words, environment(tmp_path)) == 0
+
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out == "" or words == ["statusline"]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_hook_s_process_says_nothing_of_nonsense(tmp_path: Path, words: list[str]) -> None:
+    done = run(tmp_path, words, b"nonsense")
 
     assert (done.returncode, done.stderr) == (0, b"")
-    if words != ["statusline"]:
-        assert done.stdout == b""
+    assert done.stdout == b"" or words == ["statusline"]
 
 
 def test_by_way_of_the_command_line_too(place: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.replay.standin import ToolCall, manage
+from ctxvc.replay.standin import ToolCall, fold, manage
 
 BOARD = """[dashboard session/main, step 41: ##### 90 %, 9,000 / 10,000 tokens; conversation 9,000, dashboard 0]
 ID ~tokens→now age type level parent status(by) reads label
@@ -42,3 +42,25 @@ def test_a_stub_that_the_newest_message_names_is_recovered_once() -> None:
     assert manage(asks, frozenset()) == (ToolCall("recover", "B17"),)
     assert manage(asks, frozenset({"B17"})) == ()
     assert manage([_user(stub), _user("what a tool_result of arguments archived")], frozenset()) == ()
+
+
+def test_a_full_prompt_is_folded_behind_what_it_names_most() -> None:
+    work = _user("src/git/store.py calls src/git/program.py; see src/git/store.py")
+    said = {"role": "assistant", "content": [{"type": "text", "text": "The lock is in store.py."}]}
+    (note,) = fold([work, said, _user(BOARD)], frozenset())
+
+    assert note.tool == "note" and note.blocks == ""
+    assert (
+        note.index == "known so far: src/git/store.py, src/git/program.py, store.py; newest: The lock is in store.py."
+    )
+    assert fold([work, said, _user(BOARD.replace("90 %", "84 %"))], frozenset()) == ()
+
+
+def test_it_does_not_fold_again_at_once() -> None:
+    noted = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "x", "content": "noted, 3 blocks folded"}],
+    }
+    work = [_user("src/git/store.py"), _user(BOARD)]
+    assert fold([*work, noted], frozenset()) == ()
+    assert fold([noted, *work * 8], frozenset()) != ()

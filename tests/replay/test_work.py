@@ -17,7 +17,7 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.result import Result, encode
 from ctxvc.replay.result_file import ResultFile
-from ctxvc.replay.work import Setup, Source, Unit, in_order, left, of_file, outcomes, units
+from ctxvc.replay.work import Setup, Source, Unit, in_order, of_file, outcomes, remaining, units
 from tests.replay.recordings import count_only, recording
 
 SETUPS = [Setup(policy, budget) for policy in ("keep", "window", "clear") for budget in (32_000, 80_000)]
@@ -31,7 +31,7 @@ def sources(folder: Path, number: int = 4) -> list[Source]:
 def results(work: Sequence[Source], jobs: int) -> list[bytes]:
     made = [
         own
-        for outcome in outcomes(units(left(work, SETUPS, None), jobs), count_only, "1", jobs)
+        for outcome in outcomes(units(remaining(work, SETUPS, None), jobs), count_only, "1", jobs)
         for own in outcome.results
     ]
     return sorted(encode(own.comparable) for own in made)
@@ -50,7 +50,7 @@ def test_the_results_are_the_same_with_any_number_of_processes(tmp_path: Path) -
     ("number", "jobs", "expected"), [(1, 1, 3), (1, 2, 6), (2, 2, 6), (3, 2, 6), (4, 2, 8), (4, 1, 4), (1, 8, 6)]
 )
 def test_a_few_files_are_spread_over_the_processes(tmp_path: Path, number: int, jobs: int, expected: int) -> None:
-    made = units(left(sources(tmp_path, number), SETUPS, None), jobs)
+    made = units(remaining(sources(tmp_path, number), SETUPS, None), jobs)
 
     assert len(made) == expected
     done = [(unit.source.name, setup) for unit in made for setup in unit.setups]
@@ -58,7 +58,7 @@ def test_a_few_files_are_spread_over_the_processes(tmp_path: Path, number: int, 
 
 
 def test_a_result_names_the_version_and_how_many_conversations_its_file_has(tmp_path: Path) -> None:
-    (outcome,) = outcomes(units(left(sources(tmp_path, 1), SETUPS[:1], None), 1), count_only, "7+abc", 1)
+    (outcome,) = outcomes(units(remaining(sources(tmp_path, 1), SETUPS[:1], None), 1), count_only, "7+abc", 1)
 
     assert [(own.version, own.conversations, own.calls) for own in outcome.results] == [("7+abc", 1, 2)]
 
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     work[1].path.unlink()
     work[1].path.mkdir()
 
-    done = list(outcomes(units(left(work, SETUPS[:1], None), 2), count_only, "1", 2))
+    done = list(outcomes(units(remaining(work, SETUPS[:1], None), 2), count_only, "1", 2))
 
     assert sorted(outcome.unit.source.name for outcome in done if outcome.results) == [
         "talk0.jsonl",
@@ -81,16 +81,16 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
 
 def test_only_what_has_no_result_is_done(tmp_path: Path) -> None:
     work, file = sources(tmp_path, 2), ResultFile(tmp_path / "results.jsonl", "1")
-    for outcome in outcomes(units(left(work[:1], SETUPS[:2], None), 1), count_only, "1", 1):
+    for outcome in outcomes(units(remaining(work[:1], SETUPS[:2], None), 1), count_only, "1", 1):
         file.add(outcome.results)
 
-    assert left(work, SETUPS[:3], file) == [(work[0], (SETUPS[2],)), (work[1], tuple(SETUPS[:3]))]
-    assert left(work[:1], SETUPS[:2], file) == []
+    assert remaining(work, SETUPS[:3], file) == [(work[0], (SETUPS[2],)), (work[1], tuple(SETUPS[:3]))]
+    assert remaining(work[:1], SETUPS[:2], file) == []
 
 
 def test_results_come_in_the_order_of_sources_and_setups(tmp_path: Path) -> None:
     work = sources(tmp_path, 3)
-    done = outcomes(units(left(work, SETUPS, None), 1), count_only, "1", 1)
+    done = outcomes(units(remaining(work, SETUPS, None), 1), count_only, "1", 1)
     results = [own for outcome in done for own in reversed(outcome.results)]
 
     chosen = [work[2], work[0]]
@@ -111,7 +111,7 @@ def fail(conversation: Conversation, setups: Sequence[Setup]) -> list[Result]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_comes_from_another_process_whole(tmp_path: Path, jobs: int) -> None:
-    (one, two) = outcomes(units(left(sources(tmp_path, 2), SETUPS[:1], None), jobs), refuse, "1", jobs)
+    (one, two) = outcomes(units(remaining(sources(tmp_path, 2), SETUPS[:1], None), jobs), refuse, "1", jobs)
 
     assert isinstance(one.error, BadInput)
     assert {str(one.error), str(two.error)} == {"talk0 is refused", "talk1 is refused"}
@@ -121,7 +121,7 @@ def test_an_error_comes_from_another_process_whole(tmp_path: Path, jobs: int) ->
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_bug_ends_the_run(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        list(outcomes(units(left(sources(tmp_path, 2), SETUPS[:1], None), jobs), fail, "1", jobs))
+        list(outcomes(units(remaining(sources(tmp_path, 2), SETUPS[:1], None), jobs), fail, "1", jobs))
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ if __name__ == "__main__":
 
 def work_in(folder: Path, results: ResultFile) -> list[Unit]:
     """The units of the recordings in a folder that have no results yet."""
-    return units(left([of_file(path) for path in sorted(folder.glob("*.jsonl"))], SETUPS, results), 1)
+    return units(remaining([of_file(path) for path in sorted(folder.glob("*.jsonl"))], SETUPS, results), 1)
 
 
 def begun(folder: Path, results: Path, processes: Path) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""What the tests of sessions share: a session of its own for each, and a git that need not survive a power cut."""
+"""What the tests of sessions share: a session of its own for each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.session.session import Session
-from ctxvc.store.git import program
 from tests.making.provider import create
-
-
-@pytest.fixture(autouse=True)
-def _quick_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about what a disk has taken in; the tests of the store are."""
-    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from ctxvc.core.prompt.request import Request
 from ctxvc.errors import BadInput, BadName, Conflict, NotFound, OverBudget, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import address
-from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making import provider as building
@@ -323,11 +322,6 @@ _QUIET = [
     HealthCheck.filter_too_much,
     HealthCheck.function_scoped_fixture,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_CONFIG", (*program._CONFIG, "core.fsync=none"))
 
 
 class TestQuick(Machine.TestCase):  # type: ignore[misc, name-defined]

@@ -14,11 +14,9 @@ from ctxvc.store.store import Store
 
 
 @pytest.fixture(autouse=True)
-def _nobody(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without any configuration, so that the tests' own git says the same everywhere."""
-    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No configuration of the machine, so that the tests' own git says the same everywhere."""
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
 @pytest.fixture(scope="session")

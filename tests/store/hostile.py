@@ -99,12 +99,11 @@ EVENTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """A store with one thing in it that is not of ctxvc. `needs` names what else must hold for it: `trust`."""
+    """A store with one thing in it that is not of ctxvc."""
 
     number: int
     name: str
     make: Callable[[World], None]
-    needs: str = ""
 
 
 class World:
@@ -532,13 +531,10 @@ def _deep(path: Path) -> None:
 
 def cases(count: int = COUNT, seed: int = SEED) -> list[Case]:
     """That many cases: all that were thought up one by one, and of the others a choice that the seed makes."""
-    made: list[tuple[str, Callable[[World], None], str]] = [(name, make, "") for name, make in _FORGED.items()]
-    made += [(name, make, "trust") for name, make in _TRUST.items()]
-    drawn = [(f"{name}: {kind}", _link(name, kind), "") for name in (*FILES, *FOLDERS) for kind in LINKS]
-    drawn += [(f"{name}: {kind}", _special(name, kind), "") for name in FILES for kind in SPECIALS]
-    for name in FILES:
-        needs = "trust" if name.startswith(("ctxvc/purge/", "config")) else ""
-        drawn += [(f"{name}: {kind}", _content(name, data), needs) for kind, data in CONTENTS.items()]
+    made: list[tuple[str, Callable[[World], None]]] = [*_FORGED.items(), *_TRUST.items()]
+    drawn = [(f"{name}: {kind}", _link(name, kind)) for name in (*FILES, *FOLDERS) for kind in LINKS]
+    drawn += [(f"{name}: {kind}", _special(name, kind)) for name in FILES for kind in SPECIALS]
+    drawn += [(f"{name}: {kind}", _content(name, data)) for name in FILES for kind, data in CONTENTS.items()]
     random.Random(seed).shuffle(drawn)
     return [Case(number, *each) for number, each in enumerate([*made, *drawn][:count])]
 
@@ -588,6 +584,7 @@ def _quiet() -> None:
 
     assert recorder.work.__kwdefaults__
     recorder.work.__kwdefaults__["linger"] = 0
+    recorder._PAUSE = 0.001
     hook._start = lambda words: recorders.record(words, os.environ)
     git_hooks._start = lambda store: git_hooks.link([str(store)])
 
@@ -676,7 +673,6 @@ def judge(world: World, case: Case, watch: Watch, *, quick: bool = False) -> Ite
                     yield {
                         "case": case.number,
                         "name": case.name,
-                        "needs": case.needs,
                         "on": name,
                         "what": each,
                         "s": took,
@@ -685,7 +681,6 @@ def judge(world: World, case: Case, watch: Watch, *, quick: bool = False) -> Ite
             yield {
                 "case": case.number,
                 "name": case.name,
-                "needs": case.needs,
                 "on": group,
                 "what": "a private file is in the store",
             }
@@ -695,7 +690,6 @@ def judge(world: World, case: Case, watch: Watch, *, quick: bool = False) -> Ite
             yield {
                 "case": case.number,
                 "name": case.name,
-                "needs": case.needs,
                 "on": group,
                 "what": f"changed {changed[:5]}",
             }
@@ -731,7 +725,6 @@ def main() -> int:
     parser.add_argument("--last", type=int, default=1 << 30)
     parser.add_argument("--each", type=int, default=1, help="only one case in so many")
     parser.add_argument("--name", default="", help="only cases with this in their names")
-    parser.add_argument("--without", default="", help="no cases that need this")
     parser.add_argument("--quick", action="store_true", help="some of the commands")
     options = parser.parse_args()
 
@@ -742,8 +735,8 @@ def main() -> int:
     world = prepared(options.world)
     _quiet()
     watch = Watch(world)
-    chosen = cases(options.count, options.seed)[options.first : options.last : options.each]
-    chosen = [case for case in chosen if options.name in case.name and (case.needs or "-") != options.without]
+    drawn = cases(options.count, options.seed)[options.first : options.last : options.each]
+    chosen = [case for case in drawn if options.name in case.name]
     began, wrong = time.monotonic(), 0
     for case in chosen:
         for finding in judge(world, case, watch, quick=options.quick):

@@ -445,7 +445,7 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
 
 @pytest.mark.parametrize("number", [0, 3, 6, 9, 12, 15, 18, 21, 24])
 def test_killed_while_a_person_finishes_it_it_can_be_finished(foreign: Path, number: int) -> None:
-    words = [sys.executable, str(HERE / "finishing.py"), str(foreign), str(number)]
+    words = [sys.executable, str(HERE / "purging.py"), str(foreign), str(number)]
     done = subprocess.run(
         words, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )

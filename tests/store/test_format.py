@@ -14,7 +14,7 @@ from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import SEGMENT, Counters, Group, Ledger, Meta, Row, Source, segment_of
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import format as fmt
-from tests.core.strategies import arranged, conversations, json_values, numbered
+from tests.making.generated import arranged, conversations, json_values, numbered
 
 DECODERS: list[Any] = [fmt.decode_rows, fmt.decode_groups, fmt.decode_meta]
 

@@ -19,8 +19,6 @@ import pytest
 from tests.making.store import ROOT
 from tests.store import hostile
 
-#: Cases that hold once the allow-list of settings and the seal of a purge are in place.
-NEEDS_TRUST = (ROOT / "ctxvc" / "cli" / "trust.py").exists()
 #: What a child of ctxvc may be: git, what git starts of itself, and ourselves.
 _OWN_PROGRAMS = re.compile(r"(?:.*/)?(?:git(?:-[a-z-]+)?|python[0-9.]*)")
 
@@ -40,9 +38,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def _judged(place: Path, *words: str) -> tuple[list[dict[str, object]], dict[str, object]]:
     """What was wrong, and what was done, as told by an interpreter of its own."""
-    without = [] if NEEDS_TRUST else ["--without", "trust"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.store.hostile", str(place), *without, *words],
+        [sys.executable, "-m", "tests.store.hostile", str(place), *words],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     *findings, last = [json.loads(line) for line in done.stdout.splitlines()] or [{}]
@@ -73,7 +70,7 @@ def test_no_hostile_store_touches_anything_outside(place: Path) -> None:
     findings, done = _judged(place)
 
     assert not findings, json.dumps(findings, indent=1)
-    assert done["cases"] == hostile.COUNT if NEEDS_TRUST else int(str(done["cases"])) > 400
+    assert done["cases"] == hostile.COUNT
 
 
 # --- real processes, with every system call that counts
@@ -106,7 +103,7 @@ def _touched(trace: str, start: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed: system calls cannot be watched")
 def test_real_processes_touch_nothing_outside_by_their_system_calls(place: Path, tmp_path: Path) -> None:
-    sample = [case for case in hostile.cases() if not case.needs or NEEDS_TRUST]
+    sample = hostile.cases()
     assert len(sample[:: len(sample) // 20][:20]) == 20
     code = "from pathlib import Path; import sys; from tests.store import hostile; hostile.prepared(Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(place)], cwd=ROOT, check=True)

@@ -360,7 +360,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     seen = set()
     for number in range(0, 400, stride):
         path = Path(shutil.copytree(tmp_path / "made", tmp_path / f"killed-{number}", symlinks=True))
-        words = [sys.executable, str(HERE / "purging.py"), str(path), SECRET, str(number)]
+        words = [sys.executable, str(HERE / "purging.py"), str(path), str(number), SECRET]
         done = subprocess.run(
             words, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
         )

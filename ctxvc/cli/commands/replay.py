@@ -22,7 +22,7 @@ from ctxvc.cli.policy_option import parsed
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
 from ctxvc.cli.replay_screen import show
-from ctxvc.errors import BadInput, Damaged, NotFound
+from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
 if TYPE_CHECKING:
     from ctxvc.replay.result import Options, Result
@@ -54,6 +54,8 @@ _CANDIDATES = ("default", "layered", "window")
 )
 @click.option("--aside", is_flag=True, help="Show the third of the files on which nothing is tuned apart.")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes (as many as there are processors).")
+@click.option("--cluster", metavar="ADDRESS", default="",
+              help="Do the work on a Dask cluster, as in tcp://HOST:8786 (extra `cluster`).")  # fmt: skip
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
               help="Write each result as a line of JSON; what the file has already is not done again.")  # fmt: skip
 @click.option("--compare", "pair", metavar="A,B", default="",
@@ -65,8 +67,8 @@ _CANDIDATES = ("default", "layered", "window")
 @click.pass_context
 def replay(
     ctx: click.Context, names: tuple[str, ...], mine: bool, form: str, specs: tuple[str, ...], budgets: tuple[str, ...],
-    no_store: bool, bare: bool, aside: bool, jobs: int | None, out: Path | None, pair: str, parquet: Path | None,
-    judge: str, perception: str, limit: int,
+    no_store: bool, bare: bool, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
+    parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
     used again is looked for in its prompt. FILE and DIR are what `ctxvc import` reads, SESSION is one of the store. A
@@ -89,9 +91,12 @@ def replay(
     setups = _setups(app, [*chosen, *compared], _token_amounts(budgets or (_BUDGETS,)), options)
     recorded = _mine(app) if mine else _sources(app, names, form)
     sources = _newest(recorded, len(setups)) if mine else recorded
-    version = code_version(_own_files(app, setups))
+    own_files = _own_files(app, setups)
+    if cluster and own_files:
+        raise Refused(f"{own_files[0].name} is not on the cluster's machines", hint="replay it here, without --cluster")
+    version = code_version(own_files)
     file = ResultFile(app.path(out), version) if out else None
-    results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, file)
+    results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, cluster, file)
     if parquet:
         parquet_table.write(results, app.path(parquet))
     answer = answer_of(results, failures, aside=aside, ranked=mine)
@@ -131,7 +136,7 @@ def policy_specs(values: Iterable[str]) -> list[str]:
 
 def _two(app: App, pair: str) -> tuple[str, str]:
     """The policies of `--compare`, as results name them. Raises: BadInput, click.BadParameter."""
-    specs = _named(app, [pair])
+    specs = _specs(app, [pair])
     if len(specs) != 2:
         raise click.BadParameter(f"{pair[:80]!r} is not two policies, as in default,window", param_hint="--compare")
     return specs[0], specs[1]
@@ -141,10 +146,10 @@ def _setups(app: App, values: Iterable[str], budgets: Sequence[int], options: Op
     """Raises: BadInput for an unknown policy."""
     from ctxvc.replay.work import Setup
 
-    return [Setup(spec, budget, options) for spec in _named(app, values) for budget in budgets]
+    return [Setup(spec, budget, options) for spec in _specs(app, values) for budget in budgets]
 
 
-def _named(app: App, values: Iterable[str]) -> list[str]:
+def _specs(app: App, values: Iterable[str]) -> list[str]:
     """The policies of `--policy`, each once, as results name them. Raises: BadInput for an unknown one."""
     from ctxvc.policies import POLICIES, spec
 
@@ -231,11 +236,11 @@ def _mine(app: App) -> list[Source]:
     """
     from ctxvc.replay.work import of_file
 
-    found = {
+    recordings = {
         path: form for project in app.projects() for form, path in importers.find(project, Path.home(), app.env)[0]
     }
-    dated = [(path.stat().st_mtime, of_file(path, form)) for path, form in found.items()]
-    dated += _stored(app, [path.name for path in found])
+    dated = [(path.stat().st_mtime, of_file(path, form)) for path, form in recordings.items()]
+    dated += _stored(app, [path.name for path in recordings])
     if not dated:
         raise NotFound(
             f"no recorded session of {app.folder} was found",
@@ -279,19 +284,31 @@ def _stored(app: App, files: Sequence[str]) -> list[tuple[float, Source]]:
 
 
 def _replayed(
-    app: App, sources: Sequence[Source], setups: Sequence[Setup], version: str, jobs: int, file: ResultFile | None
+    app: App,
+    sources: Sequence[Source],
+    setups: Sequence[Setup],
+    version: str,
+    jobs: int,
+    cluster: str,
+    file: ResultFile | None,
 ) -> tuple[list[Result], list[Outcome]]:
     """The results in the order of sources and setups, and the outcomes without any."""
+    from ctxvc.replay.cluster import outcomes as cluster_outcomes
     from ctxvc.replay.run import replay as of_conversation
-    from ctxvc.replay.work import in_order, left, outcomes, units
+    from ctxvc.replay.work import in_order, outcomes, remaining, units
 
-    work = units(left(sources, setups, file), jobs)
-    results, failures = list(file.results) if file else [], []
+    work = units(remaining(sources, setups, file), jobs)
+    results = list(file.results) if file else []
+    failures: list[Outcome] = []
     total = sum(unit.size for unit in work)
     function = partial(of_conversation, parse=partial(parsed, folder=app.folder))
     try:
         with Progress("replaying", total, _percent(total), speed=False) as progress:
-            for outcome in outcomes(work, function, version, jobs, lambda: progress.add(0)):
+            if cluster:
+                arriving = cluster_outcomes(cluster, work, function, version, lambda: progress.add(0))
+            else:
+                arriving = outcomes(work, function, version, jobs, lambda: progress.add(0))
+            for outcome in arriving:
                 progress.add(outcome.unit.size)
                 if outcome.error and outcome.unit.source not in (failure.unit.source for failure in failures):
                     failures.append(outcome)

@@ -14,8 +14,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.label import WIDTH, label
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.prompt import stub as stubs
-from tests.core.strategies import blocks, hostile_blocks, json_objects, json_values, texts
 from tests.core.test_display import COMMANDS, anything
+from tests.making.generated import blocks, hostile_blocks, json_objects, json_values, texts
 
 STUB = re.compile(r"\[archived (B[1-9]\d*@[0-9a-f]{6}|G[1-9]\d*@[0-9a-f]{6}): [^\[\]\n]*; recover [BG][1-9]\d*\]")
 

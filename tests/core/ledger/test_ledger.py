@@ -8,10 +8,22 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Ledger, Meta, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
+from tests.making.generated import Choices, choices
 
 META = Meta(format=1, session="s", scope="main")
-numbers = st.integers(1, 400) | st.sampled_from([63, 64, 65, 127, 128, 4095, 4096, 10**11])
-batches = st.lists(st.lists(st.tuples(numbers, st.integers(0, 9)), max_size=40), max_size=6)
+EDGES = (63, 64, 65, 127, 128, 4095, 4096, 10**11)
+
+
+def _batches(choose: Choices) -> list[list[tuple[int, int]]]:
+    """Changes of rows, each by its number and how often it was read."""
+
+    def change() -> tuple[int, int]:
+        return choose.number(1, 400) if choose.coin() else choose.of(EDGES), choose.number(0, 9)
+
+    return [[change() for _ in range(choose.number(0, 40))] for _ in range(choose.number(0, 6))]
+
+
+batches = choices(1000).map(_batches)
 
 
 def row(number: int, reads: int = 0) -> Row:

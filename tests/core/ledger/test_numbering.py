@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering, is_human, speaks
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.store import format as fmt
-from tests.core.strategies import conversations, wild_messages
+from tests.making.generated import conversations, wild_messages
 
 EMPTY = Ledger(Meta(format=1, session="s", scope="main"))
 

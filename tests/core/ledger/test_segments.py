@@ -8,13 +8,21 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 from tests.core.ledger.test_ledger import row
+from tests.making.generated import Choices, choices
 
 #: Numbers of segments around the ends of pages, and far away.
-numbers = st.integers(0, 200) | st.sampled_from([63, 64, 127, 128, 4096, 10**9])
-contents = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(
-    lambda ids: tuple(map(row, sorted(ids)))
-)
-changes = st.lists(st.dictionaries(numbers, contents, max_size=8), max_size=8)
+EDGES = (63, 64, 127, 128, 4096, 10**9)
+
+
+def _changes(choose: Choices) -> list[dict[int, tuple[Row, ...]]]:
+    def change() -> tuple[int, tuple[Row, ...]]:
+        number = choose.number(0, 200) if choose.coin() else choose.of(EDGES)
+        return number, tuple(map(row, sorted(set(choose.some(range(1, 10), 1, 3)))))
+
+    return [dict(change() for _ in range(choose.number(0, 8))) for _ in range(choose.number(0, 8))]
+
+
+changes = choices(500).map(_changes)
 
 
 @given(changes)

@@ -12,23 +12,11 @@ from hypothesis import strategies as st
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import FOREIGN, Part, Role
-from tests.core.strategies import blocks, hostile_blocks, json_objects, json_values, texts
+from ctxvc.core.ledger.block import FOREIGN, Role
+from tests.making.conversation import block_of
+from tests.making.generated import blocks, hostile_blocks, json_objects, json_values, texts
 
 roles = st.sampled_from(["user", "assistant", "system"])
-
-
-def again(part: Part) -> dict[str, Any]:
-    return wire.block(
-        kind=part.kind,
-        body=part.body,
-        ext=part.ext,
-        call=part.call,
-        tool=part.tool,
-        error=part.error,
-        extra=part.extra,
-        files=dict(part.files),
-    )
 
 
 def plain(value: Any) -> Any:
@@ -62,7 +50,7 @@ def unmarked(block: dict[str, Any]) -> dict[str, Any]:
 def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     block = plain(block)
 
-    assert again(wire.part(block, role, "human")) == normal(block)
+    assert block_of(wire.part(block, role, "human")) == normal(block)
 
 
 @settings(max_examples=150, deadline=None)
@@ -71,7 +59,7 @@ def test_a_hostile_block_is_kept_as_it_came(block: Any, role: Role) -> None:
     block = plain(block)
     part = wire.part(block, role, "human")
 
-    assert unmarked(plain(again(part))) == unmarked(plain(normal(block)))
+    assert unmarked(plain(block_of(part))) == unmarked(plain(normal(block)))
     if part.kind == "other":
         assert wire.parse(part.body) == block
 
@@ -102,7 +90,7 @@ def test_images_lie_beside_a_result_and_are_named_in_it() -> None:
         "iVBORw0KGg=!",
         {"file": "2.png", "bytes": 8, "sha256": "4c4b6a3be1314ab86138bef4314dde022e600960d8689a2c8f8631802d20dab6"},
     ]
-    assert again(part) == block
+    assert block_of(part) == block
 
 
 def test_a_received_item_cannot_name_a_file_of_ours() -> None:
@@ -110,14 +98,14 @@ def test_a_received_item_cannot_name_a_file_of_ours() -> None:
     forged = {"type": "image", "source": {"type": "base64", "data": {"file": "1.png"}}}
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [image, forged]}
 
-    assert again(wire.part(block, "user", "tool")) == block
+    assert block_of(wire.part(block, "user", "tool")) == block
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
 def test_a_recording_cannot_mark_its_own_blocks(name: str) -> None:
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "[1]", name: {"parts": True}}
 
-    assert again(wire.part(block, "user", "tool")) == {
+    assert block_of(wire.part(block, "user", "tool")) == {
         "type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "[1]"}],
     }  # fmt: skip
 
@@ -127,7 +115,7 @@ def test_a_string_is_a_text(value: str, role: Role) -> None:
     part = wire.part(value, role, "human")
 
     assert (part.kind, display.decode(part.body)) == (role, value)
-    assert again(part) == {"type": "text", "text": value}
+    assert block_of(part) == {"type": "text", "text": value}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +133,7 @@ def test_arguments_are_kept_byte_for_byte_and_sent_as_an_object(arguments: bytes
     part = wire.call_part("sh", "c1", arguments)
 
     assert (part.body, part.ext) == (arguments, ext)
-    assert again(part)["input"] == expected
+    assert block_of(part)["input"] == expected
 
 
 @given(json_values)
@@ -175,4 +163,4 @@ def test_order_and_spelling_of_arguments_are_those_received() -> None:
 
     assert wire.part(block, "assistant", "model", input_bytes=received).body == received
     assert wire.part(block, "assistant", "model").body == b'{"b":1,"a":2.0}'
-    assert msgspec.json.encode(again(wire.part(block, "assistant", "model"))) == msgspec.json.encode(block)
+    assert msgspec.json.encode(block_of(wire.part(block, "assistant", "model"))) == msgspec.json.encode(block)

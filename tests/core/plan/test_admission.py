@@ -13,19 +13,7 @@ from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.plan import View
 from ctxvc.core.plan.admission import BLOCKED, LINE, LINES, Admitted, admit, preview, texts
 from ctxvc.core.view.budget import HUMAN_PASTE, Budget
-
-
-class Letters:
-    """A token a character; a body costs its bytes."""
-
-    def body(self, row: Row) -> int:
-        return row.bytes
-
-    def mask(self, row: Row) -> int:
-        return min(row.bytes, 850)
-
-    def text(self, words: str) -> int:
-        return len(words)
+from tests.making.generated import Letters
 
 
 def made(number: int, size: int, **fields: object) -> Row:

@@ -11,18 +11,7 @@ from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.plan.guard import ACTOR, guard
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import measure
-from tests.core.strategies import worked_on
-
-
-class Letters:
-    def body(self, row: Row) -> int:
-        return row.bytes
-
-    def mask(self, row: Row) -> int:
-        return min(row.bytes, 850)
-
-    def text(self, words: str) -> int:
-        return len(words)
+from tests.making.generated import Letters, worked_on
 
 
 def conversation(*results: int, words: int = 10, thinking: int = 0) -> Ledger:

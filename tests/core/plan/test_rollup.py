@@ -17,8 +17,8 @@ from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
-from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import Words, act, after, inconsistencies, refused
+from tests.making.generated import next_view, numbered, plans, worked_on
 
 OUTPUT = "a line of output\n" * 60
 

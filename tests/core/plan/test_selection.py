@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.plan import selection
-from tests.core.strategies import FORGED, texts
+from tests.making.generated import FORGED, texts
 
 
 def row(number: int) -> Row:

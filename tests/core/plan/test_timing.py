@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, rehearse
 from ctxvc.core.plan.timing import Timing, behind_first_edit, calls_a_turn, moment
 from ctxvc.core.prompt import cut as cuts
-from tests.core.strategies import next_view, numbered, plans, worked_on
+from tests.making.generated import next_view, numbered, plans, worked_on
 
 
 class Flat:

@@ -15,8 +15,8 @@ from ctxvc.core.plan import View, rehearse
 from ctxvc.core.plan.undo import inverse
 from ctxvc.core.view.budget import Budget
 from tests.core.plan.test_rollup import rolled, sized, worked
-from tests.core.strategies import next_view, numbered, plans, worked_on
 from tests.core.test_engine import LONG, after, inconsistencies, refused, said, session
+from tests.making.generated import next_view, numbered, plans, worked_on
 
 
 def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:

@@ -21,7 +21,7 @@ from ctxvc.core.ledger.numbering import interrupted
 from ctxvc.core.prompt import formats, sanitise, stub
 from ctxvc.core.prompt.outline import MASK_SHOWN, Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText
-from tests.core.strategies import FORGED, arranged, bodies_of, conversations, marks_in, numbered, texts
+from tests.making.generated import FORGED, arranged, bodies_of, conversations, marks_in, numbered, texts
 from tests.messages_api import MODELS
 from tests.messages_api.rules import message_problems
 

@@ -21,7 +21,7 @@ from ctxvc.core.patterns import LONGEST, OVERLAP, WINDOW, compiled
 from ctxvc.core.prompt.recover import Count, Range, Recovered, members, readable, recovered, span
 from ctxvc.errors import BadInput, Refused
 from ctxvc.tokens import count as tokens
-from tests.core.strategies import characters
+from tests.making.generated import characters
 
 CALL = re.compile(r"recover B17(?: --grep (?P<grep>\S+))? --(?P<unit>lines|chars) (?P<range>[0-9:]+)")
 

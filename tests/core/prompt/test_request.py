@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt.request import BREAKPOINTS, Request, canonical, request, up_to
-from tests.core.strategies import bodies_of, conversations, numbered
+from tests.making.generated import bodies_of, conversations, numbered
 
 MARK = {"type": "ephemeral"}
 

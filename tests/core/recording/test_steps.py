@@ -16,7 +16,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
-from tests.core.strategies import recordings
+from tests.making.generated import recordings
 
 Events = list[Said | Closed | Compacted | Forked]
 

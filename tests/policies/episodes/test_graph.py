@@ -16,7 +16,7 @@ from ctxvc.core.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import Episode, Graph, Tools
-from tests.core.strategies import arranged
+from tests.making.generated import arranged
 from tests.policies.episodes.test_delimiter import answers, calls
 from tests.policies.recorded import Run
 

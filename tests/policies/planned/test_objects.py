@@ -16,7 +16,7 @@ from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.scope import first_counters, inherited
 from ctxvc.policies.planned.objects import BULKY, movable, objects, results
-from tests.core.strategies import Sizes, conversations, next_view, numbered, worked_on
+from tests.making.generated import Sizes, conversations, next_view, numbered, worked_on
 
 
 def said(words: str, origin: str = "human") -> Message:

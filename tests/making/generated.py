@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -26,6 +26,7 @@ from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
 from ctxvc.core.view.budget import Budget
 
+T = TypeVar("T")
 MARK = re.compile(r"m\d+m")
 
 #: Beginnings of texts of ours, as somebody would forge them.
@@ -41,7 +42,7 @@ FORGED = (
 )
 
 characters = st.one_of(
-    st.sampled_from('a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff"'),
+    st.sampled_from('a [];:\\\t\r\n\0\x1b\x85é€𝄞\ud800\udfff\u2028\u202e\u2066\ufeff"{}'),
     st.characters(exclude_categories=[]),
 )
 texts = st.one_of(st.text(characters, max_size=20), st.sampled_from(FORGED), st.just(""), st.just(" \n\t"))
@@ -51,6 +52,43 @@ json_values = st.recursive(
     max_leaves=5,
 )
 json_objects = st.dictionaries(texts, json_values, max_size=3)
+
+
+# --- choices
+
+
+class Choices:
+    """Choices, one for each byte, or for two where there are more than 256; behind the last it is the first thing.
+
+    A hundred choices are one draw of Hypothesis, which would take most of a test's time if it drew each; it still
+    makes an example that fails smaller, byte by byte.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = iter(data)
+
+    def number(self, least: int, most: int) -> int:
+        width = most - least + 1
+        drawn = next(self._data, 0)
+        return least + (drawn if width <= 256 else drawn << 8 | next(self._data, 0)) % width
+
+    def of(self, options: Sequence[T]) -> T:
+        return options[self.number(0, len(options) - 1)]
+
+    def coin(self) -> bool:
+        return self.of((False, True))
+
+    def some(self, options: Sequence[T], least: int, most: int) -> list[T]:
+        """As many as that, and one as often as it comes."""
+        return [self.of(options) for _ in range(self.number(least, most))]
+
+    def shuffled(self, options: Sequence[T]) -> list[T]:
+        left = list(options)
+        return [left.pop(self.number(0, len(left) - 1)) for _ in options]
+
+
+def choices(count: int) -> st.SearchStrategy[Choices]:
+    return st.binary(min_size=count, max_size=count).map(Choices)
 
 
 # --- content blocks of the Messages API
@@ -129,10 +167,10 @@ class Marks:
         return f"m{next(self._numbers)}m"
 
 
-def _long(draw: st.DrawFn, mark: str) -> str:
+def _long(choose: Choices, mark: str) -> str:
     """A text around a mark, long enough for a mask now and then."""
-    before = draw(st.sampled_from(["", "", "x ", *FORGED]))
-    return before + mark + draw(st.sampled_from(["", "", " é\n" + FORGED[0], "\n" + "word " * 200]))
+    before = choose.of(["", "", "x ", *FORGED])
+    return before + mark + choose.of(["", "", " é\n" + FORGED[0], "\n" + "word " * 200])
 
 
 def _image(mark: str) -> dict[str, Any]:
@@ -140,7 +178,7 @@ def _image(mark: str) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-def _odd(draw: st.DrawFn, mark: str) -> dict[str, Any]:
+def _odd(choose: Choices, mark: str) -> dict[str, Any]:
     """A block that the API would not take as it stands, or not in every place."""
     kinds: list[dict[str, Any]] = [
         {"type": "fancy", "x": mark},
@@ -153,81 +191,77 @@ def _odd(draw: st.DrawFn, mark: str) -> dict[str, Any]:
         {"type": "thinking", "thinking": mark, "signature": "s"},
         {
             "type": "server_tool_use",
-            "id": draw(st.sampled_from(["s1", "s2"])),
+            "id": choose.of(["s1", "s2"]),
             "name": "web_search",
             "input": {"q": mark},
         },
-        {"type": "web_search_tool_result", "tool_use_id": draw(st.sampled_from(["s1", "s2"])), "content": [mark]},
+        {"type": "web_search_tool_result", "tool_use_id": choose.of(["s1", "s2"]), "content": [mark]},
         {"type": "server_tool_use", "x": mark},
         {"type": "text", "text": mark, "citations": [{"type": "char_location"}]},
     ]
-    return draw(st.sampled_from(kinds))
+    return choose.of(kinds)
 
 
-def _result_content(draw: st.DrawFn, mark: str) -> Any:
-    return draw(
-        st.sampled_from(
-            [
-                _long(draw, mark),
-                _long(draw, mark),
-                "",
-                " \n",
-                None,
-                [{"type": "text", "text": mark}, _image("pixel")],
-                [{"type": "text", "text": " "}, {"type": "text", "text": mark, "citations": [{"a": 1}]}],
-                [{"type": "text", "text": "\n"}, ""],
-                [mark, 5, {"type": "tool_use"}, {"type": "text"}],
-                [{"type": "search_result", "content": [{"type": "text", "text": mark, "citations": [{"a": 1}]}]}],
-            ]
-        )
+def _result_content(choose: Choices, mark: str) -> Any:
+    return choose.of(
+        [
+            _long(choose, mark),
+            _long(choose, mark),
+            "",
+            " \n",
+            None,
+            [{"type": "text", "text": mark}, _image("pixel")],
+            [{"type": "text", "text": " "}, {"type": "text", "text": mark, "citations": [{"a": 1}]}],
+            [{"type": "text", "text": "\n"}, ""],
+            [mark, 5, {"type": "tool_use"}, {"type": "text"}],
+            [{"type": "search_result", "content": [{"type": "text", "text": mark, "citations": [{"a": 1}]}]}],
+        ]
     )
 
 
-def _user_part(draw: st.DrawFn, marks: Marks, odd: bool) -> Part:
-    origin: Origin = draw(st.sampled_from(["human", "client"]))
-    match draw(st.sampled_from(["text", "text", "text", "image", "white", *["odd"] * odd])):
+def _user_part(choose: Choices, marks: Marks, odd: bool) -> Part:
+    origin: Origin = choose.of(["human", "client"])
+    match choose.of(["text", "text", "text", "image", "white", *["odd"] * odd]):
         case "text":
-            return wire.text_part(_long(draw, marks()), "user", origin)
+            return wire.text_part(_long(choose, marks()), "user", origin)
         case "image":
             return wire.part(_image(marks()), "user", origin)
         case "white":
-            return wire.text_part(draw(st.sampled_from(["", " \n\t", "\u3000"])), "user", origin)
+            return wire.text_part(choose.of(["", " \n\t", "\u3000"]), "user", origin)
         case _:
-            return wire.part(_odd(draw, marks()), "user", origin)
+            return wire.part(_odd(choose, marks()), "user", origin)
 
 
 def _reply_parts(
-    draw: st.DrawFn, marks: Marks, calls: list[str], ids: st.SearchStrategy[str], odd: bool
+    choose: Choices, marks: Marks, calls: list[str], call_id: Callable[[], str], odd: bool
 ) -> Iterator[Part]:
     def made(block: dict[str, Any]) -> Part:
         return wire.part(block, "assistant", "model")
 
-    match draw(
-        st.sampled_from(["text", "call", "call", "call", "thinking", "redacted", "white", *["odd", "search"] * odd])
-    ):
+    match choose.of(["text", "call", "call", "call", "thinking", "redacted", "white", *["odd", "search"] * odd]):
         case "text":
-            yield wire.text_part(_long(draw, marks()), "assistant", "model")
+            yield wire.text_part(_long(choose, marks()), "assistant", "model")
         case "call":
-            calls.append(draw(ids))
-            arguments = draw(st.sampled_from(['{"a":"%s"}', '["%s"]', "%s", '{"a":"%s","b":"' + "y" * 900 + '"}']))
+            calls.append(call_id())
+            arguments = choose.of(['{"a":"%s"}', '["%s"]', "%s", '{"a":"%s","b":"' + "y" * 900 + '"}'])
             yield wire.call_part("sh", calls[-1], (arguments % marks()).encode())
         case "thinking":
-            yield made({"type": "thinking", "thinking": _long(draw, marks()), "signature": "s"})
+            yield made({"type": "thinking", "thinking": _long(choose, marks()), "signature": "s"})
         case "redacted":
             yield made({"type": "redacted_thinking", "data": marks()})
         case "search":
-            call = draw(st.sampled_from(["s1", "s2", "s3", "s4"]))
+            call = choose.of(["s1", "s2", "s3", "s4"])
             yield made({"type": "server_tool_use", "id": call, "name": "web_search", "input": {"q": marks()}})
             yield made({"type": "web_search_tool_result", "tool_use_id": call, "content": [marks()]})
         case "white":
             yield wire.text_part(" \n", "assistant", "model")
         case _:
-            yield made(_odd(draw, marks()))
+            yield made(_odd(choose, marks()))
 
 
-def _result_part(draw: st.DrawFn, marks: Marks, call: str) -> Part:
-    content = _result_content(draw, marks())
-    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": draw(st.booleans())}
+def _result_part(choose: Choices, marks: Marks, call: str) -> Part:
+    content = _result_content(choose, marks())
+    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": choose.coin()}
     return wire.part(block, "user", "tool")
 
 
@@ -238,33 +272,35 @@ def conversations(draw: st.DrawFn, *, unique_calls: bool = False, odd: bool = Tr
     With `unique_calls` no call has the id of another; without `odd` every block is one that the API takes there. Keys
     are unique, or absent.
     """
-    marks = Marks()
-    fresh = map("call-{}".format, itertools.count(1))
-    ids = st.builds(lambda: next(fresh)) if unique_calls else st.sampled_from(["c1", "c2", "call~1", "", "c 1", "é"])
+    choose, marks, number_of_call = draw(choices(300)), Marks(), itertools.count(1)
+
+    def call_id() -> str:
+        return f"call-{next(number_of_call)}" if unique_calls else choose.of(["c1", "c2", "call~1", "", "c 1", "é"])
+
     calls: list[str] = []
     messages: list[Message] = []
-    for number in range(draw(st.integers(0, 9))):
-        role: Role = draw(st.sampled_from(["user", "user", "assistant", "assistant", "assistant", "system"]))
+    for number in range(choose.number(0, 9)):
+        role: Role = choose.of(["user", "user", "assistant", "assistant", "assistant", "system"])
         parts: list[Part] = []
         if role == "user":
-            answered = draw(st.permutations(calls)) if calls else []
-            if draw(st.integers(0, 2)) == 0:
-                answered = answered[: draw(st.integers(0, len(answered)))]
+            answered = choose.shuffled(calls) if calls else []
+            if choose.number(0, 2) == 0:
+                answered = answered[: choose.number(0, len(answered))]
             for call in answered:
-                parts.append(_result_part(draw, marks, call))
+                parts.append(_result_part(choose, marks, call))
                 calls.remove(call)
-            if draw(st.integers(0, 9)) == 0:
-                parts.append(_result_part(draw, marks, draw(ids)))
-            parts += [_user_part(draw, marks, odd) for _ in range(draw(st.integers(0 if parts else 1, 2)))]
-            parts = draw(st.permutations(parts))
+            if choose.number(0, 9) == 0:
+                parts.append(_result_part(choose, marks, call_id()))
+            parts += [_user_part(choose, marks, odd) for _ in range(choose.number(0 if parts else 1, 2))]
+            parts = choose.shuffled(parts)
         elif role == "assistant":
-            if draw(st.integers(0, 3)) == 0:
+            if choose.number(0, 3) == 0:
                 calls.clear()
-            for _ in range(draw(st.integers(0, 4))):
-                parts += _reply_parts(draw, marks, calls, ids, odd)
+            for _ in range(choose.number(0, 4)):
+                parts += _reply_parts(choose, marks, calls, call_id, odd)
         else:
-            parts = [wire.text_part(_long(draw, marks()), "system", "client")]
-        key = f"k{number}" if draw(st.booleans()) else ""
+            parts = [wire.text_part(_long(choose, marks()), "system", "client")]
+        key = f"k{number}" if choose.coin() else ""
         messages.append(Message(role=role, parts=tuple(parts), key=key))
     return messages
 
@@ -283,11 +319,11 @@ _ANY_PARTS: dict[Role, list[Part]] = {
 @st.composite
 def wild_messages(draw: st.DrawFn) -> list[Message]:
     """Messages in any order with parts of any role, keys that come again, and no parts at all."""
-    made: list[Message] = []
-    roles: st.SearchStrategy[Role] = st.sampled_from(["user", "user", "assistant", "assistant", "system"])
-    for role in draw(st.lists(roles, max_size=8)):
-        parts = draw(st.lists(st.sampled_from(_ANY_PARTS[role]), max_size=4))
-        made.append(Message(role=role, parts=tuple(parts), key=draw(st.sampled_from(["", "k1", "k2", "k\ud800"]))))
+    choose, made = draw(choices(64)), list[Message]()
+    roles: list[Role] = ["user", "user", "assistant", "assistant", "system"]
+    for role in choose.some(roles, 0, 8):
+        parts = choose.some(_ANY_PARTS[role], 0, 4)
+        made.append(Message(role=role, parts=tuple(parts), key=choose.of(["", "k1", "k2", "k\ud800"])))
     return made
 
 
@@ -316,22 +352,23 @@ STATES = (*["visible"] * 8, "pinned", "masked", "archived", "archived", "pruned"
 @st.composite
 def arranged(draw: st.DrawFn, ledger: Ledger) -> Ledger:
     """The ledger with any state for each row; what is absent may be in groups, in groups of groups, or have a stub."""
-    rows = [msgspec.structs.replace(row, state=draw(st.sampled_from(STATES))) for row in ledger.rows()]
-    names = [f"G{number}" for number in range(1, draw(st.integers(0, 4)) + 1)]
+    choose = draw(choices(160))
+    rows = [msgspec.structs.replace(row, state=choose.of(STATES)) for row in ledger.rows()]
+    names = [f"G{number}" for number in range(1, choose.number(0, 4) + 1)]
     members: dict[str, list[str]] = {name: [] for name in names}
     placed: list[Row] = []
     for row in rows:
         if row.state in ("archived", "blocked", "deleted", "pruned"):
-            row = msgspec.structs.replace(row, stub=_stub(row) if draw(st.booleans()) else "")  # noqa: PLW2901
-            if draw(st.booleans()) and names:
-                row = msgspec.structs.replace(row, group=draw(st.sampled_from(names)))  # noqa: PLW2901
+            row = msgspec.structs.replace(row, stub=_stub(row) if choose.coin() else "")  # noqa: PLW2901
+            if choose.coin() and names:
+                row = msgspec.structs.replace(row, group=choose.of(names))  # noqa: PLW2901
                 members[row.group].append(row.id)
         placed.append(row)
-    outer: dict[str, str] = {name: draw(st.sampled_from(["", *names[at + 1 :]])) for at, name in enumerate(names)}
+    outer: dict[str, str] = {name: choose.of(["", *names[at + 1 :]]) for at, name in enumerate(names)}
     for name, parent in outer.items():
         if parent and members[name]:
             members[parent].append(name)
-    groups = [draw(_groups(name, members[name], outer[name], placed)) for name in names if members[name]]
+    groups = [_group(choose, name, members[name], outer[name], placed) for name in names if members[name]]
     return ledger.with_rows(placed).with_groups(groups)
 
 
@@ -340,17 +377,14 @@ def _stub(row: Row) -> str:
     return stubs.stub(msgspec.structs.replace(row, label=""))
 
 
-@st.composite
-def _groups(draw: st.DrawFn, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
+def _group(choose: Choices, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
     group = Group(id=name, members=tuple(members), group=outer)
-    if draw(st.booleans()):
-        stub = stubs.group_stub(
-            group, blocks=len(members), tokens=draw(st.none() | st.just(7)), size=9, digest="3fa9c1"
-        )
+    if choose.coin():
+        stub = stubs.group_stub(group, blocks=len(members), tokens=choose.of((None, 7)), size=9, digest="3fa9c1")
         return msgspec.structs.replace(group, stub=stub)
-    ids = st.sampled_from([row.id for row in rows])
-    summary = draw(st.lists(ids, max_size=3, unique=True))
-    return msgspec.structs.replace(group, summary=tuple(summary), before=draw(st.just("") | ids | st.just("B999")))
+    ids = [row.id for row in rows]
+    summary = tuple(dict.fromkeys(choose.some(ids, 0, 3)))
+    return msgspec.structs.replace(group, summary=summary, before=choose.of(("", choose.of(ids), "B999")))
 
 
 # --- recordings
@@ -360,7 +394,7 @@ def _groups(draw: st.DrawFn, name: str, members: list[str], outer: str, rows: li
 def recordings(draw: st.DrawFn, *, forks: bool = True) -> list[Said | Closed | Compacted | Forked]:
     """Events of a recording with unique keys and call ids: replies in pieces, results early, late, never and out of
     order, sub-agents in between, compactions and rewinds at any place."""
-    events: list[Said | Closed | Compacted | Forked] = []
+    choose, events = draw(choices(300)), list[Said | Closed | Compacted | Forked]()
     open_calls: dict[str, list[str]] = {"": [], "agent-1": []}
     numbers = itertools.count(1)
     keys: list[str] = []
@@ -376,40 +410,40 @@ def recordings(draw: st.DrawFn, *, forks: bool = True) -> list[Said | Closed | C
         message = Message(role=role, parts=tuple(parts), key=keys[-1], reply=reply)
         events.append(Said(message=message, end=len(events) + 1, scope=scope))
 
-    for _ in range(draw(st.integers(0, 14))):
-        scope = draw(st.sampled_from(["", "", "", "agent-1"]))
+    for _ in range(choose.number(0, 14)):
+        scope = choose.of(["", "", "", "agent-1"])
         waiting = open_calls[scope]
-        match draw(st.sampled_from(["human", "client", "reply", "reply", "results", "results", "mixed", "other"])):
+        match choose.of(["human", "client", "reply", "reply", "results", "results", "mixed", "other"]):
             case "human":
                 said(scope, "user", [text("user", "human")])
             case "client":
                 said(scope, "user", [text("user", "client")])
             case "reply":
                 reply = f"r{next(numbers)}"
-                for _ in range(draw(st.integers(1, 3))):
-                    parts = [text("assistant", "model")] if draw(st.booleans()) else []
-                    for _ in range(draw(st.integers(0, 2))):
+                for _ in range(choose.number(1, 3)):
+                    parts = [text("assistant", "model")] if choose.coin() else []
+                    for _ in range(choose.number(0, 2)):
                         call = f"c{next(numbers)}"
-                        if draw(st.integers(0, 5)) == 0:
+                        if choose.number(0, 5) == 0:
                             said(scope, "user", [result(call)])  # before its call
                         else:
                             waiting.append(call)
                         parts.append(wire.call_part("sh", call, b'{"m":"m%dm"}' % next(numbers)))
                     said(scope, "assistant", parts, reply)
             case "results" | "mixed" as what:
-                taken = draw(st.permutations(waiting))[: draw(st.integers(0, len(waiting)))] if waiting else []
+                taken = choose.shuffled(waiting)[: choose.number(0, len(waiting))] if waiting else []
                 parts = [result(call) for call in taken]
                 open_calls[scope] = [call for call in waiting if call not in taken]
                 if what == "mixed":
-                    parts = draw(st.permutations([*parts, text("user", draw(st.sampled_from(["human", "client"])))]))
+                    parts = choose.shuffled([*parts, text("user", choose.of(["human", "client"]))])
                 said(scope, "user", parts)
             case _:
-                _happened(draw, events, scope, keys, text, forks)
+                _happened(choose, events, scope, keys, text, forks)
     return events
 
 
 def _happened(
-    draw: st.DrawFn,
+    choose: Choices,
     events: list[Said | Closed | Compacted | Forked],
     scope: str,
     keys: list[str],
@@ -418,17 +452,17 @@ def _happened(
 ) -> None:
     """Something other than a message."""
     end = len(events) + 1
-    some = st.sampled_from([*keys, "", "never told"])
-    match draw(st.sampled_from(["closed", "compacted", "forked" if forks else "closed"])):
+    some = [*keys, "", "never told"]
+    match choose.of(["closed", "compacted", "forked" if forks else "closed"]):
         case "closed":
             events.append(Closed(end=end, scope=scope))
         case "compacted":
             summary = Message(role="user", parts=(text("user", "client"),), key=f"summary-{end}")
-            kept = frozenset(draw(st.lists(some, max_size=3)))
-            said = (summary,) if draw(st.booleans()) else ()
-            events.append(Compacted(summary=said, kept=kept, before=draw(some), end=end, scope=scope))
+            kept = frozenset(choose.some(some, 0, 3))
+            said = (summary,) if choose.coin() else ()
+            events.append(Compacted(summary=said, kept=kept, before=choose.of(some), end=end, scope=scope))
         case _:
-            events.append(Forked(after=draw(some), end=end))
+            events.append(Forked(after=choose.of(some), end=end))
 
 
 def marks_in(value: bytes | str) -> Iterator[str]:
@@ -455,7 +489,20 @@ class Sizes:
         return len(words) // 4 + 1
 
 
-prices = st.lists(st.sampled_from([1, 30, 200, 900, 900]), min_size=1, max_size=7).map(Sizes)
+class Letters:
+    """A token a character; a body costs its bytes."""
+
+    def body(self, row: Row) -> int:
+        return row.bytes
+
+    def mask(self, row: Row) -> int:
+        return min(row.bytes, 850)
+
+    def text(self, words: str) -> int:
+        return len(words)
+
+
+prices = choices(8).map(lambda choose: Sizes(choose.some([1, 30, 200, 900, 900], 1, 7)))
 VERBS: tuple[Verb, ...] = (
     "archive",
     "archive",
@@ -476,31 +523,40 @@ def plans(
     draw: st.DrawFn, ledger: Ledger, verbs: Sequence[Verb] = VERBS, actors: Sequence[str] = ACTORS, most: int = 4
 ) -> Plan:
     """A plan for this ledger; now and then it names what is not there."""
+    return _plan(draw(choices(64)), ledger, verbs, actors, most)
+
+
+def _plan(choose: Choices, ledger: Ledger, verbs: Sequence[Verb], actors: Sequence[str], most: int) -> Plan:
     rows, groups = [row.id for row in ledger.rows()], list(ledger.groups)
     names = [*rows, *groups, "B99", "G99", "B0", "[archived B1"]
-    listed = st.lists(st.sampled_from(names), min_size=1, max_size=6)
-    runs = st.integers(0, len(rows)).flatmap(lambda at: st.integers(at, len(rows)).map(lambda to: rows[at:to]))
-    some = st.one_of(listed, runs, *([st.lists(st.sampled_from(groups), min_size=1)] * (2 if groups else 0)))
     made = []
-    for _ in range(draw(st.integers(1, most))):
-        targets = tuple(draw(some))
-        index = draw(st.sampled_from(["", "why it left", "no use any more", *FORGED, "two\nlines"]))
-        made.append(Action(verb=draw(st.sampled_from(list(verbs))), targets=targets, index=index))
-    return Plan(actions=tuple(made), actor=draw(st.sampled_from(list(actors))), allow_user=draw(st.booleans()))
+    for _ in range(choose.number(1, most)):
+        match choose.of(["listed", "run", *["groups"] * (2 if groups else 0)]):
+            case "listed":
+                targets = choose.some(names, 1, 6)
+            case "run":
+                at = choose.number(0, len(rows))
+                targets = rows[at : choose.number(at, len(rows))]
+            case _:
+                targets = choose.some(groups, 1, 5)
+        index = choose.of(["", "why it left", "no use any more", *FORGED, "two\nlines"])
+        made.append(Action(verb=choose.of(verbs), targets=tuple(targets), index=index))
+    return Plan(actions=tuple(made), actor=choose.of(actors), allow_user=choose.coin())
 
 
 @st.composite
 def worked_on(draw: st.DrawFn) -> tuple[View, Mapping[tuple[str, str], bytes]]:
     """A conversation after a few plans of all kinds, with groups in groups, and its bodies."""
     ledger, held = numbered(draw(conversations()))
-    cuts = draw(st.just(()) | st.integers(1, 9).map(lambda number: (number,)))
+    choose = draw(choices(280))
+    cuts = choose.of(((), (choose.number(1, 9),)))
     ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts))
-    budget = Budget(window=draw(st.sampled_from([300, 2000, 10**6])))
+    budget = Budget(window=choose.of([300, 2000, 10**6]))
     view = View(ledger=ledger, price=draw(prices), budget=budget)
-    for _ in range(draw(st.integers(0, 4))):
-        free = plans(view.ledger, ("archive", "archive", "archive", "archive", *VERBS), ["user"])
-        plan = msgspec.structs.replace(draw(free), allow_user=True)
-        view = next_view(view, rehearse.rehearse(view, plan, roll_up=draw(st.booleans())))
+    for _ in range(choose.number(0, 4)):
+        plan = _plan(choose, view.ledger, ("archive", "archive", "archive", "archive", *VERBS), ["user"], 4)
+        plan = msgspec.structs.replace(plan, allow_user=True)
+        view = next_view(view, rehearse.rehearse(view, plan, roll_up=choose.coin()))
     return view, held
 
 

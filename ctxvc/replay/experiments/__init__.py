@@ -1,0 +1,43 @@
+"""The papers' experiments, on recorded or random conversations: our figures beside theirs.
+
+Each module has a `NAME`, a `SOURCE` (paper, section or table), and `run`, which takes conversations and gives a result
+with its `tables`. `EXPERIMENTS` are all of them, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.experiments import (
+    ablations,
+    layers,
+    long_run,
+    no_impact,
+    pressure,
+    proposition,
+    scopes,
+    split,
+)
+from ctxvc.replay.experiments.table import Result, Table
+
+__all__ = ["EXPERIMENTS", "Experiment", "Result", "Table"]
+
+
+class _Run(Protocol):
+    def __call__(self, conversations: Iterable[Conversation], /) -> Result: ...
+
+
+class Experiment(NamedTuple):
+    """An experiment of a paper. `source` is the paper, and its section or table."""
+
+    name: str
+    source: str
+    run: _Run
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    module.NAME: Experiment(module.NAME, module.SOURCE, module.run)
+    for module in (proposition, no_impact, split, long_run, layers, scopes, ablations, pressure)
+}

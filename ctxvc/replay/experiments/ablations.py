@@ -1,0 +1,149 @@
+"""VISTA's ablations and its transition table: what each part of self-management keeps within reach, use by use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ctxvc.replay import standin
+from ctxvc.replay.compare import Transitions, transitions
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.experiments.measure import Variant, counted, measured
+from ctxvc.replay.experiments.splice import in_date_order
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.retention import Counts, Lookup
+from ctxvc.replay.uses import uses
+from ctxvc.tokens.meter import Meter
+
+NAME = "ablations"
+SOURCE = "VISTA (arXiv 2606.30005), Table 1, Figure 5, Table 6"
+APART = (
+    "The paper counts tasks that a model solved; here recorded conversations are replayed with a fixed stand-in "
+    f"({standin.MANAGER}, and {standin.FOLDER} for active compression). Counted are non-trivial uses: exact strings of "
+    "a reply that only older blocks hold. A recorded reply does not change with what the prompt lacks."
+)
+
+FULL = "VISTA (full)"
+#: The paper's variants and baselines, with its accuracy on LOCA-bench in per cent where it gives one.
+VARIANTS: tuple[tuple[Variant, str], ...] = (
+    (Variant(FULL, "self_managed"), "50.7"),
+    (Variant("without dashboard", "self_managed:dashboard=off"), "37.3"),
+    (Variant("without recovery", "self_managed:recover=off"), "45.3"),
+    (Variant("without archive", "self_managed:archive=off"), "lower (figure only)"),
+    (Variant("fixed rule (auto-archive)", "self_managed:agent=off"), "44.0"),
+    (Variant("status board", "self_managed:board=status"), "close to full (figure only)"),
+    (Variant("other wording", "self_managed:wording=alt"), "close to full (figure only)"),
+    (Variant("ReAct", "window", bare=True), "22.7"),
+    (Variant("tool-result clearing", "clear:pairs=on", bare=True), "26.7"),
+    (Variant("fixed stale masking", "mask", bare=True), "28.0"),
+    (Variant("skeleton compression", "skeleton", bare=True), "33.3"),
+    (Variant("SLIM (summary)", "summary", bare=True), "29.3"),
+    (Variant("active compression", "keep", agent=standin.fold, lossy=True), "36.0"),
+)
+#: Table 6: both solve, the baseline only, VISTA only, neither; of 75 tasks.
+PAPER: Mapping[str, tuple[int, int, int, int]] = {
+    "fixed stale masking": (18, 3, 20, 34),
+    "SLIM (summary)": (17, 5, 21, 32),
+    "active compression": (20, 7, 18, 30),
+}
+
+
+class VariantFigures(msgspec.Struct, frozen=True):
+    """A variant over all conversations: its non-trivial uses by their places, its tokens, and the stand-in's calls."""
+
+    name: str
+    policy: str
+    bare: bool
+    nt: Counts
+    calls: int
+    failed: int
+    over: int
+    total: int
+    cost: float
+    archives: int
+    reads: int
+    transitions: Transitions
+    paper: str
+
+
+class Ablations(msgspec.Struct, frozen=True):
+    """`transitions` of each variant are those from it (a) to the full method (b)."""
+
+    budget: int
+    conversations: int
+    variants: tuple[VariantFigures, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The variants, a line each, and the transitions from the others to the full method."""
+        columns = (
+            *("variant", "policy", "visible", "or routed", "or searchable", "all prompts", "cost to full"),
+            *("archives / reads", "over, failed", "paper: solved"),
+        )
+        full = self.variants[0]
+        rows = tuple(
+            (
+                *(one.name, f"{one.policy}{', bare' if one.bare else ''}", percent(one.nt.share("visible"))),
+                *(percent(one.nt.share("routed")), percent(one.nt.share("searchable")), f"{one.total:,}"),
+                *(f"{one.cost / full.cost:.2f}", f"{one.archives} / {one.reads}", f"{one.over}, {one.failed}"),
+                one.paper,
+            )
+            for one in self.variants
+        )
+        title = f"VISTA's ablations at {self.budget:,} tokens, {self.conversations} conversations, NT uses"
+        heads = ("baseline", "both", "baseline only", "VISTA only", "neither", "", "paper: both", "baseline only")
+        moves = []
+        for one in self.variants[1:]:
+            counts = (one.transitions.both, one.transitions.only_a, one.transitions.only_b, one.transitions.neither)
+            paper = tuple(map(str, PAPER.get(one.name, ()))) or ("",) * 4
+            moves.append((one.name, *(f"{count:,}" for count in counts), "", *paper))
+        table6 = Table(
+            "VISTA's transitions (Table 6): uses visible or routed",
+            (*heads, "VISTA only", "neither"),
+            tuple(moves),
+            APART,
+        )
+        return (Table(title, columns, rows, APART), table6)
+
+
+def run(
+    conversations: Iterable[Conversation],
+    *,
+    variants: Sequence[tuple[Variant, str]] = VARIANTS,
+    budget: int = 32_000,
+    most: int = 36,
+) -> Ablations:
+    """Each variant, the first of them the full method, on the same uses of so many conversations, evenly over their
+    dates; `most` 0 for all.
+    """
+    ordered = in_date_order(conversations)
+    if 0 < most < len(ordered):
+        ordered = [ordered[number * len(ordered) // most] for number in range(most)]
+    figures: list[VariantFigures] = [
+        VariantFigures(
+            variant.name, variant.policy, variant.bare, Counts(), 0, 0, 0, 0, 0.0, 0, 0, Transitions(), paper
+        )
+        for variant, paper in variants
+    ]
+    for conversation in ordered:
+        lookup, meter = Lookup(conversation, uses(conversation)), Meter(None)
+        nt = [place for place, use in enumerate(lookup.uses) if use.nt]
+        full = b""
+        for at, (variant, _) in enumerate(variants):
+            own = measured(conversation, lookup, variant, budget, meter)
+            full = full or own.outcomes
+            was = figures[at]
+            figures[at] = msgspec.structs.replace(
+                was,
+                nt=was.nt + counted(own.outcomes, nt),
+                calls=was.calls + own.calls,
+                failed=was.failed + own.failed,
+                over=was.over + own.over,
+                total=was.total + own.total,
+                cost=was.cost + own.cost,
+                archives=was.archives + own.archives,
+                reads=was.reads + own.reads,
+                transitions=was.transitions + transitions(own.outcomes, full, nt, "routed"),
+            )
+    return Ablations(budget, len(ordered), tuple(figures))

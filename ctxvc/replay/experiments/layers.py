@@ -1,0 +1,133 @@
+"""Which layer takes how much: shares of what leaves under `layered`, and what each layer leaves for the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.core.ledger.ledger import Ledger, Row, outermost
+from ctxvc.core.prompt.stub import is_summary
+from ctxvc.core.view.view import View
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.tokens.meter import Meter
+
+NAME = "layers"
+SOURCE = 'jutul-agent documentation, "Context handling", "Growth and its limits" (deepagents, langchain)'
+APART = (
+    "The documentation has thresholds and no measurements: its order, cheapest first, is what is checked. With the "
+    "programs that it names, a summary fires at the same step whether or not results were cleared before "
+    "(deepagents 0.7.32 as it runs); here each layer measures what the one before it left."
+)
+
+#: What took a block: its size when it came or later, the clearing of old results, a summary, the session's own guard.
+Layer = Literal["offload", "clear", "summarise", "guard"]
+LAYERS: tuple[Layer, ...] = get_args(Layer)
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """At one budget: the tokens that each layer took out of the prompt, and its batches: the calls at which it did.
+
+    `reached` counts the conversations by the last layer that any of their calls needed; "" for none.
+    """
+
+    budget: int
+    conversations: int
+    tokens: Mapping[str, int]
+    batches: Mapping[str, int]
+    reached: Mapping[str, int]
+
+
+class LayerShares(msgspec.Struct, frozen=True):
+    budgets: tuple[Layers, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A line a budget and layer."""
+        columns = ("budget", "layer", "tokens that left", "share", "batches", "conversations that go so far", "there")
+        there = {
+            "offload": "a result over 20k tokens",
+            "clear": "past 60 %, the last 6 (3) stay",
+            "summarise": "past 85 %",
+            "guard": "provider's refusal",
+        }
+        rows = []
+        for one in self.budgets:
+            total = sum(one.tokens.values())
+            for layer in LAYERS:
+                left = one.tokens.get(layer, 0)
+                reached = f"{one.reached.get(layer, 0)} of {one.conversations}"
+                share = percent(left / total if total else None)
+                batches = str(one.batches.get(layer, 0))
+                rows.append((f"{one.budget:,}", layer, f"{left:,}", share, batches, reached, there[layer]))
+        return (Table("Layered: what each layer takes", columns, tuple(rows), APART),)
+
+
+def run(
+    conversations: Iterable[Conversation],
+    *,
+    budgets: Sequence[int] = (32_000, 80_000),
+    policy: str = "layered",
+) -> LayerShares:
+    """What left under `policy` by layer, at each of these budgets."""
+    tokens: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
+    batches: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
+    reached: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
+    count = 0
+    for conversation in conversations:
+        count += 1
+        meter = Meter(None)
+        for budget in budgets:
+            taken: set[Layer] = set()
+            for batch in removals(conversation, policy, budget, meter):
+                tokens[budget].update(batch)
+                batches[budget].update(batch.keys())
+                taken |= batch.keys()
+            last = next((layer for layer in ("guard", "summarise", "clear", "offload") if layer in taken), "")
+            reached[budget][last] += 1
+    return LayerShares(
+        tuple(
+            Layers(budget, count, dict(tokens[budget]), dict(batches[budget]), dict(reached[budget]))
+            for budget in budgets
+        )
+    )
+
+
+def removals(conversation: Conversation, policy: str, budget: int, meter: Meter) -> Iterator[Mapping[Layer, int]]:
+    """At each call the tokens of the blocks that left the prompt for it, by the layer that took them.
+
+    A block that is taken again, as an offloaded result that a summary stands for later, counts where it first left.
+    """
+    replayed = new_session(conversation, policies.parse(policy), budget, meter=meter)
+    gone: set[str] = set()
+    for _ in drive(conversation, replayed, Prompts(replayed)):
+        view = replayed.view()
+        new = [row for row in view.ledger.rows() if _left(row) and row.id not in gone]
+        gone.update(row.id for row in new)
+        taken: Counter[Layer] = Counter()
+        for row in new:
+            taken[_layer(view.ledger, row)] += _tokens(view, row)
+        yield taken
+
+
+def _left(row: Row) -> bool:
+    return not row.present and row.state != "deleted" and row.kind not in ("dashboard", "thinking")
+
+
+def _layer(ledger: Ledger, row: Row) -> Layer:
+    group = outermost(ledger.groups, row.group) if row.group else ""
+    if group and is_summary(ledger.groups[group].stub):
+        return "summarise"
+    if row.state == "blocked" or "\n" in row.stub:
+        return "offload"  # its beginning and end stand behind its stub
+    return "guard" if row.removed_by in ("guard", "") else "clear"
+
+
+def _tokens(view: View, row: Row) -> int:
+    """What a block cost in the prompt, less what stands in its own place now."""
+    return view.price.body(row) - (view.price.text(row.stub) if row.stub and not row.group else 0)

@@ -1,0 +1,238 @@
+"""CWL's long run: many conversations as one session, in the order of their dates, under a ceiling."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from statistics import median
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.core.prompt.stub import is_summary
+from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import cost_in_prompt, removable
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.cost import CacheSimulation, Prices
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.uses import Use, uses
+from ctxvc.tokens.meter import Meter
+
+NAME = "long-run"
+SOURCE = 'CWL (arXiv 2606.11213), sections 5 ("KV cache invalidation"), 6.3 to 6.5'
+APART = (
+    "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from recorded "
+    "sessions, whose agents never saw the sessions before theirs, so that what crosses a boundary is a common string, "
+    "not a known need. Costs are of prompts with a prefix cache of 5 minutes, in fresh input tokens; the paper's are "
+    "bills. Uncapped is reckoned, not run: all blocks but thinking stay, which no model's window holds."
+)
+#: The paper's figures, where it has any.
+PAPER = {
+    50_000: "up to 3 x cheaper than above 120k, up to 2 x slower",
+    80_000: "20-70 % cheaper than uncapped; 23 % cheaper than compaction",
+    120_000: "near the frontier; above it dearer with no gain",
+}
+
+CEILINGS = (50_000, 80_000, 120_000)
+#: Of a model's window: above all ceilings, so that these decide.
+WINDOW = 200_000
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The session under one policy. `ceiling` is in tokens, 0 where there is none.
+
+    Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
+    most `floor` tokens could not leave. `cost` is that of the prompts, `summariser` that of writing summaries, `breaks`
+    how often a prompt did not begin with the one before. `first` and `last` are milliseconds of the engine a call,
+    the medians of the first and the last tenth. `across` are the uses of what only earlier conversations have, `within`
+    the non-trivial others.
+    """
+
+    policy: str
+    ceiling: int
+    calls: int
+    failed: int = 0
+    over: int = 0
+    excess: int = 0
+    floor: int = 0
+    peak: int = 0
+    total: int = 0
+    cost: float = 0.0
+    summariser: float = 0.0
+    breaks: int = 0
+    first: float = 0.0
+    last: float = 0.0
+    across: Counts = Counts()
+    within: Counts = Counts()
+
+
+class LongRun(msgspec.Struct, frozen=True):
+    """`tokens` are those of everything that was said."""
+
+    conversations: int
+    tokens: int
+    runs: tuple[Run, ...]
+    uncapped: Run
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A line a ceiling, then the summary's and the uncapped one's."""
+        columns = (
+            *("policy", "ceiling", "calls", "over it", "by at most", "floor then", "peak", "all prompts"),
+            *("cost to uncapped", "with summaries' own", "breaks / 100 calls", "ms a call, first and last tenth"),
+            *("across sessions: visible", "or routed", "within (NT): visible", "or routed", "paper"),
+        )
+        rows = tuple(self._row(run) for run in (*self.runs, self.uncapped))
+        title = f"CWL's long run: {self.conversations} sessions, {self.tokens:,} tokens"
+        paper = ("paper: 89 tasks", "80,000", "", "", "", "", "", "80 M", "0.3-0.8", *[""] * 7, "accuracy as alone")
+        return (Table(title, columns, (*rows, paper), APART),)
+
+    def _row(self, run: Run) -> tuple[str, ...]:
+        uncapped = self.uncapped.cost
+        return (
+            *(run.policy, f"{run.ceiling:,}" if run.ceiling else "", f"{run.calls:,}", f"{run.over:,}"),
+            *(f"{run.excess:,}" if run.over else "", f"{run.floor:,}" if run.over else "", f"{run.peak:,}"),
+            *(f"{run.total:,}", f"{run.cost / uncapped:.3f}" if uncapped else ""),
+            f"{(run.cost + run.summariser) / uncapped:.3f}" if run.summariser and uncapped else "",
+            f"{100 * run.breaks / run.calls:.1f}" if run.calls else "",
+            f"{run.first:.1f}, {run.last:.1f}" if run.first else "",
+            *(percent(run.across.share("visible")), percent(run.across.share("routed"))),
+            *(percent(run.within.share("visible")), percent(run.within.share("routed"))),
+            PAPER.get(run.ceiling, "") if run.policy.startswith("episodes") else "",
+        )
+
+
+def run(
+    conversations: Iterable[Conversation],
+    *,
+    ceilings: Sequence[int] = CEILINGS,
+    summaries: Sequence[int] = (80_000,),
+    most: int = 12,
+) -> LongRun:
+    """The runs at these ceilings, and those of `summary` that begins at these. `most` is the number of conversations
+    that are taken, evenly over their dates; 0 for all: a minute a million tokens and ceiling.
+    """
+    ordered = in_date_order(conversations)
+    if 0 < most < len(ordered):
+        ordered = [ordered[number * len(ordered) // most] for number in range(most)]
+    whole = spliced(ordered)
+    lookup = Lookup(whole.conversation, uses(whole.conversation))
+    setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
+    for ceiling in summaries:  # its usual shares, of the ceiling
+        share = ceiling / WINDOW
+        setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
+    meter = Meter(None)
+    runs = tuple(_run(whole, lookup, spec, ceiling, meter) for spec, ceiling in setups)
+    sizes = [meter.count(block.text) for block in whole.conversation.blocks]
+    return LongRun(len(ordered), sum(sizes), runs, _uncapped(whole, lookup, sizes))
+
+
+def _run(whole: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:
+    conversation = whole.conversation
+    replayed = new_session(conversation, policies.parse(spec), WINDOW, meter=meter)
+    replayed.shows_dashboard = False  # as in the paper
+    prompts, gauge, cache = Prompts(replayed), Gauge(lookup, search=False), CacheSimulation()
+    summaries = _Summaries()
+    seconds: list[float] = []
+    totals: list[int] = []
+    over = failed = excess = floor = 0
+    for number, driven in enumerate(drive(conversation, replayed, prompts)):
+        seconds.append(driven.seconds)
+        if driven.prompt is None:
+            failed += 1
+            continue
+        tokens = driven.prompt.tokens
+        totals.append(tokens)
+        gauge.add(driven.prompt)
+        cache.send(prompts.keys, prompts.sizes, _time(conversation.calls[number].reply.time))
+        if written := summaries.new(replayed.view()):
+            cache.ask("summariser", cached=totals[-2] if len(totals) > 1 else tokens, output=written)
+        if tokens > ceiling:
+            over += 1
+            excess = max(excess, tokens - ceiling)
+            floor = max(floor, _floor(replayed.view()))
+    paid, tenth = cache.cost(), max(1, len(seconds) // 10)
+    across, within = _across_and_within(whole, lookup.uses, gauge.outcomes)
+    return Run(
+        policy=spec,
+        ceiling=ceiling,
+        calls=len(seconds),
+        failed=failed,
+        over=over,
+        excess=excess,
+        floor=floor,
+        peak=max(totals, default=0),
+        total=sum(totals),
+        cost=paid.prompts,
+        summariser=paid.summariser,
+        breaks=paid.breaks,
+        first=1000 * median(seconds[:tenth]),
+        last=1000 * median(seconds[-tenth:]),
+        across=across,
+        within=within,
+    )
+
+
+class _Summaries:
+    """The summaries in a session's prompts, as they come."""
+
+    def __init__(self) -> None:
+        self._groups: set[str] = set()
+
+    def new(self, view: View) -> int:
+        """The tokens of those that came since the last time."""
+        groups = view.ledger.groups
+        names = [name for name in groups.keys() - self._groups if is_summary(groups[name].stub)]
+        self._groups.update(names)
+        return sum(view.price.text(groups[name].stub) for name in names)
+
+
+def _floor(view: View) -> int:
+    """The tokens of what may not leave the prompt."""
+    return view.used - sum(cost_in_prompt(view, row) for row in removable(view))
+
+
+def _across_and_within(whole: Spliced, uses: Sequence[Use], outcomes: bytes) -> tuple[Counts, Counts]:
+    blocks = whole.conversation.blocks
+    across, within = [0] * 5, [0] * 5
+    for use, outcome in zip(uses, outcomes, strict=True):
+        if outcome == UNMEASURED:
+            continue
+        start = whole.starts[bisect_right(whole.starts, use.call) - 1]
+        if blocks[use.blocks[-1]].call < start:
+            across[outcome] += 1
+        elif use.nt:
+            within[outcome] += 1
+    return Counts(*across), Counts(*within)
+
+
+def _uncapped(whole: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:
+    """What the prompts would cost if nothing ever left, thinking aside."""
+    prices = prices or Prices()
+    conversation = whole.conversation
+    added = [0] * len(conversation.calls)
+    for block in conversation.blocks:
+        if block.kind != "thinking" and block.seen < len(added):
+            added[block.seen] += sizes[block.number]
+    total = tokens = 0
+    cost, last = 0.0, None
+    for call, new in zip(conversation.calls, added, strict=True):
+        time = _time(call.reply.time)
+        cold = time is not None and last is not None and time - last > prices.seconds
+        cost += (tokens + new) * prices.written if cold else tokens * prices.cached + new * prices.written
+        last = last if time is None else time
+        tokens += new
+        total += tokens
+    across, within = _across_and_within(whole, lookup.uses, bytes(len(lookup.uses)))
+    return Run("uncapped", 0, len(added), peak=tokens, total=total, cost=cost, across=across, within=within)
+
+
+def _time(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    except ValueError:
+        return None

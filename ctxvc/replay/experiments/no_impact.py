@@ -1,0 +1,273 @@
+"""Self-GC's prune against no-impact: what each method's plan takes from the same recorded future, at the same cuts.
+
+A cut is the first call at which the linear prompt passes a share of a budget. Each method proposes its plan for that
+very prompt; a plan has no impact if all that the calls to come use of the prompt is visible or routed after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import committed
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import View
+from ctxvc.policies.baselines import Keep
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.table import Table, interval, percent
+from ctxvc.replay.hard_set import hard_set, tool_pressure
+from ctxvc.replay.retention import Counts, Lookup
+from ctxvc.replay.uses import uses
+from ctxvc.tokens.meter import Meter
+
+NAME = "no-impact"
+SOURCE = "Self-GC (arXiv 2607.00692), Tables 3 and 4, and the A/B calibration"
+APART = (
+    "A model judged whether the paper's plans have an impact; here each exact string that the calls to come use "
+    "decides, which forgives nothing: one path of hundreds is an impact. `planned` has fixed rules where the paper has "
+    "a model. The paper cuts where its product compacted, here where the linear prompt passes a share of a budget. A "
+    "result whose call stays is always routed: the call names it, and its place has the address."
+)
+
+#: Of the paper: prune and no-impact in per cent, on the hard set and on the production suite.
+PAPER: Mapping[str, tuple[str, str, str, str]] = {
+    "oldest_turn": ("63.45", "66.67 [49.61, 80.25]", "40.19", "87.46 [83.46, 90.60]"),
+    "tool_prune": ("67.93", "69.70 [52.66, 82.62]", "47.76", "77.71 [72.93, 81.86]"),
+    "tool_mask_prune": ("61.90", "54.55 [37.99, 70.16]", "47.75", "80.12 [75.49, 84.06]"),
+    "hybrid": ("69.87", "57.58 [40.81, 72.76]", "46.28", "83.73 [79.38, 87.31]"),
+    "planned": ("43.95", "84.85 [69.08, 93.35]", "31.04-33.98", "91.27-94.58"),
+}
+#: What is compared: the paper's methods, then others of ours.
+METHODS = (*PAPER, "default", "layered", "episodes:derive=on", "summary")
+
+_UNBOUNDED = 1 << 40
+#: Calls that must follow a cut, for there to be a future.
+_FUTURE = 5
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A method's plan at one cut; without one, its impacts are None.
+
+    `there` is its impact on the next calls if what is pruned or masked is lost, as it is in the paper; `near` and `far`
+    are its impact here, where that has an address, on the next calls and on all.
+    """
+
+    conversation: str
+    budget: int
+    share: float
+    method: str
+    there: CutPoint | None = None
+    near: CutPoint | None = None
+    far: CutPoint | None = None
+
+
+class Score(msgspec.Struct, frozen=True):
+    """A method at all cuts of one kind.
+
+    `cuts` are all of them, at `plans` of which the plan saved enough to be counted; `there`, `near` and `far` (as of
+    `Cut`) are None without any. `dependencies` are the places of all that the counted plans' futures use.
+    """
+
+    set: str
+    budget: int
+    share: float
+    method: str
+    cuts: int
+    plans: int
+    there: CutPoints | None
+    near: CutPoints | None
+    far: CutPoints | None
+    dependencies: Counts
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """Two methods at the cuts at which only one plan has no impact: by which of them more stays visible."""
+
+    set: str
+    budget: int
+    share: float
+    first: str
+    second: str
+    cuts: int
+    disagreements: int
+    first_better: int
+    ties: int
+    second_better: int
+
+
+class NoImpact(msgspec.Struct, frozen=True):
+    horizon: int
+    scores: tuple[Score, ...]
+    calibrations: tuple[Calibration, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A table for the hard set and one for all, a line a method; then the A/B comparison."""
+        tables: list[Table] = []
+        for name, first in (("hard set", 0), ("all", 2)):
+            columns = (
+                *("budget", "cut at", "method", "cuts", "plans ≥ 30 %", "prune", "paper: prune"),
+                *(f"no impact on {self.horizon} calls, pruned is lost", "95 %", "paper: no impact"),
+                *(f"no impact on {self.horizon} calls", "no impact on all", "dependencies visible or routed"),
+            )
+            rows = [_row(score, first) for score in self.scores if score.set == name]
+            paper = "Table 3, hard set of 33" if first == 0 else "Table 4, production suite of 332"
+            tables.append(Table(f"Self-GC: prune against no-impact, {name} ({paper})", columns, tuple(rows), APART))
+        heads = ("set", "budget", "cut at", "cuts", "disagreements", "planned better", "ties", "oldest_turn better")
+        lines = [
+            (
+                *(one.set, f"{one.budget:,}", percent(one.share, 0), str(one.cuts), str(one.disagreements)),
+                *(str(one.first_better), str(one.ties), str(one.second_better)),
+            )
+            for one in self.calibrations
+        ]
+        lines.append(("paper", "", "", "332", "20", "11", "7", "2"))
+        apart = (
+            "The paper has a second judge; here the better plan is the one after which more of the future is visible."
+        )
+        return (*tables, Table("Self-GC: A/B on disagreements", heads, tuple(lines), apart))
+
+
+def _row(score: Score, first: int) -> tuple[str, ...]:
+    there, near, far = score.there, score.near, score.far
+    paper = PAPER.get(score.method, ("", "", "", ""))
+    return (
+        *(f"{score.budget:,}", percent(score.share, 0), score.method, str(score.cuts), str(score.plans)),
+        *(percent(far.prune) if far else "", paper[first]),
+        *(percent(there.no_impact) if there else "", interval(there.low, there.high) if there else ""),
+        *(paper[first + 1], percent(near.no_impact) if near else "", percent(far.no_impact) if far else ""),
+        percent(score.dependencies.share("routed")),
+    )
+
+
+def run(
+    conversations: Iterable[Conversation],
+    *,
+    methods: Sequence[str] = METHODS,
+    budgets: Sequence[int] = (32_000, 80_000),
+    shares: Sequence[float] = (0.62, 0.9),
+    horizon: int = 10,
+    saving: float = SAVING,
+) -> NoImpact:
+    """Each method at each cut of each conversation. `shares` are of the budgets; `horizon` is in calls."""
+    cuts: list[Cut] = []
+    pressures: dict[str, int] = {}
+    meter = Meter(None)
+    for conversation in conversations:
+        sizes = [meter.count(block.text) for block in conversation.blocks]
+        pressures[_key(conversation)] = tool_pressure(conversation, sizes)
+        cuts += _cuts(conversation, methods, budgets, shares, horizon, meter)
+    hard = frozenset(hard_set(pressures)) if pressures else frozenset()
+    sets = {"hard set": [cut for cut in cuts if cut.conversation in hard], "all": cuts}
+    kinds = [(name, budget, share) for name in sets for budget in budgets for share in shares]
+    scores, calibrations = [], []
+    for name, budget, share in kinds:
+        of_kind = [cut for cut in sets[name] if (cut.budget, cut.share) == (budget, share)]
+        scores += [_score((name, budget, share), method, of_kind, saving) for method in methods]
+        if {"planned", "oldest_turn"} <= set(methods):
+            calibrations.append(_calibration((name, budget, share), "planned", "oldest_turn", of_kind))
+    return NoImpact(horizon, tuple(scores), tuple(calibrations))
+
+
+def _key(conversation: Conversation) -> str:
+    return f"{conversation.file} {conversation.id}"
+
+
+def _cuts(
+    conversation: Conversation,
+    methods: Sequence[str],
+    budgets: Sequence[int],
+    shares: Sequence[float],
+    horizon: int,
+    meter: Meter,
+) -> Iterator[Cut]:
+    waiting = sorted((budget * share, budget, share) for budget in budgets for share in shares)
+    lookup: Lookup | None = None
+    replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
+    prompts = Prompts(replayed)
+    for number, driven in enumerate(drive(conversation, replayed, prompts)):
+        if not waiting or number + _FUTURE > len(conversation.calls):
+            return
+        if driven.prompt is None or driven.prompt.tokens <= waiting[0][0]:
+            continue
+        lookup = lookup or Lookup(conversation, uses(conversation))
+        view, before = replayed.view(), driven.prompt
+        while waiting and before.tokens > waiting[0][0]:
+            _, budget, share = waiting.pop(0)
+            if before.tokens > budget:
+                continue  # one message took the prompt past the budget: no method was asked in time
+            for method in methods:
+                cut = Cut(_key(conversation), budget, share, method)
+                if after := _planned(method, view, budget):
+                    prompt = prompts.prompt(number, after)
+                    lost = _left_for_good(after, prompts)
+                    cut = msgspec.structs.replace(
+                        cut,
+                        there=cut_point(lookup, before, prompt, horizon=horizon, search=False, unreachable=lost),
+                        near=cut_point(lookup, before, prompt, horizon=horizon, search=False),
+                        far=cut_point(lookup, before, prompt, search=False),
+                    )
+                yield cut
+
+
+def _planned(method: str, view: View, budget: int) -> View | None:
+    """The view after a method's plan; None if it has none."""
+    view = replace(view, budget=Budget(window=budget), handles=True)
+    rehearsal = rehearse(view, policies.parse(method).propose(view))
+    return replace(view, ledger=committed(rehearsal)) if rehearsal else None
+
+
+def _left_for_good(view: View, prompts: Prompts) -> frozenset[int]:
+    """The blocks that are pruned or masked."""
+    return frozenset(
+        prompts.numbers[row.id]
+        for row in view.ledger.rows()
+        if row.state in ("pruned", "masked") and row.id in prompts.numbers
+    )
+
+
+def _score(kind: tuple[str, int, float], method: str, cuts: Sequence[Cut], saving: float) -> Score:
+    own = [cut for cut in cuts if cut.method == method]
+    counted = [cut for cut in own if cut.far and cut.far.prune >= saving]
+    name, budget, share = kind
+    return Score(
+        set=name,
+        budget=budget,
+        share=share,
+        method=method,
+        cuts=len(own),
+        plans=len(counted),
+        there=cut_points((cut.there for cut in counted if cut.there), saving),
+        near=cut_points((cut.near for cut in counted if cut.near), saving),
+        far=cut_points((cut.far for cut in counted if cut.far), saving),
+        dependencies=sum((cut.far.dependencies for cut in counted if cut.far), Counts()),
+    )
+
+
+def _calibration(kind: tuple[str, int, float], first: str, second: str, cuts: Sequence[Cut]) -> Calibration:
+    by_conversation: dict[str, dict[str, CutPoint]] = {}
+    for cut in cuts:
+        if cut.there:
+            by_conversation.setdefault(cut.conversation, {})[cut.method] = cut.there
+    both = [(own[first], own[second]) for own in by_conversation.values() if first in own and second in own]
+    apart = [(a.dependencies.visible, b.dependencies.visible) for a, b in both if a.no_impact != b.no_impact]
+    name, budget, share = kind
+    return Calibration(
+        set=name,
+        budget=budget,
+        share=share,
+        first=first,
+        second=second,
+        cuts=len(both),
+        disagreements=len(apart),
+        first_better=sum(a > b for a, b in apart),
+        ties=sum(a == b for a, b in apart),
+        second_better=sum(a < b for a, b in apart),
+    )

@@ -1,0 +1,169 @@
+"""VISTA's pressure sweep: a fixed budget, and ever more other work between what is learned and where it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from ctxvc.core.ledger.block import Message
+from ctxvc.replay.conversation import Call, Conversation
+from ctxvc.replay.experiments.measure import Variant, counted, measured
+from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.retention import UNMEASURED, Counts, Lookup
+from ctxvc.replay.uses import uses
+from ctxvc.tokens.meter import Meter
+
+NAME = "pressure"
+SOURCE = "VISTA (arXiv 2606.30005), Figure 3 and Table 7"
+APART = (
+    "The paper's success is of a model on LOCA-bench, whose environments grow; here calls and results of unrelated "
+    "recordings are put into the middle of a recorded one, and what is counted are the next replies' uses of the part "
+    "before. A stand-in manages the context. `solved` are recordings of which all these uses are visible or routed."
+)
+
+VARIANTS = (Variant("VISTA", "self_managed"), Variant("ReAct", "window", bare=True))
+SIZES = (8_000, 16_000, 32_000, 64_000, 96_000, 128_000, 256_000)
+#: Table 7: success in per cent by context growth.
+PAPER: Mapping[str, Mapping[int, str]] = {
+    "VISTA": dict(zip(SIZES, ("82.7", "84.0", "70.7", "61.3", "57.3", "50.7", "32.0"), strict=True)),
+    "ReAct": dict(zip(SIZES, ("84.0", "74.7", "65.3", "52.0", "36.0", "22.7", "12.0"), strict=True)),
+}
+#: Replies after the other work whose uses count.
+QUESTION = 5
+
+
+class Pressure(msgspec.Struct, frozen=True):
+    """A variant under so many tokens of other work. Of `conversations`, `visible` have all uses in sight, and `solved`
+    have all in sight or routed; `uses` are the places of all of them; `total` the tokens of all prompts.
+    """
+
+    variant: str
+    size: int
+    conversations: int
+    visible: int
+    solved: int
+    uses: Counts
+    total: int
+    failed: int
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    budget: int
+    points: tuple[Pressure, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A line a variant and size."""
+        columns = (
+            *("method", "other work", "recordings", "all visible", "solved", "uses visible", "or routed"),
+            *("or searchable", "all prompts", "paper: success"),
+        )
+        rows = tuple(
+            (
+                *(one.variant, f"{one.size:,}", str(one.conversations)),
+                *(percent(one.visible / one.conversations), percent(one.solved / one.conversations)),
+                *(percent(one.uses.share("visible")), percent(one.uses.share("routed"))),
+                *(percent(one.uses.share("searchable")), f"{one.total:,}"),
+                f"{PAPER.get(one.variant, {}).get(one.size, '')} %",
+            )
+            for one in self.points
+        )
+        return (Table(f"VISTA's pressure sweep at {self.budget:,} tokens", columns, rows, APART),)
+
+
+def run(
+    conversations: Iterable[Conversation],
+    *,
+    variants: Sequence[Variant] = VARIANTS,
+    sizes: Sequence[int] = SIZES,
+    budget: int = 128_000,
+    most: int = 8,
+    calls: tuple[int, int] = (12, 60),
+) -> Sweep:
+    """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `most` 0 for
+    all."""
+    ordered = in_date_order(conversations)
+    able = [one for one in ordered if calls[0] <= len(one.calls) <= calls[1]]
+    chosen = [able[number * len(able) // most] for number in range(most)] if 0 < most < len(able) else able
+    meter = Meter(None)
+    sums = {
+        (variant.name, size): Pressure(variant.name, size, 0, 0, 0, Counts(), 0, 0)
+        for size in sizes
+        for variant in variants
+    }
+    for conversation in chosen:
+        for size in sizes:
+            pressed, start, end = under_pressure(conversation, _others(conversation, ordered), size, meter)
+            lookup = Lookup(pressed, uses(pressed))
+            places = [
+                place
+                for place, use in enumerate(lookup.uses)
+                if end <= use.call < end + QUESTION and pressed.blocks[use.blocks[-1]].seen <= start
+            ]
+            if not places:
+                continue
+            for variant in variants:
+                own = measured(pressed, lookup, variant, budget, meter)
+                was, counts = sums[variant.name, size], counted(own.outcomes, places)
+                whole = all(own.outcomes[place] != UNMEASURED for place in places)
+                sums[variant.name, size] = msgspec.structs.replace(
+                    was,
+                    conversations=was.conversations + 1,
+                    visible=was.visible + (whole and counts.up_to("visible") == counts.total),
+                    solved=was.solved + (whole and counts.up_to("routed") == counts.total),
+                    uses=was.uses + counts,
+                    total=was.total + own.total,
+                    failed=was.failed + own.failed,
+                )
+    points = tuple(sums[variant.name, size] for variant in variants for size in sizes)
+    return Sweep(budget, tuple(one for one in points if one.conversations))
+
+
+def under_pressure(
+    conversation: Conversation, others: Iterable[Conversation], size: int, meter: Meter
+) -> tuple[Conversation, int, int]:
+    """The conversation with `size` tokens of calls and results of others in its middle, and the calls between which
+    these are: the first that has any of them before it, and the first that goes on with the conversation's own work.
+    """
+    middle = len(conversation.calls) // 2
+    later = conversation.calls[middle]
+    results = tuple(message for message in later.before if any(part.kind == "tool_result" for part in message.parts))
+    rest = tuple(message for message in later.before if message not in results)
+    calls = list(conversation.calls[:middle])
+    before = results
+    tokens = 0
+    for exchange, back in _exchanges(others):
+        if tokens >= size:
+            break
+        calls.append(Call(before, exchange))
+        before = (back,)
+        tokens += sum(meter.count(part.body.decode(errors="replace")) for part in (*exchange.parts, *back.parts))
+    start, end = middle, len(calls)
+    calls.append(Call((*before, *rest), later.reply))
+    calls += conversation.calls[middle + 1 :]
+    return msgspec.structs.replace(conversation, calls=tuple(calls)), start, end
+
+
+def _others(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:
+    """Those of other sources, by the beginning of their file's name; beginning at another place for each."""
+    source = conversation.file.partition("-")[0]
+    foreign = [one for one in ordered if one.file.partition("-")[0] != source]
+    first = int(conversation.sha256[:8] or "0", 16) % len(foreign) if foreign else 0
+    yield from foreign[first:]
+    yield from foreign[:first]
+
+
+def _exchanges(conversations: Iterable[Conversation]) -> Iterator[tuple[Message, Message]]:
+    """Each reply with calls, without its words, and the message with their results."""
+    for number, conversation in enumerate(conversations):
+        calls = [renamed(call, f"other-{number}-") for call in answered(conversation.calls)]
+        for call, following in pairwise(calls):
+            uses_ = tuple(part for part in call.reply.parts if part.kind == "tool_use")
+            back = next(
+                (one for one in following.before if any(part.kind == "tool_result" for part in one.parts)), None
+            )
+            if uses_ and back and {part.call for part in uses_} == {part.call for part in back.parts}:
+                yield msgspec.structs.replace(call.reply, parts=uses_), back

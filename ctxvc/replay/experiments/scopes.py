@@ -1,0 +1,207 @@
+"""Explicit scopes: tasks one after the other, each in its own scope or all in one line, and tasks by themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.policies.baselines import Keep
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.conversation import Call, Conversation, text_of
+from ctxvc.replay.cost import CacheSimulation
+from ctxvc.replay.drive import Prompts, new_session
+from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.retention import OUTCOMES, Counts, Gauge, Lookup
+from ctxvc.replay.uses import uses
+from ctxvc.replay.validity import faults
+from ctxvc.tokens.meter import Meter
+
+NAME = "scopes"
+SOURCE = '"Explicit context management" (ctx-cli), sections 1.1, 1.5 and its experiments'
+APART = (
+    "The paper's tasks are of SWE-Bench-CL, 780 tokens each, worked on by a model that calls the commands itself; here "
+    "whole recorded sessions are the tasks, and a stand-in opens a scope when a task comes and leaves it with the last "
+    "words of the reply. A command is one more model call, whose prompt is counted. Times of a model are not measured."
+)
+
+#: Named in each result: it knows what a human asked, and its own last words.
+KEEPER = "scope keeper/1"
+_UNBOUNDED = 1 << 40
+#: Characters of a note.
+_ASKED, _LEARNED = 120, 600
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Tasks, all in one scope or each in its own (`scoped`).
+
+    `calls` are the model's, those of commands among them; `peak` and `total` the tokens of their prompts, `last` that
+    of the last task's largest. `growth` is by how much the first prompt of a task grows from task to task, `base` the
+    first of all. `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache,
+    in fresh input tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
+    only earlier tasks have.
+    """
+
+    tasks: int
+    scoped: bool
+    calls: int
+    peak: int
+    total: int
+    last: int
+    base: int
+    growth: float
+    lost: float
+    cost: float
+    invalid: int = 0
+    across: Counts = Counts()
+
+
+class Scopes(msgspec.Struct, frozen=True):
+    """`sequence` are the same tasks one after the other, linear and scoped; `isolated` each by itself, added up."""
+
+    sequence: tuple[Line, Line]
+    isolated: tuple[Line, Line]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A table for the sequence and one for the isolated tasks."""
+        columns = ("", "linear", "scoped", "change", "paper: linear", "paper: scoped", "paper: change")
+        linear, scoped = self.sequence
+        sequence = (
+            _row("peak prompt", linear.peak, scoped.peak, "12,059", "1,402", "-88 %"),
+            _row("last task's peak", linear.last, scoped.last, "12,059", "801", "-93 %"),
+            _row("all prompts (paper: 12-step task)", linear.total, scoped.total, "431,528", "137,025", "-68 %"),
+            _row("model calls", linear.calls, scoped.calls, "24", "25", "+4 %"),
+            _row("first prompt", linear.base, scoped.base, "1,247", "2,891", "+132 %"),
+            _row("growth a task", linear.growth, scoped.growth, "780", "", ""),
+            _row("cached tokens lost a switch", linear.lost, scoped.lost, "0", "all (57,472 to 0 read)", ""),
+            _row("cost with a prefix cache", linear.cost, scoped.cost, "", "", ""),
+            _row("invalid prompts", linear.invalid, scoped.invalid, "", "", ""),
+            (
+                "uses of what only earlier tasks have, visible or routed",
+                *(percent(one.across.share("routed")) for one in self.sequence),
+                *("", "", "", ""),
+            ),
+        )
+        alone, alone_scoped = self.isolated
+        isolated = (
+            _row("model calls", alone.calls, alone_scoped.calls, "11", "30", "+173 %"),
+            _row("peak prompt", alone.peak, alone_scoped.peak, "", "", ""),
+            _row("all prompts", alone.total, alone_scoped.total, "", "", ""),
+            _row(
+                "cost with a prefix cache (paper: seconds)", alone.cost, alone_scoped.cost, "18.6 s", "50.3 s", "+170 %"
+            ),
+        )
+        tasks = self.sequence[0].tasks
+        return (
+            Table(f"Explicit scopes: {tasks} tasks one after the other", columns, sequence, APART),
+            Table(f"Explicit scopes: {tasks} tasks, each by itself", columns, isolated, APART),
+        )
+
+
+def _row(what: str, linear: float, scoped: float, *paper: str) -> tuple[str, ...]:
+    change = f"{100 * (scoped / linear - 1):+.0f} %" if linear else ""
+    return (what, f"{linear:,.0f}", f"{scoped:,.0f}", change, *paper)
+
+
+def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int = 40) -> Scopes:
+    """The comparison on so many of the conversations that have at most `longest` calls, evenly over their dates."""
+    short = [one for one in in_date_order(conversations) if 1 < len(one.calls) <= longest]
+    chosen = [short[number * len(short) // tasks] for number in range(tasks)] if len(short) > tasks else short
+    meter = Meter(None)
+    together = spliced(chosen)
+    sequence = (line(together, meter, scoped=False), line(together, meter, scoped=True))
+    alone = [spliced([one]) for one in chosen]
+    linear = _added([line(one, meter, scoped=False) for one in alone])
+    scoped = _added([line(one, meter, scoped=True) for one in alone])
+    return Scopes(sequence, (linear, scoped))
+
+
+def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
+    """The tasks in one session in which nothing else leaves the prompt."""
+    conversation = tasks.conversation
+    replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
+    lookup = Lookup(conversation, uses(conversation))
+    prompts, cache, gauge = Prompts(replayed), CacheSimulation(), Gauge(lookup, search=False)
+    starts = frozenset(tasks.starts)
+    totals: list[int] = []
+    first: list[int] = []
+    lost: list[int] = []
+    invalid = previous = latest = 0
+    for number, call in enumerate(conversation.calls):
+        if scoped and number in starts and number:
+            totals.append(replayed.used())  # the call of `goto`
+            cache.ask("recovery", cached=totals[-1])
+            replayed.goto("main", _last_words(conversation.calls[number - 1]))
+        for message in call.before:
+            prompts.append(message)
+        if scoped and number in starts:
+            totals.append(replayed.used())  # the call of `scope`
+            cache.ask("recovery", cached=totals[-1])
+            replayed.open_scope(f"task-{number}", _asked(call))
+        invalid += any(faults(replayed.request().messages))
+        prompt = prompts.prompt(number, replayed.view())
+        gauge.add(prompt)
+        charge = cache.send(prompts.keys, prompts.sizes)
+        if number in starts:
+            first.append(prompt.tokens)
+            lost.append(max(0, previous - charge.cached))
+            latest = 0
+        previous, latest = prompt.tokens, max(latest, prompt.tokens)
+        totals.append(prompt.tokens)
+        prompts.append(call.reply)
+    switches = len(lost) - 1
+    return Line(
+        tasks=len(first),
+        scoped=scoped,
+        calls=len(totals),
+        peak=max(totals, default=0),
+        total=sum(totals),
+        last=latest,
+        base=first[0] if first else 0,
+        growth=(first[-1] - first[0]) / switches if switches else 0.0,
+        lost=sum(lost[1:]) / switches if switches else 0.0,
+        cost=cache.cost().total,
+        invalid=invalid,
+        across=_across(tasks, lookup, gauge.outcomes),
+    )
+
+
+def _added(lines: Sequence[Line]) -> Line:
+    """Tasks that are each by themselves, added up."""
+    return Line(
+        tasks=len(lines),
+        scoped=any(one.scoped for one in lines),
+        calls=sum(one.calls for one in lines),
+        peak=max((one.peak for one in lines), default=0),
+        total=sum(one.total for one in lines),
+        last=0,
+        base=0,
+        growth=0.0,
+        lost=0.0,
+        cost=sum(one.cost for one in lines),
+        invalid=sum(one.invalid for one in lines),
+    )
+
+
+def _across(tasks: Spliced, lookup: Lookup, outcomes: bytes) -> Counts:
+    """The uses of what only earlier tasks have."""
+    blocks, counts = tasks.conversation.blocks, [0] * len(OUTCOMES)
+    for use, outcome in zip(lookup.uses, outcomes, strict=True):
+        start = tasks.starts[bisect_right(tasks.starts, use.call) - 1]
+        if blocks[use.blocks[-1]].call < start:
+            counts[outcome] += 1
+    return Counts(*counts)
+
+
+def _asked(call: Call) -> str:
+    human = (part for message in call.before for part in message.parts if part.origin == "human")
+    return display.one_line(next((text_of(part) for part in human), ""), _ASKED) or "the next task"
+
+
+def _last_words(call: Call) -> str:
+    said = [text_of(part) for part in call.reply.parts if part.kind == "assistant"]
+    return display.one_line(said[-1], _LEARNED) if said and said[-1].strip() else "done"

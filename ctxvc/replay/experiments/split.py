@@ -1,0 +1,134 @@
+"""Self-GC's online split: conversations under one of two policies by a hash of their names, and their mean input."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.tokens.meter import Meter
+
+NAME = "split"
+SOURCE = "Self-GC (arXiv 2607.00692), Table 2 and Figure 5"
+APART = (
+    "The paper splits accounts by the first letter of an address, and its control is a product as it was before; here "
+    "conversations are split by a hash, and control keeps everything. Recorded sessions are longer than chats."
+)
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Conversations of one group: the tokens of all their prompts as they ran, and as they would under the control."""
+
+    policy: str
+    conversations: int = 0
+    calls: int = 0
+    tokens: int = 0
+    control: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Input tokens a call."""
+        return self.tokens / self.calls if self.calls else 0.0
+
+    @property
+    def spared(self) -> float:
+        """The share of its own control's input that a group did not need."""
+        return 1 - self.tokens / self.control if self.control else 0.0
+
+
+class Split(msgspec.Struct, frozen=True):
+    """`hours` has the reduction of the mean input by hour of the day, where both groups have calls."""
+
+    budget: int
+    treated: Group
+    control: Group
+    hours: dict[int, float]
+
+    @property
+    def reduction(self) -> float:
+        """By how much the treated group's mean input is below the other's, as its share."""
+        return 1 - self.treated.mean / self.control.mean if self.control.mean else 0.0
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """A line a group."""
+        columns = (
+            "group",
+            "policy",
+            "conversations",
+            "calls",
+            "mean input",
+            "to the other group",
+            "to itself",
+            "paper",
+        )
+        best = max(self.hours.values(), default=0.0)
+        rows = (
+            (
+                *("Self-GC", self.treated.policy, str(self.treated.conversations), f"{self.treated.calls:,}"),
+                *(f"{self.treated.mean:,.0f}", f"-{percent(self.reduction)}", f"-{percent(self.treated.spared)}"),
+                "-10 to -15 %",
+            ),
+            (
+                *("control", self.control.policy, str(self.control.conversations), f"{self.control.calls:,}"),
+                *(f"{self.control.mean:,.0f}", "", "", ""),
+            ),
+            ("best hour of the day", "", "", "", "", f"-{percent(best)}", "", "about -20 %"),
+        )
+        return (Table(f"Self-GC's online split at {self.budget:,} tokens", columns, rows, APART),)
+
+
+def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: str = "planned") -> Split:
+    """The group under `policy` at this budget, and the one that keeps everything; each conversation is in one."""
+    treated, control = Group(policy), Group("keep")
+    hours: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
+    meter = Meter(None)
+    for conversation in conversations:
+        kept = _inputs(conversation, "keep", 1 << 40, meter, bare=True)
+        is_treated = in_group(conversation)
+        own = _inputs(conversation, policy, budget, meter) if is_treated else kept
+        group = treated if is_treated else control
+        more = msgspec.structs.replace(
+            group,
+            conversations=group.conversations + 1,
+            calls=group.calls + len(own),
+            tokens=group.tokens + sum(own),
+            control=group.control + sum(kept),
+        )
+        treated, control = (more, control) if is_treated else (treated, more)
+        for call, tokens in zip(conversation.calls, own, strict=False):
+            if (hour := _hour(call.reply.time)) is not None:
+                hours[not is_treated].setdefault(hour, []).append(tokens)
+    reductions = {
+        hour: 1 - (sum(own) / len(own)) / (sum(other) / len(other))
+        for hour, own in sorted(hours[0].items())
+        if (other := hours[1].get(hour)) and sum(other)
+    }
+    return Split(budget, treated, control, reductions)
+
+
+def in_group(conversation: Conversation) -> bool:
+    """Whether a conversation is of the treated half, by the SHA-256 of its name."""
+    return hashlib.sha256(conversation.id.encode()).digest()[0] % 2 == 0
+
+
+def _inputs(conversation: Conversation, spec: str, budget: int, meter: Meter, *, bare: bool = False) -> Sequence[int]:
+    """The tokens of each call's prompt."""
+    policy = policies.parse(spec)
+    replayed = new_session(conversation, Bare(inner=policy) if bare else policy, budget, meter=meter)
+    driven = drive(conversation, replayed, Prompts(replayed))
+    return [one.prompt.tokens if one.prompt else 0 for one in driven]
+
+
+def _hour(text: str) -> int | None:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).hour if text else None
+    except ValueError:
+        return None
