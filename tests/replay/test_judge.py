@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc.core.ledger.block import Part
 from ctxvc.core.policy import Policy
 from ctxvc.errors import BadInput
 from ctxvc.policies import parse
@@ -21,6 +22,7 @@ from ctxvc.replay.judge import figures, question
 from ctxvc.replay.judge.cuts import cuts, sample
 from ctxvc.replay.judge.data import LONGEST, line, whole_line
 from ctxvc.replay.judge.inquiry import Inquiry, TooLong, judge, perceive
+from ctxvc.replay.judge.perception import Question, questions
 from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Record, RecordFile, decode, encode
 from ctxvc.replay.judge.verdict import Choice, Unusable, Verdict, choice, verdict
 from tests.making.conversation import human, reply, result, results
@@ -120,9 +122,34 @@ def test_a_plan_that_frees_little_and_a_policy_without_one_are_no_samples() -> N
     assert sample(cut, WINDOW, POLICIES[WINDOW], saving=0.99) is None
 
 
+def test_what_a_mask_hides_is_shown_to_the_judge_alone() -> None:
+    own = sample(next(cuts(talk(), [BUDGET])), "mask", parse("mask:age=2,batch=1"))
+    assert own is not None
+    masked = {data["block"]: data["text"] for data in map(json.loads, own.retained) if data.get("shown") == "masked"}
+    removed = {data["block"]: data["text"] for data in map(json.loads, own.removed) if data["now"] == "masked"}
+
+    assert masked and masked.keys() == removed.keys() == own.blocks
+    assert all("characters left out" in masked[block] and len(masked[block]) < len(removed[block]) for block in masked)
+
+
+def test_thinking_is_shown_to_no_judge() -> None:
+    own = talk()
+    thought = Part(kind="thinking", role="assistant", origin="model", body=b"a secret thought")
+    calls = [
+        msgspec.structs.replace(call, reply=msgspec.structs.replace(call.reply, parts=(thought, *call.reply.parts)))
+        for call in own.calls
+    ]
+    (found,) = (
+        sample(cut, WINDOW, POLICIES[WINDOW])
+        for cut in cuts(msgspec.structs.replace(own, calls=tuple(calls)), [BUDGET])
+    )
+    assert found is not None
+    assert "secret" not in question.of_sample(found)
+
+
 def test_a_conversation_that_fits_or_ends_there_has_no_cut() -> None:
+    assert [len(list(cuts(talk(steps=steps), [BUDGET]))) for steps in (14, 13)] == [1, 0]  # at call 9, of five at least
     assert not list(cuts(talk(), [100_000]))
-    assert not list(cuts(talk(steps=6), [5_900]))
 
 
 # --- answers
@@ -381,6 +408,18 @@ def test_the_dashboard_tells_what_the_prompt_does_not(tmp_path: Path) -> None:
     assert own["pairwise", True].right.hits == 1
     assert own["recency", True].right.hits == own["recency", False].right.hits == 1
     assert not any(one.unusable for one in own.values())
+
+
+def test_a_passage_that_stands_there_twice_is_not_asked_about() -> None:
+    (cut,) = cuts(talk(more="a line that each of the results has, and the longest one"), [BUDGET])
+    assert {own.quantity for own in questions(cut)} == {"total", "block", "pairwise"}
+
+
+def test_the_larger_block_is_one_of_the_two() -> None:
+    pair = Question("pairwise", False, "B1", "", ("B1", "B2"))
+    assert pair.answered('{"larger": "B2"}') == "B2"
+    with pytest.raises(Unusable, match="B3"):
+        pair.answered('{"larger": "B3"}')
 
 
 def test_an_estimate_is_scored_against_the_ledger() -> None:
