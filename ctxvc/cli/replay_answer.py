@@ -9,6 +9,7 @@ import msgspec
 
 from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, Item, TokenCount, described
+from ctxvc.cli.judge_model import ModelAnswers
 
 if TYPE_CHECKING:
     from ctxvc.replay.result import Result
@@ -139,6 +140,7 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
     items: list[ReplayItem]
     recommended: Annotated[Recommended | None, described("with `--mine`")]
     compared: Annotated[Comparison | None, described("with `--compare`")]
+    judged: Annotated[ModelAnswers | None, described("with `--judge` or `--perception`")]
     failures: list[FailedSource]
 
 
@@ -165,6 +167,7 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         items=items,
         recommended=None,
         compared=None,
+        judged=None,
         failures=[_failure(outcome) for outcome in failures],
     )
 

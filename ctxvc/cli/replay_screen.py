@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from ctxvc.cli.judge_model import lines as judged_lines
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.cli.replay_answer import Comparison, Recommended, Replay, ReplayItem, UsesItem
 
@@ -24,7 +26,7 @@ breaks: of the cached prefix, in 100 calls; unsent: calls without a prompt that 
 
 
 def show(output: Output, answer: Replay) -> None:
-    output.lines(_lines(output, answer))
+    output.lines(chain(_lines(output, answer), judged_lines(output, answer.judged) if answer.judged else ()))
     if output.terminal and answer.items:
         output.note(f"\n{_LEGEND}")
     stand_ins = sorted({item.stand_in for item in answer.items if item.stand_in})

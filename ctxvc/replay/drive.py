@@ -120,11 +120,11 @@ class Prompts:
                 self._take_text(ledger, slot, number, texts, parts, routes)
             elif slot.row.id in self._recovered:
                 source = self._recovered[slot.row.id]
-                parts[source] = f"{parts.get(source, '')}\n{self._body(slot)}"
+                parts[source] = f"{parts.get(source, '')}\n{self.text(slot)}"
             elif number is None:
-                texts.append(self._body(slot))
+                texts.append(self.text(slot))
             elif slot.show == "mask":
-                parts[number] = self._body(slot)
+                parts[number] = self.text(slot)
             else:
                 whole.add(number)
         return Prompt(call, frozenset(whole), parts, tuple(texts), routes, sum(self.sizes))
@@ -160,7 +160,8 @@ class Prompts:
             self._groups[name] = group, members
         return self._groups[name][1]
 
-    def _body(self, slot: Slot) -> str:
+    def text(self, slot: Slot) -> str:
+        """The text of a piece of the prompt, in the form in which it stands there."""
         key = f"{slot.row.id} {slot.show}"
         if key not in self._texts:
             bodies = Bodies(self._session.stored.body, self._session.stored.file)

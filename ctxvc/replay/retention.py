@@ -403,7 +403,7 @@ def average(counts: Iterable[Counts], outcome: Outcome = "visible") -> Average:
     return Average(len(nonempty), total, hits / total, low, high, macro)
 
 
-def wilson(hits: int, total: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(hits: float, total: int, z: float = 1.959964) -> tuple[float, float]:
     """The Wilson interval of a share, by default at 95 %.
 
     It takes uses to be independent, which those of a conversation are not: compare policies by the same uses.

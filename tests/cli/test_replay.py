@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from ctxvc.policies import POLICIES
 from ctxvc.replay.result import Result, decode
 from tests.cli.conftest import COLOUR, Run
 from tests.cli.test_import import transcript
+from tests.messages_api import Refusal, script, serve
 from tests.replay.recordings import recording
 
 ROOT = Path(__file__).parents[2]
@@ -307,3 +310,105 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(tmp_path: Path
     done = results(out)
     assert len(done) == 16
     assert all(own in done for own in kept)
+
+
+# --- asked of a model
+
+
+def verdict(*, valid: bool) -> str:
+    grade = {"score": 5 if valid else 1, "verdict": "pass" if valid else "fail"}
+    names = ("goal_retention", "evidence_retention", "continuation_readiness", "compression_safety")
+    return json.dumps(
+        {
+            "valid": valid,
+            "uncertain": False,
+            "overall_score": 4,
+            "summary": "s",
+            "dimension_scores": dict.fromkeys(names, grade),
+            "failure_culprit": None,
+            "confidence": 0.8,
+        }
+    )
+
+
+def replier(request: Mapping[str, Any]) -> str:
+    """Says that the harsher plan has an impact and the other is better, and cannot tell sizes."""
+    (block,) = request["messages"][-1]["content"]
+    question = block["text"]
+    if "## What both keep" in question:
+        common = {"summary": "s", "rationale": "r", "stronger_aspects": [], "risks": [], "confidence": 0.5}
+        kept = {name: question.partition(f"## What only {name} shows")[2].partition("## The plan")[0] for name in "AB"}
+        return json.dumps({"verdict": "A_better" if len(kept["A"]) > len(kept["B"]) else "B_better", **common})
+    if "How many tokens do all" in question:
+        return '{"tokens": 100}'
+    if "What is kept" in question:
+        return verdict(valid=question.count('"now":') < 20)
+    return "I cannot tell"
+
+
+JUDGED = [
+    *("--no-store", "--compare", "window:low_water=0.6,window:low_water=0.3", "--budget", "6k", "--jobs", "1"),
+    *("--judge", "claude-opus-5-5", "--perception", "claude-opus-5-5"),
+]
+
+
+def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
+    out = tmp_path / "results.jsonl"
+    with serve(replier) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        first = run("replay", talk, *JUDGED, "--out", out, "--json")
+        assert first.exit_code == 0, first.output
+        asked = len(api.bodies)
+        again = run("replay", talk, *JUDGED, "--out", out, "--json")
+        screen = run("replay", talk, *JUDGED, "--out", out)
+        assert len(api.bodies) == asked
+
+    answer = json.loads(first.stdout)["judged"]
+    assert "asks claude-opus-5-5 up to 20 questions" in first.stderr
+    assert (answer["questions"], answer["from_file"]) == (asked, 0)
+    assert [item["samples"] for item in answer["judged"]] == [1, 1]
+    assert [item["no_impact"]["share"] for item in answer["judged"]] == [1.0, 0.0]
+    (pair,) = answer["preferred"]
+    assert (pair["cuts"], pair["differing"], pair["first_better"]) == (1, 1, 1)
+    perceived = {(item["quantity"], item["dashboard"]): item for item in answer["perceived"]}
+    assert perceived["total", True]["error"] > 0.5
+    assert perceived["block", False]["unusable"] == 1
+    assert (tmp_path / "results.asked.jsonl").read_bytes().count(b"\n") == asked
+    repeated = json.loads(again.stdout)["judged"]
+    assert (repeated["questions"], repeated["from_file"]) == (0, asked)
+    assert repeated | {"questions": asked, "from_file": 0} == answer
+    assert "no impact" in screen.stdout and "block" in screen.stdout and "calibrated" in screen.stdout
+
+
+def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
+    with serve(replier) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        done = run("replay", talk, *JUDGED, "--judge-most", "2", "--out", tmp_path / "results.jsonl")
+        assert not api.bodies
+    assert done.exit_code == 0, done.output
+    assert "up to 2 questions" in done.stderr
+    assert "the next cut takes 3 questions, and 2 are left" in done.stderr
+
+
+def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
+    done = run("replay", talk, *JUDGED)
+    assert done.exit_code == 2
+    assert "give --out FILE" in done.stderr
+
+
+def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
+    replies: list[str | Refusal] = [verdict(valid=True), Refusal(404, "not_found_error", "no such model")]
+    with serve(script(*replies)) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        done = run("replay", talk, *JUDGED, "--out", tmp_path / "results.jsonl")
+    assert done.exit_code == 1
+    assert "no such model" in done.stderr
+    assert (tmp_path / "results.asked.jsonl").read_bytes().count(b"\n") == 1

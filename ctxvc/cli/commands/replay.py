@@ -16,6 +16,7 @@ import msgspec
 from ctxvc import importers
 from ctxvc.cli import phrases
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.judge_model import judge_options, model_answers
 from ctxvc.cli.output import counted
 from ctxvc.cli.policy_option import parsed
 from ctxvc.cli.progress import Progress
@@ -61,12 +62,13 @@ _CANDIDATES = ("default", "layered", "window")
               help="Show what only one of two policies kept in sight, with examples.")  # fmt: skip
 @click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path),
               help="Write the results as a Parquet table (extra `parquet`).")  # fmt: skip
+@judge_options
 @json_option
 @click.pass_context
 def replay(
     ctx: click.Context, names: tuple[str, ...], mine: bool, form: str, specs: tuple[str, ...], budgets: tuple[str, ...],
     no_store: bool, bare: bool, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
-    parquet: Path | None,
+    parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
     used again is looked for in its prompt. FILE and DIR are what `ctxvc import` reads, SESSION is one of the store. A
@@ -75,6 +77,8 @@ def replay(
     app = ctx.ensure_object(App)
     if bool(names) == mine:
         raise click.UsageError("name files, folders or sessions, or give --mine")
+    if (judge or perception) and not out:
+        raise click.UsageError("--judge and --perception keep their answers beside the results: give --out FILE")
     from ctxvc.replay import parquet as parquet_table
     from ctxvc.replay.result import Options
     from ctxvc.replay.result_file import ResultFile, code_version
@@ -100,6 +104,9 @@ def replay(
         answer = msgspec.structs.replace(answer, recommended=recommended(results, len(sources), len(recorded)))
     if compared:
         answer = with_comparison(answer, results, sources, *compared)
+    if out and (judge or perception):
+        questions = model_answers(app, judge, perception, limit, out, sources, setups, compared or None)
+        answer = msgspec.structs.replace(answer, judged=questions)
     if app.output.json:
         app.output.value(answer)
     else:

@@ -1,0 +1,160 @@
+"""Cuts of a conversation: where something has to leave under a budget, and what each policy's plan would take there.
+
+Source: Self-GC, arXiv:2607.00692: all methods plan at the same cuts, on the linear prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import committed
+from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import View
+from ctxvc.policies.baselines import Keep
+from ctxvc.replay.bare import Bare
+from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.cut_points import SAVING, cut_point
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.judge.data import line
+from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.retention import Lookup
+from ctxvc.replay.uses import uses
+from ctxvc.tokens.meter import Meter
+
+#: Calls from a cut on that are its future: so many at the least, and as many as are shown.
+LEAST_FUTURE, FUTURE = 5, 10
+#: A cut whose prompt exceeds the budget by more than this factor is left out: one message did that.
+_FAR_OVER = 1.25
+_UNBOUNDED = 1 << 40
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A call whose linear prompt has passed the guard of a budget. It holds until the next is asked for."""
+
+    conversation: Conversation
+    budget: int
+    call: int
+    view: View
+    prompts: Prompts
+    before: Prompt
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        return Lookup(self.conversation, uses(self.conversation))
+
+    def text(self, slot: Slot) -> str:
+        """What a model reads in a piece of the prompt; nothing of images."""
+        number = self.prompts.numbers.get(slot.row.id)
+        if slot.show == "text":
+            return slot.text
+        if slot.show == "body" and number is not None:
+            return self.conversation.blocks[number].text
+        return self.prompts.text(slot)
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A policy's plan at a cut, as lines of data.
+
+    `retained` is the prompt after the plan, `removed` what stands in it otherwise than before, `future` the calls that
+    were recorded then. `blocks` are the ids that `removed` names. `prune` is the share of the tokens that the plan
+    frees; `dependencies` and `misses` count the exact strings that the future uses, and those that are out of sight.
+    """
+
+    conversation: str
+    file: str
+    sha256: str
+    policy: str
+    budget: int
+    call: int
+    prune: float
+    dependencies: int
+    misses: int
+    retained: tuple[str, ...]
+    plan: tuple[str, ...]
+    removed: tuple[str, ...]
+    future: tuple[str, ...]
+    blocks: frozenset[str]
+
+
+def cuts(conversation: Conversation, budgets: Iterable[int], meter: Meter | None = None) -> Iterator[Cut]:
+    """The cut of each budget, the smallest budget first; none where the prompt stays below, or little comes after."""
+    ahead = sorted(set(budgets))
+    replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
+    prompts = Prompts(replayed)
+    for number, driven in enumerate(drive(conversation, replayed, prompts)):
+        if not ahead or number + LEAST_FUTURE > len(conversation.calls):
+            break
+        while ahead and driven.prompt and driven.prompt.tokens > Budget(window=ahead[0]).guard:
+            budget = ahead.pop(0)
+            if driven.prompt.tokens <= budget * _FAR_OVER:
+                yield Cut(conversation, budget, number, replayed.view(), prompts, driven.prompt)
+    replayed.close()
+
+
+def sample(cut: Cut, name: str, policy: Policy, saving: float = SAVING) -> Sample | None:
+    """The sample of a policy; None if its plan frees less than the share `saving` of the prompt."""
+    view = replace(cut.view, budget=Budget(window=cut.budget), handles=True)
+    rehearsal = rehearse(view, policy.propose(view))
+    if not rehearsal:
+        return None
+    after = replace(view, ledger=committed(rehearsal))
+    prompt = cut.prompts.prompt(cut.call, after)
+    point = cut_point(cut.lookup, cut.before, prompt, horizon=FUTURE, search=False)
+    if point.prune < saving:
+        return None
+    slots = [slot for slot in outline(after.ledger) if slot.kind != "thinking"]
+    removed = _removed(cut, slots)
+    plan = [line(reason=rehearsal.plan.reason)]
+    plan += [line(verb=action.verb, blocks=list(action.targets), index=action.index) for action in rehearsal.done]
+    return Sample(
+        conversation=cut.conversation.id,
+        file=cut.conversation.file,
+        sha256=cut.conversation.sha256,
+        policy=name,
+        budget=cut.budget,
+        call=cut.call,
+        prune=round(point.prune, 6),
+        dependencies=point.dependencies.total,
+        misses=len(point.misses),
+        retained=tuple(_line(cut, slot) for slot in slots),
+        plan=tuple(plan),
+        removed=tuple(removed.values()),
+        future=tuple(future(cut)),
+        blocks=frozenset(removed),
+    )
+
+
+def future(cut: Cut) -> Iterator[str]:
+    """The calls from the cut on as they were recorded: replies and what came in between, without thinking."""
+    blocks = cut.conversation.blocks
+    for block in blocks[cut.lookup.seen_by(cut.call) : cut.lookup.seen_by(cut.call + FUTURE)]:
+        if block.kind != "thinking":
+            yield line(call=block.call, kind=block.kind, tool=block.tool, text=block.text)
+
+
+def _line(cut: Cut, slot: Slot) -> str:
+    name = slot.group or slot.row.id
+    partial = {"body": "", "mask": "masked", "text": "stub"}[slot.show]
+    return line(block=name, kind=slot.kind, tool=slot.row.tool, shown=partial, text=cut.text(slot))
+
+
+def _removed(cut: Cut, after: Sequence[Slot]) -> dict[str, str]:
+    """By block what stood in the prompt and is now gone or shown otherwise, in the order of the prompt."""
+    after_by_id: Mapping[str, Slot] = {slot.row.id: slot for slot in after if not slot.group}
+    lines: dict[str, str] = {}
+    for slot in outline(cut.view.ledger):
+        if slot.kind == "thinking":
+            continue
+        now, was = after_by_id.get(slot.row.id), cut.text(slot)
+        if now is None or cut.text(now) != was:
+            state = "gone" if now is None else {"body": "changed", "mask": "masked", "text": "stub"}[now.show]
+            lines[slot.row.id] = line(block=slot.row.id, kind=slot.kind, tool=slot.row.tool, now=state, text=was)
+    return lines

@@ -1,0 +1,147 @@
+"""Asks a model about cuts, question by question: within a bound, and none that has its record already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from ctxvc.core.policy import Policy
+from ctxvc.replay.judge import question
+from ctxvc.replay.judge.cuts import Cut, Sample, sample
+from ctxvc.replay.judge.perception import Question, questions
+from ctxvc.replay.judge.record import KEPT, Estimate, Judgement, Preference, Record, RecordFile
+from ctxvc.replay.judge.verdict import Unusable, choice, verdict
+
+#: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.
+Ask = Callable[[str], str]
+
+_R = TypeVar("_R", Judgement, Preference, Estimate)
+
+
+class TooLong(Exception):
+    """The question is longer than the model's window."""
+
+
+class Inquiry:
+    """Asks `model` up to `limit` questions; those that `file` has records of count too, and are not asked again."""
+
+    def __init__(self, ask: Ask, model: str, file: RecordFile, limit: int) -> None:
+        self._ask = ask
+        self._model = model
+        self._file = file
+        self.left = limit
+        #: How many questions went to the model.
+        self.asked = 0
+        #: Questions that the next cut takes, where it was left out for want of them.
+        self.wanting = 0
+        #: The records of all questions, asked now or before, in order.
+        self.records: list[Record] = []
+
+    def has_room(self, questions: int) -> bool:
+        """Whether so many questions more may be asked."""
+        self.wanting = questions if questions > self.left else 0
+        return not self.wanting
+
+    def put(self, kind: type[_R], text: str, fields_of: Callable[[str], Mapping[str, Any]], **fields: Any) -> _R:
+        """The record of a question; `fields_of` gives what an answer makes of it, and raises Unusable."""
+        self.left -= 1
+        blank = kind(model=self._model, question=question.digest(text), **fields)
+        record = self._file.answered(blank)
+        if not isinstance(record, kind):
+            record = self._answered(blank, text, fields_of)
+            self._file.add(record)
+        self.records.append(record)
+        return record
+
+    def _answered(self, record: _R, text: str, fields_of: Callable[[str], Mapping[str, Any]]) -> _R:
+        self.asked += 1
+        answer = ""
+        try:
+            answer = self._ask(text)
+            return msgspec.structs.replace(record, **fields_of(answer))
+        except (Unusable, TooLong) as error:
+            beginning = answer[:KEPT].encode("utf-8", "replace").decode()
+            return msgspec.structs.replace(record, unusable=str(error)[:KEPT], answer=beginning)
+
+
+def judge(
+    inquiry: Inquiry, cuts: Iterable[Cut], policies: Mapping[str, Policy], pair: tuple[str, str] | None = None
+) -> None:
+    """Has each policy's plan judged at each cut, and the two of `pair` compared where one alone is without impact.
+
+    A cut is asked about whole or not at all, so that policies are judged at the same cuts.
+    """
+    for cut in cuts:
+        samples = {name: own for name, policy in policies.items() if (own := sample(cut, name, policy))}
+        both = pair is not None and samples.keys() >= set(pair)
+        if not inquiry.has_room(len(samples) + both):
+            return
+        judged = {name: _judgement(inquiry, own) for name, own in samples.items()}
+        if pair is None or not both:
+            continue
+        verdicts = [judged[name].verdict for name in pair]
+        if {own and own.valid for own in verdicts} == {True, False}:
+            _preference(inquiry, samples[pair[0]], samples[pair[1]])
+
+
+def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
+    """Asks what there is to perceive at each cut; a cut whole or not at all."""
+    for cut in cuts:
+        own = list(questions(cut))
+        if not inquiry.has_room(len(own)):
+            return
+        for one in own:
+            inquiry.put(
+                Estimate,
+                one.text,
+                partial(_estimate, one),
+                conversation=cut.conversation.id,
+                file=cut.conversation.file,
+                sha256=cut.conversation.sha256,
+                budget=cut.budget,
+                call=cut.call,
+                quantity=one.quantity,
+                dashboard=one.dashboard,
+                expected=one.expected,
+            )
+
+
+def _estimate(own: Question, answer: str) -> dict[str, Any]:
+    return {"estimate": own.answered(answer)}
+
+
+def _judgement(inquiry: Inquiry, own: Sample) -> Judgement:
+    return inquiry.put(
+        Judgement,
+        question.of_sample(own),
+        lambda answer: {"verdict": verdict(answer, own.blocks)},
+        **_place(own),
+        policy=own.policy,
+        prune=own.prune,
+        dependencies=own.dependencies,
+        misses=own.misses,
+    )
+
+
+def _preference(inquiry: Inquiry, first: Sample, second: Sample) -> Preference:
+    names = sorted((first.policy, second.policy))
+    swapped = question.swapped(first.sha256, first.conversation, first.budget, first.call, *names)
+    if first.policy != names[0]:
+        swapped = not swapped  # the same question, whichever of the two a person names first
+    a, b = (second, first) if swapped else (first, second)
+    return inquiry.put(
+        Preference,
+        question.of_two(a, b),
+        lambda answer: {"choice": choice(answer)},
+        **_place(first),
+        first=first.policy,
+        second=second.policy,
+        swapped=swapped,
+    )
+
+
+def _place(own: Sample) -> dict[str, Any]:
+    return {name: getattr(own, name) for name in ("conversation", "file", "sha256", "budget", "call")}
