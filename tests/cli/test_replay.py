@@ -412,3 +412,33 @@ def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
     assert done.exit_code == 1
     assert "no such model" in done.stderr
     assert (tmp_path / "results.asked.jsonl").read_bytes().count(b"\n") == 1
+
+
+# --- experiments
+
+
+def test_experiments_are_listed_with_their_papers(run: Run, tmp_path: Path) -> None:
+    done = run("replay", "experiment", folder=tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0].startswith("proposition\tVISTA")
+
+
+def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
+    done = run("replay", "experiment", "layers", talk)
+    assert done.exit_code == 0
+    assert "| budget | layer |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nonsense",), "no experiment 'nonsense'"),
+        (("split",), "split needs recordings"),
+        (("split", "nowhere.jsonl"), "there is no file or folder"),
+        (("--json",), "print tables"),
+    ],
+)
+def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = run("replay", "experiment", *arguments, folder=tmp_path)
+    assert done.exit_code == 1
+    assert told in done.stderr and "hint" in done.stderr

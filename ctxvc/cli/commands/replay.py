@@ -21,6 +21,7 @@ from ctxvc.cli.output import counted
 from ctxvc.cli.policy_option import parsed
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
+from ctxvc.cli.replay_experiment import EXPERIMENT, experiment
 from ctxvc.cli.replay_screen import show
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
@@ -73,8 +74,13 @@ def replay(
     """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
     used again is looked for in its prompt. FILE and DIR are what `ctxvc import` reads, SESSION is one of the store. A
     policy of one's own is `path.py:Class:knob=value`. What the figures mean: docs/how-to/choose-a-policy.md.
+
+    `ctxvc replay experiment NAME FILE…` repeats an experiment of a paper, and shows the paper's figures beside.
     """
     app = ctx.ensure_object(App)
+    if names[:1] == (EXPERIMENT,) and not app.path(Path(EXPERIMENT)).exists():
+        experiment(app, names[1:], form)
+        return
     if bool(names) == mine:
         raise click.UsageError("name files, folders or sessions, or give --mine")
     if (judge or perception) and not out:
