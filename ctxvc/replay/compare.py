@@ -40,7 +40,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     conversation: str
     block: int
-    what: str
+    label: str
     only_a: int
     only_b: int
     anchors: tuple[str, ...]
@@ -79,7 +79,7 @@ def differences(
             Difference(
                 conversation=conversation.id,
                 block=number,
-                what=" ".join(filter(None, (block.kind, block.tool, block.source))),
+                label=" ".join(filter(None, (block.kind, block.tool, block.source))),
                 only_a=len(only_a),
                 only_b=len(only_b),
                 anchors=tuple(dict.fromkeys(use.anchor for use in larger))[:LISTED],

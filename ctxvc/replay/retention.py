@@ -245,7 +245,7 @@ class Gauge:
         """The outcomes of these uses, by their places, as if they were made at this prompt."""
         if not numbers:
             return b""
-        lookup, present = self._lookup, prompt.whole
+        lookup, present = self._lookup, prompt.complete
         self._parts.change(set(prompt.parts.values()))
         self._texts.change(set(prompt.texts))
         self._words = None
@@ -283,13 +283,13 @@ class Gauge:
         block = lookup.blocks[holder]
         if block.kind != "tool_result" or block.pair < 0 or not block.source:
             return False
-        return block.pair in prompt.whole or (
+        return block.pair in prompt.complete or (
             block.pair in prompt.parts and lookup.names(holder, prompt.parts[block.pair])
         )
 
     def _shows(self, word: str, prompt: Prompt) -> bool:
         """Whether a prompt holds a word."""
-        if not prompt.whole.isdisjoint(self._lookup.postings[word]):
+        if not prompt.complete.isdisjoint(self._lookup.postings[word]):
             return True
         if self._words is None:
             texts = (*self._parts.texts, *self._texts.texts)

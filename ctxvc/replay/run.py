@@ -145,7 +145,7 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
     events = _events(session)
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
-    kept = retention(lookup.uses, gauge.outcomes)
+    retained = retention(lookup.uses, gauge.outcomes)
     between = worked(marks(inner, setup.budget), totals, setup.budget)
     return Result(
         version="",
@@ -175,9 +175,9 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
         recoveries=recoveries.calls,
         events=events,
         dropped=dict(dropped),
-        retention=_retention(kept.uses),
-        kinds={kind: _retention(split) for kind, split in kept.kinds.items()},
-        failures={name: _retention(split) for name, split in kept.categories.items()},
+        retention=_retention(retained.uses),
+        kinds={kind: _retention(split) for kind, split in retained.kinds.items()},
+        failures={name: _retention(split) for name, split in retained.categories.items()},
         oracle=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=False)),
         belady=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=True)),
         uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
@@ -243,7 +243,7 @@ def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
 def _visible(uses: Sequence[Use], outcomes: bytes, bound: bytes) -> Visible:
     """What a bound sees of the uses of a run that were measured: of a call that failed there is nothing to compare."""
     visible = [
-        use for use, own, other in zip(uses, outcomes, bound, strict=True) if other == VISIBLE and own != UNMEASURED
+        use for use, own, ideal in zip(uses, outcomes, bound, strict=True) if ideal == VISIBLE and own != UNMEASURED
     ]
     return Visible(len(visible), sum(use.nt for use in visible), sum(use.at_risk for use in visible))
 

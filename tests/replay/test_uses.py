@@ -12,7 +12,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.anchors import reply_anchors, stands_in
 from ctxvc.replay.common import NONE, CommonAnchors
-from ctxvc.replay.conversation import Conversation, read
+from ctxvc.replay.conversation import Conversation, conversations_in
 from ctxvc.replay.uses import Use, uses
 from tests.replay.login import LINE, PATH, SOURCE, conversation, human, login, reply, result
 
@@ -161,7 +161,7 @@ def test_uses_are_those_that_a_plain_search_finds(steps: list[tuple[str, str, st
 def test_recorded_conversations_have_uses_of_every_kind(recordings: Path) -> None:
     files = sorted((recordings / "trajectories").glob("entire-cli-1*.jsonl.gz"))
 
-    own = [use for made in read(files) for use in uses(made)]
+    own = [use for made in conversations_in(files) for use in uses(made)]
 
     assert {use.kind for use in own} >= {"path", "identifier", "quoted", "line", "number"}
     assert {use.kind for use in own if use.at_risk} >= {"path", "identifier", "quoted", "line"}
