@@ -197,7 +197,7 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
 
 
 def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
-    from ctxvc.replay.compared import compared, examples
+    from ctxvc.replay.comparison import compared, examples
 
     counts = [
         Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))

@@ -120,7 +120,7 @@ class _Future:
         together: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         for use in uses:
             count, nontrivial, at_risk = together.get((use.call, use.blocks), (0, 0, 0))
-            together[use.call, use.blocks] = (count + 1, nontrivial + use.nt, at_risk + use.at_risk)
+            together[use.call, use.blocks] = (count + 1, nontrivial + use.nt, at_risk + use.ar)
         ordered = sorted(together.items())
         self.call = [call for (call, _), _ in ordered]
         self.holders = [blocks for (_, blocks), _ in ordered]

@@ -142,7 +142,7 @@ def test_a_run_that_shows_everything_and_one_that_shows_nothing() -> None:
         hidden.add(nothing(call))
 
     assert retention(USES, shown.outcomes).uses.all == Counts(visible=ALL)
-    assert retention(USES, shown.outcomes).uses.at_risk == Counts(visible=4)
+    assert retention(USES, shown.outcomes).uses.ar == Counts(visible=4)
     assert retention(USES, hidden.outcomes).uses.all == Counts(lost=ALL)
     assert none.outcomes == bytes([UNMEASURED]) * ALL
     assert retention(USES, none.outcomes).uses.all == Counts()
@@ -157,13 +157,13 @@ def test_uses_are_counted_by_kind_and_category() -> None:
 
     assert kept.uses.all == Counts(visible=1, routed=1, searchable=2, recoverable=2)
     assert kept.uses.nt == Counts(visible=1, routed=1, searchable=2, recoverable=1)
-    assert kept.uses.at_risk == Counts(routed=1, searchable=2, recoverable=1)
+    assert kept.uses.ar == Counts(routed=1, searchable=2, recoverable=1)
     assert kept.kinds["path"].all == Counts(visible=1, recoverable=1)
     assert kept.kinds["identifier"].nt == Counts(routed=1, searchable=1)
     assert kept.kinds["url"].all == Counts()
     assert kept.categories["evidence"].all == Counts(routed=1, searchable=1, recoverable=1)
     assert kept.categories["contract"].all == Counts(visible=1, recoverable=1)
-    assert kept.categories["verbatim"].at_risk == Counts(searchable=1)
+    assert kept.categories["verbatim"].ar == Counts(searchable=1)
     assert (kept + kept).kinds["path"].all == Counts(visible=2, recoverable=2)
 
 

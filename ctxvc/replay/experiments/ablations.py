@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ctxvc.replay import standin
-from ctxvc.replay.compare import Transitions, transitions
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import in_date_order
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.retention import Counts, Lookup
+from ctxvc.replay.transitions import Transitions, transitions
 from ctxvc.replay.uses import uses
 from ctxvc.tokens.meter import Meter
 

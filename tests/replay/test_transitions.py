@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ctxvc.replay.common import NONE
-from ctxvc.replay.compare import Difference, Transitions, differences, transitions
 from ctxvc.replay.cut_points import cut_point, cut_points, grown
 from ctxvc.replay.hard_set import hard_set, tool_pressure
 from ctxvc.replay.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.uses import uses
 from tests.replay.login import LINE, PATH, SIZES, conversation, everything, human, login, nothing, reply
 
@@ -23,7 +23,7 @@ def test_transitions_between_two_runs() -> None:
     for gauge, block in ((a, 2), (b, 3)):
         gauge.add(nothing(0, complete=[0]))
         gauge.add(nothing(6, complete=[block]))
-    at_risk = [place for place, use in enumerate(USES) if use.at_risk]
+    at_risk = [place for place, use in enumerate(USES) if use.ar]
 
     assert transitions(a.outcomes, b.outcomes) == Transitions(both=1, only_a=1, only_b=4)
     assert transitions(a.outcomes, b.outcomes, at_risk) == Transitions(only_b=4)
